@@ -1,0 +1,104 @@
+"""Writing artefacts whole or not at all, and the manifest every artefact folder carries.
+
+A stage builds its folder beside the final place and renames it when complete (:func:`building`), so that an
+interrupted stage never leaves a half-written artefact that the next stage could read.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from electra.errors import DataError, InfrastructureError
+
+MANIFEST = "manifest.json"
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically: beside it first, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with disk_errors(path):
+        try:
+            with open(beside, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, keys in the order given, stable bytes."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; a missing or broken file names the stage's artefact instead of raising a traceback."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist", next_step="run the stage that makes it: dvc repro") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not valid JSON: {error}", next_step="remove it and run: dvc repro") from None
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn a full or read-only disk into a message; other errors pass through."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise InfrastructureError(
+                f"cannot write: {os.strerror(error.errno)}",
+                where=str(where),
+                next_step="free some space (dvc gc -w removes unused cache entries) and run the same command again",
+            ) from error
+        raise
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """A scratch folder that becomes ``folder`` when the block ends well, and vanishes when it does not."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = folder.with_name(f".{folder.name}.building")
+    with disk_errors(folder):
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            yield scratch
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(scratch, folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_manifest(folder: Path, **facts: Any) -> None:
+    """Write ``manifest.json``: the facts given, then name, size and sha256 of every file in the folder, sorted."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
+    facts["files"] = [
+        {"path": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": sha256(p)} for p in files
+    ]
+    write_json(folder / MANIFEST, facts)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of an artefact folder.
+
+    Raises:
+        DataError: the folder has none, so the stage that makes it has not finished.
+    """
+    return read_json(folder / MANIFEST)

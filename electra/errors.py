@@ -1,0 +1,50 @@
+"""What can go wrong for a user, and the exit code each kind of failure ends with.
+
+Every error says what happened, where, and what to do next, in a few lines and without a traceback (the CLI prints
+the message only). Anything else that escapes is a defect of this project and keeps its traceback.
+"""
+
+
+class ElectraError(Exception):
+    """Base of all expected failures.
+
+    Args:
+        what: what happened, one sentence.
+        where: the file, line or configuration key it happened at.
+        next_step: what the user can do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, next_step: str | None = None):
+        self.what, self.where, self.next_step = what, where, next_step
+        lines = [what]
+        if where:
+            lines.append(f"  where: {where}")
+        if next_step:
+            lines.append(f"  next:  {next_step}")
+        super().__init__("\n".join(lines))
+
+
+class ConfigError(ElectraError):
+    """A wrong command line or configuration."""
+
+    exit_code = 2
+
+
+class DataError(ElectraError):
+    """Data that cannot be used: unreadable, malformed, or refused by a validation suite."""
+
+    exit_code = 3
+
+
+class TrainingError(ElectraError):
+    """Training diverged or collapsed."""
+
+    exit_code = 4
+
+
+class InfrastructureError(ElectraError):
+    """Disk, memory, network, locks, lost processes: the same command may succeed later."""
+
+    exit_code = 5

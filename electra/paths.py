@@ -1,0 +1,63 @@
+"""Where every artefact lies, relative to the workspace (the folder that holds ``dvc.yaml``)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Paths:
+    """All artefact locations of one workspace."""
+
+    root: Path = Path(".")
+
+    # data/: made by the text stages
+    @property
+    def corpus(self) -> Path:
+        """``train-*.parquet`` and ``heldout-*.parquet`` (doc_id, source, text) + ``manifest.json``."""
+        return self.root / "data/corpus"
+
+    @property
+    def tokenizer(self) -> Path:
+        """``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` + ``manifest.json``."""
+        return self.root / "data/tokenizer"
+
+    @property
+    def shards(self) -> Path:
+        """``{train,heldout}-*.tokens.npy`` and ``.spans.npy`` + ``manifest.json``."""
+        return self.root / "data/shards"
+
+    @property
+    def tasks(self) -> Path:
+        """``<task>/{train,dev,test}.jsonl`` + ``manifest.json``."""
+        return self.root / "data/tasks"
+
+    # models/: made by the learning stages
+    @property
+    def pretrained(self) -> Path:
+        """``model.safetensors`` (generator and discriminator) + ``config.json``."""
+        return self.root / "models/pretrained"
+
+    def finetuned(self, key: str) -> Path:
+        """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell."""
+        return self.root / "models/finetuned" / key
+
+    @property
+    def export(self) -> Path:
+        """``discriminator/`` and ``generator/``: Hugging Face folders."""
+        return self.root / "models/export"
+
+    # results/: small, in git, what a reviewer reads
+    @property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    # scratch that no stage depends on
+    @property
+    def checkpoints(self) -> Path:
+        """``<fingerprint>/step_*``: outside DVC, so that a changed parameter never resumes an old run."""
+        return self.root / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """Progress files, TensorBoard events and full stage logs."""
+        return self.root / "logs"
