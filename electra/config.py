@@ -107,6 +107,9 @@ class Tokenizer(Section):
     vocab_file: str | None = Field(None, description="use this existing vocab.txt instead of training one")
     lowercase: bool = Field(True, description="lowercase (and strip accents) before splitting")
     min_frequency: int = Field(2, ge=1, description="least count of a pair to be merged")
+    max_alphabet: int = Field(
+        1000, ge=1, description="most frequent characters that get entries; words with other characters become [UNK]"
+    )
     max_training_chars: int = Field(
         2_000_000_000, gt=0, description="train on a hash sample of documents of about this many characters"
     )

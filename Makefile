@@ -1,0 +1,60 @@
+# `make help` lists the targets. Everything runs in .venv; nothing needs to be activated or configured first.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/installed
+
+# The stages are commands such as `electra corpus`: they must find this project's virtual environment first.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+# DeepSpeed compiles one communication op at its first use. It belongs to the torch it was compiled against: keep it
+# with that torch, since environments that share torch's default folder compile it anew in turns.
+export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv/torch_extensions
+
+# Nothing is reported to anybody.
+export DO_NOT_TRACK := 1
+export DVC_NO_ANALYTICS := 1
+export GX_ANALYTICS_ENABLED := False
+export HF_HUB_DISABLE_TELEMETRY := 1
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+.DEFAULT_GOAL := help
+.PHONY: help env run flow test lint
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(STAMP) ## create .venv and install everything (again when pyproject.toml or constraints.txt change)
+
+# The op takes a minute: it is compiled here, so that the first pre-training does not look stuck.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: Python 3.11 or newer is needed, $(PYTHON) is older; try: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@command -v g++ >/dev/null || { echo "error: DeepSpeed compiles one op and needs g++: install it" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (about 2 GB; minutes)"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@echo "compiling DeepSpeed's shared-memory op (a minute, once)"
+	@$(BIN)/python -c "from deepspeed.accelerator import get_accelerator; \
+		builder = get_accelerator().create_op_builder('ShareMemCommBuilder'); builder is None or builder.load()"
+	@touch $@
+
+# Outside a git repository DVC must be told that there is none (a local setting, not in git).
+.dvc/config.local:
+	@git rev-parse --git-dir >/dev/null 2>&1 || \
+		{ echo "no git repository here: DVC runs without it"; $(BIN)/dvc config --local core.no_scm true; }
+
+run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends with the score card
+	@$(BIN)/dvc repro
+	@echo "score card: results/report.md (as a page: results/report.html)"
+
+flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuning, retries, logs, artifacts
+	@$(BIN)/python -m flows.pipeline
+
+test: $(STAMP) ## run the tests
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP) ## check style, formatting and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy

@@ -1,0 +1,109 @@
+"""The corpus stage: sources in, cleaned and split parquet files out.
+
+Everything streams, one document at a time: raw text of a source -> cleaned -> kept if new and long enough -> mixed with
+the other sources by weight -> split by its hash -> written.
+"""
+
+from collections import Counter
+from itertools import islice
+
+from electra.artifacts import building, write_manifest
+from electra.config import Settings
+from electra.corpus.document import kept_documents
+from electra.corpus.mixture import interleave
+from electra.corpus.progress import Progress
+from electra.corpus.seen import SeenIds
+from electra.corpus.source import open_source
+from electra.corpus.writer import SplitFiles, split_files
+from electra.errors import DataError
+from electra.paths import Paths
+
+
+def build_corpus(settings: Settings, paths: Paths) -> None:
+    """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
+
+    Raises:
+        DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
+        InfrastructureError: the disk is full, or a remote source cannot be reached.
+    """
+    corpus = settings.corpus
+    names = [source.name for source in corpus.sources]
+    sources = [open_source(source) for source in corpus.sources]
+    removed: Counter[str] = Counter()
+    kept: dict[str, Counter[str]] = {name: Counter() for name in names}
+    progress = Progress()
+    with building(paths.corpus) as folder:
+        with (
+            SeenIds(folder / "seen.sqlite") as seen,
+            split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
+        ):
+            streams = [
+                kept_documents(name, source.texts(), corpus, seen, removed)
+                for name, source in zip(names, sources, strict=True)
+            ]
+            mixture = interleave(streams, [source.weight for source in corpus.sources])
+            for document in islice(mixture, corpus.max_documents):
+                files.add(document)
+                kept[document.source].update(documents=1, characters=len(document.text))
+                progress.add(len(document.text))
+        dropped = {reason: removed[reason] for reason in ("duplicate", "too_short")}
+        _check(files, names, dropped)
+        documents, characters = progress.documents, progress.characters
+        weights = sum(source.weight for source in corpus.sources)
+        write_manifest(
+            folder,
+            documents=documents,
+            characters=characters,
+            sources={
+                source.name: {
+                    "kind": source.kind,
+                    "documents": kept[source.name]["documents"],
+                    "characters": kept[source.name]["characters"],
+                    "share": round(kept[source.name]["characters"] / characters, 6),
+                    "asked_share": round(source.weight / weights, 6),
+                    **opened.facts(),
+                }
+                for source, opened in zip(corpus.sources, sources, strict=True)
+            },
+            dropped=dropped,
+            cut={"documents": removed["cut_documents"], "characters": removed["cut_characters"]},
+            lines_with_lost_letters=removed["lines_with_lost_letters"],
+            held_out={"documents": files.held_out.documents, "characters": files.held_out.characters},
+        )
+    print(
+        f"corpus: {documents:,} documents, {characters / 1e6:,.1f} M characters;"
+        f" held out {files.held_out.documents:,}; dropped {_counts(dropped)}"
+    )
+    if removed["cut_documents"]:
+        print(
+            f"corpus: {removed['cut_documents']:,} documents were longer than corpus.max_chars; the"
+            f" {removed['cut_characters'] / 1e6:,.1f} M characters beyond it are left out"
+        )
+
+
+def _check(files: SplitFiles, names: list[str], dropped: dict[str, int]) -> None:
+    """Both splits must have documents."""
+    train, held_out = files.train.documents, files.held_out.documents
+    where = f"corpus.sources: {', '.join(names)}"
+    if train + held_out == 0:
+        raise DataError(
+            f"the corpus is empty: no document is left after cleaning (dropped {_counts(dropped)})",
+            where=where,
+            next_step="give text, or lower corpus.min_chars",
+        )
+    if train + held_out == 1:
+        raise DataError(
+            f"the corpus is a single document (dropped {_counts(dropped)}); it takes one to train on and one held out",
+            where=where,
+            next_step="give more text, or set `documents` of the source to what separates documents in its files",
+        )
+    if train == 0:
+        raise DataError(
+            f"all {held_out} documents are held out, none is left to train on",
+            where=where,
+            next_step="lower corpus.held_out_fraction, or give more text",
+        )
+
+
+def _counts(dropped: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())

@@ -1,0 +1,201 @@
+"""The files source: .txt, .jsonl and .parquet, plain or compressed, on disk or behind any fsspec URL."""
+
+import glob
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from electra.artifacts import sha256
+from electra.config import FilesCorpus
+from electra.corpus.compressed import DAMAGED, SUFFIXES, HashingReader, decompressed
+from electra.corpus.textfile import jsonl_documents, text_documents
+from electra.errors import DataError, InfrastructureError
+
+FORMATS = (".txt", ".jsonl", ".parquet")
+PARQUET_BATCH_ROWS = 64
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file to read.
+
+    Attributes:
+        name: the path or URL as the user wrote it, the glob filled in.
+        filesystem, path: where it lies for fsspec.
+        format: one of ``FORMATS``.
+        compression: one of ``SUFFIXES``, or empty.
+    """
+
+    name: str
+    filesystem: AbstractFileSystem
+    path: str
+    format: str
+    compression: str
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.filesystem, LocalFileSystem)
+
+
+class FilesSource:
+    """Documents of files, in the order of their names."""
+
+    def __init__(self, settings: FilesCorpus):
+        self.settings = settings
+        self._facts: dict[InputFile, dict[str, Any]] = {}
+
+    def texts(self) -> Iterator[str]:
+        """The documents of all files.
+
+        Raises:
+            DataError: no file matches, or one cannot be read as what its name says; names file and line.
+            InfrastructureError: a remote file cannot be fetched.
+        """
+        for file in find_files(self.settings.paths):
+            self._facts[file] = {}
+            try:
+                yield from self._documents(file)
+            except DAMAGED as error:
+                raise DataError(
+                    f"the compressed data is damaged or cut short: {error}",
+                    where=file.name,
+                    next_step="fetch or write the file again",
+                ) from error
+            except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+                raise DataError(f"cannot be opened: {error.strerror or error}", where=file.name) from error
+            except (ConnectionError, TimeoutError) as error:
+                raise InfrastructureError(
+                    f"cannot be fetched: {error}", where=file.name, next_step="check the network and run again"
+                ) from error
+
+    def facts(self) -> dict[str, Any]:
+        """The files that were opened: bytes and sha256, or what the remote side says (size, etag)."""
+        return {"files": [{"path": file.name, **(seen or _ask(file))} for file, seen in self._facts.items()]}
+
+    def _documents(self, file: InputFile) -> Iterator[str]:
+        settings = self.settings
+        with file.filesystem.open(file.path, "rb") as opened:
+            if file.format == ".parquet" and not file.compression:
+                yield from _parquet_documents(opened, file.name, settings.text_field)
+                return
+            raw = HashingReader(opened)
+            content = decompressed(raw, file.compression)
+            if file.format == ".txt":
+                yield from text_documents(content, file.name, settings.documents)
+            elif file.format == ".jsonl":
+                yield from jsonl_documents(content, file.name, settings.text_field)
+            else:
+                with tempfile.TemporaryFile() as seekable:
+                    shutil.copyfileobj(content, seekable)
+                    yield from _parquet_documents(seekable, file.name, settings.text_field)
+            self._facts[file] = {"bytes": raw.num_bytes, "sha256": raw.sha256.hexdigest()}
+
+
+def find_files(patterns: list[str]) -> list[InputFile]:
+    """The files that paths, globs and URLs name, each once, sorted by name.
+
+    Raises:
+        DataError: a pattern matches nothing, or a file is of no known format.
+    """
+    found: dict[str, InputFile] = {}
+    for pattern in patterns:
+        matches = _match_url(pattern) if "://" in pattern else _match_local(pattern)
+        if not matches:
+            raise DataError(
+                "no file matches",
+                where=f"corpus.sources paths: {pattern}",
+                next_step="check the path; it is relative to the folder that holds dvc.yaml",
+            )
+        found |= {file.name: file for file in matches}
+    return [found[name] for name in sorted(found)]
+
+
+def _match_local(pattern: str) -> list[InputFile]:
+    # a file may have brackets in its name
+    names = [pattern] if Path(pattern).exists() else glob.glob(pattern, recursive=True)
+    if names == [pattern] and Path(pattern).is_dir():
+        raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
+    filesystem = fsspec.filesystem("file")
+    return [_input_file(name, filesystem, name) for name in names if Path(name).is_file()]
+
+
+def _match_url(pattern: str) -> list[InputFile]:
+    try:
+        opened = fsspec.open_files(pattern, "rb")
+    except (ValueError, ImportError) as error:
+        raise DataError(f"cannot be opened: {error}", where=pattern) from error
+    except FileNotFoundError:
+        return []
+    is_glob = "*" in pattern
+    return [_input_file(f.full_name if is_glob else pattern, f.fs, f.path) for f in opened]
+
+
+def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFile:
+    # only there is "?" no part of a name
+    is_http = name.startswith(("http://", "https://"))
+    suffixes = PurePosixPath(urlsplit(name).path if is_http else name).suffixes
+    compression = suffixes.pop() if suffixes and suffixes[-1] in SUFFIXES else ""
+    format = suffixes[-1] if suffixes else ""
+    if format not in FORMATS:
+        raise DataError(
+            "of no known format: the name must end in "
+            + f"{', '.join(FORMATS)}, and may have {', '.join(SUFFIXES)} after it",
+            where=name,
+            next_step="rename the file, or narrow the glob in corpus.sources paths",
+        )
+    return InputFile(name, filesystem, path, format, compression)
+
+
+def _parquet_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]:
+    """The column ``text_field``, a small batch at a time; null counts as empty."""
+    try:
+        parquet = pq.ParquetFile(file)
+        columns = parquet.schema_arrow
+        if text_field not in columns.names:
+            raise DataError(
+                f"no column {text_field!r}; the columns are: {', '.join(columns.names)}",
+                where=name,
+                next_step="set text_field of the source",
+            )
+        if not _is_text(columns.field(text_field).type):
+            raise DataError(
+                f"column {text_field!r} holds {columns.field(text_field).type}, not text",
+                where=name,
+                next_step="set text_field of the source",
+            )
+        for batch in parquet.iter_batches(PARQUET_BATCH_ROWS, columns=[text_field], use_threads=False):
+            for text in batch.column(0).to_pylist():
+                yield text or ""
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        raise DataError(f"not a readable parquet file: {error}", where=name) from error
+    except OSError as error:
+        # damaged pages come as an OSError without a number; a disk or a network gives one
+        if type(error) is not OSError or error.errno is not None:
+            raise
+        raise DataError(f"not a readable parquet file: {error}", where=name) from error
+
+
+def _is_text(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type):
+        type = type.value_type
+    return pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type)
+
+
+def _ask(file: InputFile) -> dict[str, Any]:
+    """What identifies a file that was not read from beginning to end."""
+    if file.is_local:
+        path = Path(file.path)
+        return {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    info = file.filesystem.info(file.path)
+    etag = info.get("ETag") or info.get("etag")
+    return {"bytes": info.get("size")} | ({"etag": etag} if etag else {})

@@ -1,0 +1,140 @@
+"""Writing documents: parquet files of bounded size, and the division into training and held-out documents."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from electra.corpus.document import Document
+
+SCHEMA = pa.schema([("doc_id", pa.string()), ("source", pa.string()), ("text", pa.string())])
+# small row groups, so that readers and this writer hold little at a time; documents vary from a line to a book
+ROW_GROUP_DOCUMENTS = 512
+ROW_GROUP_CHARACTERS = 4_000_000
+
+
+class ParquetFiles:
+    """``<split>-00000.parquet``, ``<split>-00001.parquet`` ...: zstd, small row groups, the same bytes every time.
+
+    Attributes:
+        documents: documents added so far.
+        characters: characters of their texts.
+        waiting: documents not yet written.
+    """
+
+    def __init__(self, folder: Path, split: str, documents_per_file: int):
+        self.documents = self.characters = 0
+        self.waiting: list[Document] = []
+        self._folder, self._split, self._documents_per_file = folder, split, documents_per_file
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting_characters = self._files = 0
+
+    def __enter__(self) -> "ParquetFiles":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._write_row_group()
+            self._close_file()
+        else:
+            # the folder is thrown away; on a full disk the file's footer cannot be written either
+            with suppress(OSError):
+                self._close_file()
+
+    def add(self, document: Document) -> None:
+        """Add a document.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self.waiting.append(document)
+        self._waiting_characters += len(document.text)
+        self.documents += 1
+        self.characters += len(document.text)
+        file_is_full = self.documents % self._documents_per_file == 0
+        if file_is_full or len(self.waiting) >= ROW_GROUP_DOCUMENTS or self._waiting_characters >= ROW_GROUP_CHARACTERS:
+            self._write_row_group()
+        if file_is_full:
+            self._close_file()
+
+    def _write_row_group(self) -> None:
+        if not self.waiting:
+            return
+        if self._writer is None:
+            path = self._folder / f"{self._split}-{self._files:05d}.parquet"
+            # all that shapes the bytes is given, so that a change of pyarrow's defaults does not change them
+            self._writer = pq.ParquetWriter(
+                path,
+                SCHEMA,
+                version="2.6",
+                data_page_version="1.0",
+                compression="zstd",
+                compression_level=3,
+                use_dictionary=["source"],
+                write_statistics=False,
+                store_schema=False,
+            )
+            self._files += 1
+        rows = [(document.doc_id, document.source, document.text) for document in self.waiting]
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), row_group_size=ROW_GROUP_DOCUMENTS)
+        self.waiting = []
+        self._waiting_characters = 0
+
+    def _close_file(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+
+class SplitFiles:
+    """Training and held-out files; a document's split depends on its own hash only.
+
+    The one exception is a corpus so small that no document falls below the held-out fraction: then the one nearest to
+    it is held out. That is known at the end only, so until a document is held out, the nearest so far is kept back.
+
+    Attributes:
+        train: the training files.
+        held_out: the held-out files.
+    """
+
+    def __init__(self, train: ParquetFiles, held_out: ParquetFiles, held_out_fraction: float):
+        self.train, self.held_out = train, held_out
+        self._fraction = held_out_fraction
+        self._nearest: Document | None = None
+
+    def add(self, document: Document) -> None:
+        """Add a document to its split."""
+        to_train: Document | None = document
+        if document.split_point < self._fraction:
+            self.held_out.add(document)
+            to_train, self._nearest = self._nearest, None
+        elif self.held_out.documents == 0 and (
+            self._nearest is None or document.split_point < self._nearest.split_point
+        ):
+            to_train, self._nearest = self._nearest, document
+        if to_train is not None:
+            self.train.add(to_train)
+
+    def finish(self) -> None:
+        """After the last document: hold out the nearest one if no other is."""
+        if self._nearest is not None:
+            self.held_out.add(self._nearest)
+            self._nearest = None
+
+
+@contextmanager
+def split_files(folder: Path, documents_per_file: int, held_out_fraction: float) -> Iterator[SplitFiles]:
+    """The files of both splits in ``folder``, complete when the block ends well."""
+    with (
+        ParquetFiles(folder, "train", documents_per_file) as train,
+        ParquetFiles(folder, "heldout", documents_per_file) as held_out,
+    ):
+        files = SplitFiles(train, held_out, held_out_fraction)
+        yield files
+        files.finish()

@@ -1,0 +1,1 @@
+"""Labelled tasks, fine-tuning and scores."""

@@ -1,0 +1,110 @@
+"""Texts to token ids: single sentences and pairs.
+
+    [CLS] a [SEP]        or        [CLS] a [SEP] b [SEP]
+
+The first segment, with its [CLS] and [SEP], has segment id 0, the second 1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from electra.artifacts import read_json
+from electra.errors import DataError
+from electra.finetune.rows import Row
+from electra.finetune.tasks import TaskSpec
+from electra.paths import Paths
+
+MAX_SCORE = 5.0  # of STS-B; models are trained on score / MAX_SCORE
+_CHUNK = 10_000  # texts tokenised at a time: bounds the memory of what the tokenizer returns
+
+
+@dataclass
+class Feature:
+    """One model input.
+
+    Attributes:
+        token_ids: with [CLS] and [SEP], not padded.
+        first_length: tokens of the first segment, [CLS] and its [SEP] included.
+        target: class number, score in 0..1, or (start, end, impossible) of a span; None where unlabelled.
+        row: number of the row it comes from.
+    """
+
+    token_ids: Sequence[int]
+    first_length: int
+    target: Any
+    row: int
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokenizer and the ids of its special tokens."""
+
+    tokenizer: Tokenizer
+    pad: int
+    cls: int
+    sep: int
+
+    @classmethod
+    def load(cls, paths: Paths) -> "Vocabulary":
+        """Read ``data/tokenizer/tokenizer.json``.
+
+        Raises:
+            DataError: the file is missing or no tokenizer.
+        """
+        path = paths.tokenizer / "tokenizer.json"
+        read_json(path)  # a missing or broken file gets the message of every other artefact
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        pad, cls_id, sep = (tokenizer.token_to_id(token) for token in ("[PAD]", "[CLS]", "[SEP]"))
+        if pad is None or cls_id is None or sep is None:
+            raise DataError("the vocabulary lacks [PAD], [CLS] or [SEP]", where=str(path))
+        return cls(tokenizer, pad=pad, cls=cls_id, sep=sep)
+
+    @property
+    def size(self) -> int:
+        return self.tokenizer.get_vocab_size()
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens."""
+        ids: list[list[int]] = []
+        for start in range(0, len(texts), _CHUNK):
+            chunk = self.tokenizer.encode_batch(texts[start : start + _CHUNK], add_special_tokens=False)
+            ids.extend(encoding.ids for encoding in chunk)
+        return ids
+
+
+def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[Feature]:
+    """One feature per row, in order; texts that are too long lose tokens at the end of the longer one."""
+    ids_a = vocabulary.encode([row["text_a"] for row in rows])
+    ids_b = vocabulary.encode([row["text_b"] for row in rows]) if spec.text_b else None
+    cls, sep = vocabulary.cls, vocabulary.sep
+    features = []
+    for number, row in enumerate(rows):
+        a, b = ids_a[number], ids_b[number] if ids_b else None
+        if b is None:
+            first, second = [cls, *a[: max_length - 2], sep], []
+        else:
+            keep_a, keep_b = truncated_lengths(len(a), len(b), max_length - 3)
+            first, second = [cls, *a[:keep_a], sep], [*b[:keep_b], sep]
+        features.append(Feature(first + second, len(first), _target(spec, row["label"]), number))
+    return features
+
+
+def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
+    """Lengths after taking tokens from the longer of two texts, from the second on a tie, until both fit."""
+    if a + b <= limit:
+        return a, b
+    short, half = min(a, b), limit // 2
+    if short <= half:  # the shorter one stays whole
+        return (short, limit - short) if a <= b else (limit - short, short)
+    return limit - half, half
+
+
+def _target(spec: TaskSpec, label: Any) -> Any:
+    if label is None:
+        return None
+    return label / MAX_SCORE if spec.kind == "regression" else spec.labels.index(label)

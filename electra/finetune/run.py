@@ -1,0 +1,152 @@
+"""One cell of the matrix: a task, a seed, and the weights to start from."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from electra.artifacts import building, write_json, write_manifest
+from electra.config import Finetune, Settings
+from electra.errors import ConfigError, DataError
+from electra.finetune.cells import Init, cell_key, read_rows
+from electra.finetune.features import MAX_SCORE, Feature, Vocabulary, sentence_features
+from electra.finetune.heads import TaskModel
+from electra.finetune.rows import Row
+from electra.finetune.scoring import score
+from electra.finetune.spans import BestSpan, answers, best_spans
+from electra.finetune.tasks import TASKS, TaskSpec
+from electra.finetune.trainer import num_steps, predict, train
+from electra.finetune.windows import span_features
+from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.paths import Paths
+
+DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, whatever pre-training used
+
+
+def finetune_cell(settings: Settings, paths: Paths, *, task: str, seed: int, scratch: bool) -> None:
+    """Fine-tune and write ``predictions.jsonl`` of the development splits and ``run.json``.
+
+    A scratch cell starts from random weights and reads nothing of ``models/pretrained``. The same cell on the same
+    machine gives the same bytes.
+
+    Raises:
+        ConfigError: no such task, or cuda is asked for and not there.
+        DataError: tasks, tokenizer or pre-trained weights are missing or broken.
+        TrainingError: the loss is not finite.
+    """
+    if task not in TASKS:
+        raise ConfigError(f"there is no task {task!r}", next_step=f"choose one of: {', '.join(TASKS)}")
+    spec, options = TASKS[task], settings.finetune
+    init: Init = "scratch" if scratch else "pretrained"
+    device, bf16 = _machine(settings)
+    vocabulary = Vocabulary.load(paths)
+    model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
+
+    train_rows = read_rows(paths, task, "train")[: options.max_train_examples]
+    features: Sequence[Feature]
+    if spec.kind == "span":
+        features = span_features(train_rows, vocabulary, options)
+    else:
+        features = sentence_features(spec, train_rows, vocabulary, options.max_length)
+    epochs = options.task_epochs.get(spec.name, options.epochs)
+    key = cell_key(task, seed, init)
+    loss = train(model, features, options, epochs=epochs, seed=seed, pad=vocabulary.pad, bf16=bf16, name=key)
+
+    with building(paths.finetuned(key)) as folder:
+        for split in spec.dev_splits:
+            rows = read_rows(paths, task, split)
+            predictions = _predict(settings, spec, model, rows, vocabulary, bf16)
+            _append(folder / "predictions.jsonl", split, predictions)
+            value = score(spec, rows, predictions)[spec.headline]
+            print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
+        write_json(
+            folder / "run.json",
+            {
+                "task": task,
+                "seed": seed,
+                "init": init,
+                "train_rows": len(train_rows),
+                "epochs": epochs,
+                "steps": num_steps(len(features), options.batch_size, epochs),
+                "loss": float(f"{loss:.6g}"),
+            },
+        )
+        write_manifest(folder, cell=key)
+
+
+def _machine(settings: Settings) -> tuple[torch.device, bool]:
+    """Device and whether matrix products are bf16. Automatic is fp32 on CPU: these models are small there."""
+    cluster = settings.cluster
+    if cluster.num_threads != "auto":
+        torch.set_num_threads(cluster.num_threads)
+    if cluster.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("no CUDA device is available", where="cluster.device", next_step="use auto or cpu")
+    device = torch.device("cuda" if cluster.device != "cpu" and torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    return device, cluster.precision == "bf16" or (cluster.precision == "auto" and device.type == "cuda")
+
+
+def _model(
+    settings: Settings, paths: Paths, spec: TaskSpec, vocabulary: Vocabulary, init: Init, seed: int
+) -> TaskModel:
+    """Encoder with fine-tuning's dropout and a new head; all that is random follows from the seed."""
+    random = torch.Generator().manual_seed(seed)
+    if init == "scratch":
+        shape = EncoderConfig.discriminator(settings.model, vocabulary.size)
+        encoder = Encoder(dataclasses.replace(shape, **DROPOUT))
+        initialize(encoder, settings.model.initializer_range, random)
+    else:
+        from electra.model.pretrained import load_discriminator
+
+        encoder = load_discriminator(paths.pretrained, **DROPOUT)
+        if encoder.config.vocab_size != vocabulary.size:
+            raise DataError(
+                f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
+                where=f"{paths.pretrained} and {paths.tokenizer}",
+                next_step="run: dvc repro pretrain",
+            )
+    return TaskModel(spec, encoder, random)
+
+
+def _predict(
+    settings: Settings, spec: TaskSpec, model: TaskModel, rows: list[Row], vocabulary: Vocabulary, bf16: bool
+) -> list[dict[str, Any]]:
+    """One prediction per row; see :func:`electra.finetune.scoring.score` for the fields."""
+    options = settings.finetune
+    batch_size = 2 * options.batch_size  # no gradients are kept: twice as many fit
+    pad = vocabulary.pad
+    if spec.kind == "span":
+        windows = span_features(rows, vocabulary, options)
+        spans = predict(model, windows, batch_size, partial(_best_spans, options), pad=pad, bf16=bf16)
+        return answers(rows, windows, spans)
+    features = sentence_features(spec, rows, vocabulary, options.max_length)
+    logits = predict(model, features, batch_size, lambda logits_BC: logits_BC.float().tolist(), pad=pad, bf16=bf16)
+    if spec.kind == "regression":
+        return [{"id": row["id"], "score": _rounded(v * MAX_SCORE)} for row, (v,) in zip(rows, logits, strict=True)]
+    return [
+        {"id": row["id"], "label": spec.labels[values.index(max(values))], "logits": [_rounded(v) for v in values]}
+        for row, values in zip(rows, logits, strict=True)
+    ]
+
+
+def _best_spans(options: Finetune, outputs: tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
+    start_BT, end_BT, impossible_B = outputs
+    return best_spans(start_BT, end_BT, impossible_B, options.max_answer_length)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _append(path: Path, split: str, predictions: list[dict[str, Any]]) -> None:
+    with open(path, "a", encoding="utf-8", newline="\n") as file:
+        lines = (json.dumps({"split": split, **prediction}, ensure_ascii=False) for prediction in predictions)
+        file.writelines(line + "\n" for line in lines)

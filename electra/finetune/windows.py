@@ -1,0 +1,103 @@
+"""Questions with their contexts to token ids: long contexts become several overlapping windows.
+
+    [CLS] question [SEP] window of the context [SEP]
+
+Every token keeps its character range in the context, so an answer is always cut from the original text.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from electra.config import Finetune
+from electra.finetune.features import Feature, Vocabulary
+from electra.finetune.rows import Row
+
+Offsets = Sequence[tuple[int, int]]
+_CHUNK = 1_000  # rows tokenised at a time
+
+
+@dataclass
+class Window(Feature):
+    """A feature with what is needed to turn token positions back into text.
+
+    Attributes:
+        offsets: character range in the context of each context token of the window.
+    """
+
+    offsets: Offsets
+
+    def text(self, context: str, start: int, end: int) -> str:
+        """The text from token ``start`` to token ``end`` inclusive; both count from the window's first token."""
+        first = self.offsets[start - self.first_length][0]
+        last = self.offsets[end - self.first_length][1]
+        # The normaliser drops combining accents, and no token's range has them; they belong to the letter before.
+        while last < len(context) and unicodedata.combining(context[last]):
+            last += 1
+        return context[first:last]
+
+
+def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -> list[Window]:
+    """The windows of all rows, in order. A target is (start, end, impossible), positions inclusive.
+
+    A window that does not hold the whole answer points at [CLS] (0, 0), as do questions without answer. The first
+    reference answer is the one that is learned.
+    """
+    windows: list[Window] = []
+    for begin in range(0, len(rows), _CHUNK):
+        chunk = rows[begin : begin + _CHUNK]
+        questions = vocabulary.encode([row["question"] for row in chunk])
+        contexts = vocabulary.tokenizer.encode_batch([row["context"] for row in chunk], add_special_tokens=False)
+        for number, (row, question, context) in enumerate(zip(chunk, questions, contexts, strict=True), start=begin):
+            windows.extend(_row_windows(number, row, question, context.ids, context.offsets, vocabulary, settings))
+    return windows
+
+
+def _row_windows(
+    number: int,
+    row: Row,
+    question: list[int],
+    context_ids: list[int],
+    offsets: Offsets,
+    vocabulary: Vocabulary,
+    settings: Finetune,
+) -> list[Window]:
+    # A window needs room for at least one context token beside the question and three special tokens.
+    question = question[: min(settings.max_question_length, settings.span_max_length - 4)]
+    first = [vocabulary.cls, *question, vocabulary.sep]
+    size = settings.span_max_length - len(first) - 1
+    span = answer_tokens(row, offsets)
+    windows = []
+    for begin in window_starts(len(context_ids), size, settings.span_stride):
+        end = min(begin + size, len(context_ids))
+        position = (0, 0)
+        if span and begin <= span[0] and span[1] < end:
+            position = (len(first) + span[0] - begin, len(first) + span[1] - begin)
+        windows.append(
+            Window(
+                token_ids=[*first, *context_ids[begin:end], vocabulary.sep],
+                first_length=len(first),
+                target=(*position, int(row["impossible"])),
+                row=number,
+                offsets=offsets[begin:end],
+            )
+        )
+    return windows
+
+
+def window_starts(length: int, size: int, stride: int) -> list[int]:
+    """Where windows begin: every ``stride`` tokens, until one reaches the end; never a gap between two."""
+    starts = [0]
+    while starts[-1] + size < length:
+        starts.append(starts[-1] + min(stride, size))
+    return starts
+
+
+def answer_tokens(row: Row, offsets: Offsets) -> tuple[int, int] | None:
+    """First and last context token that overlap the first reference answer; None where there is none."""
+    if row["impossible"]:
+        return None
+    begin = row["answers"][0]["start"]
+    end = begin + len(row["answers"][0]["text"])
+    inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > begin]
+    return (inside[0], inside[-1]) if inside else None

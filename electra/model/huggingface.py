@@ -1,0 +1,85 @@
+"""Names and configuration of ``transformers``' ELECTRA (modeling_electra.py), and ours beside them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from electra.model.electra import Electra
+from electra.model.encoder import Encoder, EncoderConfig
+
+
+def discriminator_weights(electra: Electra) -> dict[str, Tensor]:
+    """State of ``ElectraForPreTraining``."""
+    return dict(_encoder(electra.discriminator)) | {
+        f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(electra.discriminator_head, ours), kind)
+        for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
+        for kind in ("weight", "bias")
+    }
+
+
+def generator_weights(electra: Electra) -> dict[str, Tensor]:
+    """State of ``ElectraForMaskedLM``; its output matrix is the word table, written twice because files cannot tie."""
+    head = electra.generator_head
+    return dict(_encoder(electra.generator)) | {
+        "generator_predictions.dense.weight": head.transform.weight,
+        "generator_predictions.dense.bias": head.transform.bias,
+        "generator_predictions.LayerNorm.weight": head.norm.weight,
+        "generator_predictions.LayerNorm.bias": head.norm.bias,
+        "generator_lm_head.weight": head.weight.clone(),
+        "generator_lm_head.bias": head.bias,
+    }
+
+
+def huggingface_config(config: EncoderConfig, architecture: str, initializer_range: float, pad_id: int) -> dict[str, Any]:
+    """``config.json`` for one of the two."""
+    return {
+        "architectures": [architecture],
+        "model_type": "electra",
+        "vocab_size": config.vocab_size,
+        "embedding_size": config.embedding_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "max_position_embeddings": config.max_positions,
+        "type_vocab_size": config.num_segments,
+        "initializer_range": initializer_range,
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+        "dtype": "float32",
+    }
+
+
+def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
+    embeddings = encoder.embeddings
+    yield "electra.embeddings.word_embeddings.weight", embeddings.word.weight
+    yield "electra.embeddings.position_embeddings.weight", embeddings.position.weight
+    yield "electra.embeddings.token_type_embeddings.weight", embeddings.segment.weight
+    yield from _both("electra.embeddings.LayerNorm", embeddings.norm)
+    if isinstance(encoder.projection, torch.nn.Linear):
+        yield from _both("electra.embeddings_project", encoder.projection)
+    for number, layer in enumerate(encoder.layers):
+        prefix = f"electra.encoder.layer.{number}"
+        for kind in ("weight", "bias"):
+            for name, part in zip(("query", "key", "value"), getattr(layer.attention.qkv, kind).chunk(3), strict=True):
+                yield f"{prefix}.attention.self.{name}.{kind}", part
+        yield from _both(f"{prefix}.attention.output.dense", layer.attention.output)
+        yield from _both(f"{prefix}.attention.output.LayerNorm", layer.attention_norm)
+        yield from _both(f"{prefix}.intermediate.dense", layer.feed_forward_in)
+        yield from _both(f"{prefix}.output.dense", layer.feed_forward_out)
+        yield from _both(f"{prefix}.output.LayerNorm", layer.feed_forward_norm)
+
+
+def _both(name: str, module: Any) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", module.weight
+    yield f"{name}.bias", module.bias

@@ -1,0 +1,77 @@
+"""The DeepSpeed engine: ZeRO, precision, accumulation and clipping from the cluster's settings."""
+
+import os
+import socket
+from typing import Any
+
+import torch
+
+from electra import config
+from electra.model.electra import Electra
+from electra.pretrain.hardware import Machine
+from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
+
+
+def start_distributed(machine: Machine) -> None:
+    """Join the process group; alone, a group of one on the loopback interface."""
+    os.environ.setdefault("DS_ACCELERATOR", machine.device)
+    if "MASTER_ADDR" not in os.environ:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    import deepspeed
+
+    deepspeed.logger.setLevel("ERROR")
+    deepspeed.init_distributed(dist_backend="nccl" if machine.device == "cuda" else "gloo", verbose=False)
+
+
+def deepspeed_config(pretrain: config.Pretrain, machine: Machine) -> dict[str, Any]:
+    """DeepSpeed's own settings, all derived: the project's settings stay the one source of truth.
+
+    Args:
+        machine: the resolved ``cluster`` section.
+    """
+    rows_per_round = machine.num_processes * machine.micro_batch_size
+    return {
+        "train_micro_batch_size_per_gpu": machine.micro_batch_size,
+        "gradient_accumulation_steps": pretrain.batch_size // rows_per_round,
+        "gradient_clipping": pretrain.max_grad_norm,
+        "zero_optimization": {"stage": machine.zero_stage, "overlap_comm": False, "contiguous_gradients": True},
+        "zero_allow_untested_optimizer": True,
+        # fp32 weights, matrix products in bf16: the loss, softmax and sampling stay in fp32
+        "torch_autocast": {
+            "enabled": machine.precision == "bf16",
+            "dtype": "bfloat16",
+            "lower_precision_safe_modules": ["torch.nn.Linear"],
+        },
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "steps_per_print": 2**31,
+        "wall_clock_breakdown": False,
+    }
+
+
+def build_engine(model: Electra, pretrain: config.Pretrain, machine: Machine) -> Any:
+    """The engine around generator and discriminator: one module, one optimizer, one backward pass."""
+    import deepspeed
+
+    optimizer = ElectraAdamW(
+        parameter_groups(model, pretrain.weight_decay),
+        lr=0.0,  # set before every step; at zero, the step with which ZeRO creates its state changes nothing
+        betas=(pretrain.adam_beta1, pretrain.adam_beta2),
+        eps=pretrain.adam_epsilon,
+    )
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(pretrain, machine))
+    return engine
+
+
+def set_step(engine: Any, step: int, rate: float) -> None:
+    """Tell the optimizer which step comes next (it counts from 0) and at which learning rate."""
+    for group in engine.optimizer.param_groups:
+        group["lr"] = rate
+        group["step_number"] = step
+
+
+def seed_everything(seed: int, step: int, rank: int) -> None:
+    """Dropout draws from the global generator: seeded by step, so that a resumed run repeats the same draws."""
+    torch.manual_seed((seed * 1_000_003 + step) * 65_537 + rank)

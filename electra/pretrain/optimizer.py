@@ -1,0 +1,66 @@
+"""The original's optimizer and schedule (google-research/electra, model/optimization.py)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class ElectraAdamW(torch.optim.AdamW):
+    """Adam without bias correction, with decoupled weight decay.
+
+        m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2        p -= lr (m / (sqrt(v) + eps) + decay p)
+
+    PyTorch's fused AdamW always corrects the bias. Rate, epsilon and decay are therefore handed to it so that the
+    corrections cancel at every step: with c1 = 1 - b1^t and c2 = sqrt(1 - b2^t), a rate of lr c1 / c2 and an epsilon
+    of eps / c2 give exactly the update above, at the fused kernel's speed.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        for group in self.param_groups:
+            group["step_number"] = 0  # steps already taken
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        plain = [(group["lr"], group["eps"], group["weight_decay"]) for group in self.param_groups]
+        for group, (lr, eps, decay) in zip(self.param_groups, plain, strict=True):
+            for parameter in group["params"]:  # the kernel counts for itself: after a resume it must agree
+                if "step" in (state := self.state.get(parameter, {})):
+                    state["step"].fill_(group["step_number"])
+            group["step_number"] += 1
+            beta1, beta2 = group["betas"]
+            first = 1 - beta1 ** group["step_number"]
+            second = (1 - beta2 ** group["step_number"]) ** 0.5
+            group["lr"] = lr * first / second
+            group["eps"] = eps / second
+            group["weight_decay"] = decay * second / first
+        super().step(closure)
+        for group, (lr, eps, decay) in zip(self.param_groups, plain, strict=True):
+            group["lr"], group["eps"], group["weight_decay"] = lr, eps, decay
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups: matrices and tables decay, biases and LayerNorm do not. A shared parameter is listed once."""
+    decayed, plain = [], []
+    for name, parameter in module.named_parameters():
+        is_norm = name.rsplit(".", 2)[-2].endswith("norm")
+        (plain if is_norm or name.endswith("bias") else decayed).append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+
+
+def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int, power: float = 1.0) -> float:
+    """Rate of a step (counted from 0): warm-up and polynomial decay to zero, multiplied.
+
+    The decay starts at step 0, so the peak itself is never reached: lr(warmup) = peak * (1 - warmup / num_steps).
+    """
+    warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
+    return peak * warmup * max(0.0, 1 - step / num_steps) ** power

@@ -1,0 +1,50 @@
+"""The stage ``report``: ``results/report.md``, ``results/report.html`` and the score card on the terminal."""
+
+from electra.artifacts import write_text
+from electra.config import Settings
+from electra.errors import DataError
+from electra.paths import Paths
+from electra.report.content import data_in_words, plateaus, score_card
+from electra.report.facts import Facts, gather
+from electra.report.markdown import numeric_columns, render_markdown
+from electra.report.page import render_page
+
+
+def build_report(settings: Settings, paths: Paths) -> None:
+    """Write the report of the run in ``paths`` and print its score card. The same results give the same bytes.
+
+    Raises:
+        DataError: there are no scores yet, or a result is broken.
+    """
+    facts = gather(settings, paths)
+    if facts.scores is None:
+        raise DataError(
+            "there are no scores to report",
+            where=str(paths.results / "scores.json"),
+            next_step="run the stages before it: dvc repro report",
+        )
+    write_text(paths.results / "report.md", render_markdown(facts))
+    write_text(paths.results / "report.html", render_page(facts))
+    print_score_card(facts)
+    print(f"report: {paths.results / 'report.md'}, {paths.results / 'report.html'}")
+
+
+def print_score_card(facts: Facts) -> None:
+    """The score card as a table, as wide as the terminal allows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    card = score_card(facts)
+    right = numeric_columns(card)
+    table = Table(title=f"Score card, profile {facts.settings.profile}", title_style="bold", caption=card.note)
+    for index, name in enumerate(card.columns):
+        table.add_column(name, justify="right" if index in right else "left", no_wrap=True)
+    *tasks, mean = card.rows
+    for row in tasks:
+        table.add_row(*row)
+    table.add_section()
+    table.add_row(*mean, style="bold")
+    console = Console(highlight=False)
+    console.print(table)
+    for line in [data_in_words(facts), *plateaus(facts)]:
+        console.print(line, markup=False)

@@ -1,0 +1,244 @@
+"""What the report says, as titled tables: the Markdown and the HTML page print the same ones."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from electra.report.facts import Facts
+
+METRIC_NAMES = {
+    "matthews": "Matthews corr.",
+    "spearman": "Spearman corr.",
+    "pearson": "Pearson corr.",
+    "f1": "F1",
+    "exact": "exact match",
+    "accuracy": "accuracy",
+}
+PRETRAIN_NAMES = {
+    "step": "steps",
+    "examples_seen": "examples seen",
+    "mlm_loss": "generator: masked language modelling loss (nats per masked token)",
+    "unigram_entropy": "the same loss when guessing by word frequency alone",
+    "mlm_accuracy": "generator: masked tokens predicted",
+    "sampled_accuracy": "generator: samples that are the original token",
+    "disc_loss": "discriminator: loss (nats per token)",
+    "fake_rate_entropy": "the same loss when guessing by the share of replaced tokens alone",
+    "fake_rate": "share of tokens that are replaced",
+    "disc_auc": "discriminator: AUC (0.5 is guessing)",
+    "disc_accuracy": "discriminator: accuracy",
+    "disc_precision": "discriminator: precision on replaced tokens",
+    "disc_recall": "discriminator: recall of replaced tokens",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table; numbers are text already."""
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+def sections(facts: Facts) -> list[Section]:
+    """All tables below the score card, those whose stage has run."""
+    made = [
+        _other_metrics(facts),
+        pretraining(facts),
+        corpus(facts),
+        _examples(facts),
+        _tasks(facts),
+        validation(facts),
+        settings_table(facts),
+    ]
+    return [section for section in made if section.rows]
+
+
+def data_in_words(facts: Facts) -> str:
+    """What text and which tasks the run is on, in one plain sentence."""
+    kinds = [f"{source.name} ({_WHERE[source.kind]})" for source in facts.settings.corpus.sources]
+    text = f"Pre-trained on {', '.join(kinds)}"
+    return f"{text}. Scored on: {facts.scores['data']}." if facts.scores else f"{text}."
+
+
+_WHERE = {"embedded": "generated, not natural text", "files": "files", "hub": "Hugging Face dataset"}
+
+
+def score_card(facts: Facts) -> Section:
+    """One row per task and the mean."""
+    scores = facts.scores or {"tasks": {}, "mean": {}}
+    rows = [
+        [
+            task,
+            METRIC_NAMES.get(entry["metric"], entry["metric"]),
+            _score(entry["pretrained"], entry.get("pretrained_sd")),
+            _score(entry["scratch"], entry.get("scratch_sd")),
+            f"{entry['gain']:+.1f}",
+            count(entry.get("train_rows")),
+            count(entry.get("dev_rows")),
+        ]
+        for task, entry in scores["tasks"].items()
+    ]
+    if mean := scores["mean"]:
+        rows.append(["Mean", "", f"{mean['pretrained']:.1f}", f"{mean['scratch']:.1f}", f"{mean['gain']:+.1f}", "", ""])
+    seeds = len(facts.settings.cells.seeds)
+    return Section(
+        "Score card",
+        f"Development sets, percent; median of {seeds} seeds ± standard deviation."
+        if seeds > 1
+        else "Development sets, percent; one seed.",
+        ["task", "metric", "pre-trained", "from scratch", "gain", "train", "dev"],
+        rows,
+    )
+
+
+def _other_metrics(facts: Facts) -> Section:
+    rows = [
+        [task, name.replace("_", " "), f"{values['pretrained']:.2f}", f"{values['scratch']:.2f}"]
+        for task, entry in (facts.scores or {"tasks": {}})["tasks"].items()
+        for name, values in entry.get("other_metrics", {}).items()
+    ]
+    return Section("Other metrics", "", ["task", "metric", "pre-trained", "from scratch"], rows)
+
+
+def pretraining(facts: Facts) -> Section:
+    """Every figure of results/pretrain.json; those with a known meaning first and in words."""
+    known = facts.pretrain or {}
+    keys = [key for key in PRETRAIN_NAMES if key in known] + [key for key in known if key not in PRETRAIN_NAMES]
+    rows = [
+        [PRETRAIN_NAMES.get(key, key.replace("_", " ")), number(known[key])]
+        for key in keys
+        if isinstance(known[key], (int, float, str)) and known[key] is not None
+    ]
+    return Section("Pre-training", "Held-out text, at the end of training.", ["figure", "value"], rows)
+
+
+def plateaus(facts: Facts) -> list[str]:
+    """Whether generator and discriminator do better than guessing by frequency."""
+    known, lines = facts.pretrain or {}, []
+    for name, loss, floor in [
+        ("generator", "mlm_loss", "unigram_entropy"),
+        ("discriminator", "disc_loss", "fake_rate_entropy"),
+    ]:
+        if loss in known and floor in known:
+            better = known[loss] < known[floor]
+            lines.append(
+                f"The {name} {'does better than' if better else 'is still at'} guessing by frequency: "
+                f"loss {known[loss]:.3f}, guessing {known[floor]:.3f}."
+            )
+    return lines
+
+
+def corpus(facts: Facts) -> Section:
+    """Sources of the corpus."""
+    manifest = facts.manifests.get("corpus", {})
+    rows = [
+        [name, count(f["documents"]), count(f["characters"]), percent(f.get("share")), percent(f.get("asked_share"))]
+        for name, f in manifest.get("sources", {}).items()
+    ]
+    notes = []
+    if held_out := manifest.get("held_out"):
+        notes.append(f"held out: {count(held_out['documents'])} documents")
+    if dropped := manifest.get("dropped"):
+        notes.append("dropped: " + ", ".join(f"{count(n)} {reason.replace('_', ' ')}" for reason, n in dropped.items()))
+    note = "; ".join(notes)
+    columns = ["source", "documents", "characters", "share", "asked"]
+    return Section("Corpus", note[:1].upper() + note[1:] + "." if note else "", columns, rows)
+
+
+def _examples(facts: Facts) -> Section:
+    tokenizer, shards = facts.manifests.get("tokenizer"), facts.manifests.get("shards")
+    statistics = facts.validation.get("shards", {}).get("statistics", {})
+    rows = []
+    if tokenizer:
+        rows.append(["vocabulary entries", count(tokenizer["vocab_size"])])
+    if shards:
+        rows.append(["tokens per example, at most", count(shards["max_length"])])
+        for split, name in (("train", "training"), ("heldout", "held-out")):
+            if split in shards["splits"]:
+                rows.append([f"{name} examples", count(shards["splits"][split]["examples"])])
+                rows.append([f"{name} tokens", count(shards["splits"][split]["tokens"])])
+    for key, name in [
+        ("pad_share", "share of padding"),
+        ("two_segment_share", "examples with two segments"),
+        ("held_out_unknown_share", "unknown tokens in held-out text"),
+    ]:
+        if key in statistics:
+            rows.append([name, percent(statistics[key], digits=2)])
+    return Section("Vocabulary and examples", "", ["figure", "value"], rows)
+
+
+def _tasks(facts: Facts) -> Section:
+    tasks = facts.manifests.get("tasks", {}).get("tasks", {})
+    told = (facts.scores or {"tasks": {}})["tasks"]
+    rows = [
+        [
+            task,
+            ", ".join(f"{split} {count(n)}" for split, n in entry["rows"].items()),
+            told.get(task, {}).get("data", ""),
+        ]
+        for task, entry in tasks.items()
+    ]
+    return Section("Tasks", "", ["task", "rows", "data"], rows)
+
+
+def validation(facts: Facts) -> Section:
+    """Verdict per suite, and every warning or failure with what was seen."""
+    rows = []
+    for name, report in facts.validation.items():
+        failed = [check for check in report["checks"] if not check["success"]]
+        verdict = "failed" if report["failed_critical"] else f"passed{', with warnings' if failed else ''}"
+        rows.append([name, f"{report['expectations'] - len(failed)} of {report['expectations']} hold", verdict])
+        rows += [
+            ["", f"{check['severity']}, expected: {check['check']}", _observed(check["observed"])] for check in failed
+        ]
+    return Section(
+        "Data validation",
+        "Great Expectations suites over corpus, shards and tasks.",
+        ["suite", "checks", "result"],
+        rows,
+    )
+
+
+def settings_table(facts: Facts) -> Section:
+    """All settings that a result depends on, by the path of their key."""
+    values = facts.settings.model_dump(mode="json", exclude={"cluster", "profile"})
+    rows = [[key, number(value)] for key, value in sorted(_flat(values).items())]
+    return Section("Settings", f"Profile {facts.settings.profile}.", ["key", "value"], rows)
+
+
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {k: v for name, inner in value.items() for k, v in _flat(inner, f"{key}.{name}".lstrip(".")).items()}
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return {k: v for i, inner in enumerate(value) for k, v in _flat(inner, f"{key}[{i}]").items()}
+    return {key: ", ".join(map(str, value)) if isinstance(value, list) else value}
+
+
+def _observed(observed: Any) -> str:
+    if isinstance(observed, dict):
+        return f"{observed['unexpected']:,} of {observed['rows']:,} rows break it"
+    return f"observed {number(observed)}"
+
+
+def _score(value: float, deviation: float | None) -> str:
+    return f"{value:.1f}" if deviation is None else f"{value:.1f} ± {deviation:.1f}"
+
+
+def count(value: int | None) -> str:
+    """A whole number with thousands separators."""
+    return "" if value is None else f"{value:,}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """A fraction as a percentage."""
+    return "" if share is None else f"{100 * share:.{digits}f}%"
+
+
+def number(value: Any) -> str:
+    """Any JSON scalar as text: four significant digits for fractions, separators for large whole numbers."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,86 @@
+"""Cutting a document into ELECTRA's two-segment examples (build_pretraining_dataset.py of the original).
+
+Unlike the original nothing is dropped: what does not fit goes on in the next example, and both segments are contiguous
+and in the order of the text. An example holds text of one document only.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import numpy as np
+
+from electra.config import Shards
+
+SHORTEST_TARGET = 5  # of an example that is short on purpose; [CLS] a [SEP] b [SEP] is the least
+
+
+def document_generator(seed: int, doc_id: str) -> np.random.Generator:
+    """Randomness of one document: depends on the seed and the document's hash alone, not on files or workers."""
+    key = np.array([seed % 2**64, int(doc_id, 16) % 2**64], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def cut_document(
+    num_tokens: int, line_ends: list[int], rules: Shards, generator: np.random.Generator
+) -> Iterator[tuple[int, int, int]]:
+    """Cut ``num_tokens`` wordpieces into the spans of consecutive examples.
+
+    Args:
+        num_tokens: wordpieces of the document.
+        line_ends: increasing positions after the last wordpiece of each line (a line is a sentence or a paragraph).
+        rules: target length and the probabilities of short and of single-segment examples.
+        generator: the document's randomness.
+
+    Yields:
+        (start, middle, end): the first segment is ``start:middle``, the second ``middle:end``; middle equals end when
+        there is one segment. The spans follow each other without gaps from 0 to ``num_tokens``.
+    """
+    start = 0
+    while start < num_tokens:
+        short, length, single = generator.random(3)
+        target = rules.max_length
+        if short < rules.short_example_probability:
+            target = SHORTEST_TARGET + int(length * (rules.max_length - SHORTEST_TARGET + 1))
+        wanted = (target - 3) // 2  # of the first segment
+        if single < rules.single_segment_probability or num_tokens - start <= wanted:
+            end = min(start + target - 2, num_tokens)
+            yield start, end, end
+        else:
+            end = min(start + target - 3, num_tokens)
+            yield start, _middle(start, end, wanted, line_ends), end
+        start = end
+
+
+def _middle(start: int, end: int, wanted: int, line_ends: list[int]) -> int:
+    """The line end nearest to ``start + wanted``; where none is near, as inside a long paragraph, just that."""
+    aim = start + wanted
+    after = bisect_left(line_ends, aim)
+    near = [at for at in line_ends[max(0, after - 1) : after + 1] if start < at < end and abs(at - aim) <= wanted // 2]
+    return min(near, key=lambda at: abs(at - aim), default=aim)
+
+
+def write_example(
+    tokens: np.ndarray, pieces: np.ndarray, cut: tuple[int, int, int], *, cls_id: int, sep_id: int
+) -> tuple[int, int]:
+    """Write ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]`` into one row.
+
+    Args:
+        tokens: the row [max_length], all zeros.
+        pieces: ids of the document's wordpieces.
+        cut: as :func:`cut_document` yields it.
+        cls_id, sep_id: ids of the special tokens.
+
+    Returns:
+        Number of tokens, and length of the first segment with ``[CLS]`` and its ``[SEP]``.
+    """
+    start, middle, end = cut
+    first = middle - start + 2
+    tokens[0] = cls_id
+    tokens[1 : first - 1] = pieces[start:middle]
+    tokens[first - 1] = sep_id
+    if middle == end:
+        return first, first
+    length = first + end - middle + 1
+    tokens[first : length - 1] = pieces[middle:end]
+    tokens[length - 1] = sep_id
+    return length, first

@@ -1,0 +1,108 @@
+"""From shards to the batches of one process: step s of a run always trains on the same examples, masks and samples."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from electra import config
+from electra.model.electra import Batch
+from electra.shards.dataset import Shards
+from electra.shards.masking import Masking, draw_masking
+from electra.shards.order import examples_at
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of every global batch this process works on."""
+
+    rank: int
+    num_processes: int
+    micro_batch_size: int
+
+
+class ExampleDrawer:
+    """Examples by index as masked batches.
+
+    Args:
+        shards: the examples of one split.
+        special_ids: ids that are never masked.
+        pretrain: masking probabilities and the seed.
+    """
+
+    def __init__(self, shards: Shards, special_ids: list[int], pretrain: config.Pretrain):
+        self.shards, self.pretrain = shards, pretrain
+        self.special_ids = np.array(special_ids)
+
+    def batch(self, epochs: np.ndarray, examples: np.ndarray, *, show_all_masks: bool = False) -> Batch:
+        """The batch of these examples, drawn for these epochs ([n] each).
+
+        Args:
+            show_all_masks: every masked position is [MASK], for validation: a token that the generator can see is no
+                test of it.
+        """
+        tokens, spans = self.shards.gather(examples)
+        masking = draw_masking(
+            tokens,
+            spans[:, 0],
+            epochs,
+            examples,
+            special_ids=self.special_ids,
+            probability=self.pretrain.mask_probability,
+            mask_token_probability=1.0 if show_all_masks else self.pretrain.mask_token_probability,
+            seed=self.pretrain.seed,
+        )
+        return to_batch(tokens, spans, masking)
+
+
+def to_batch(tokens: np.ndarray, spans: np.ndarray, masking: Masking) -> Batch:
+    """Arrays of n examples as tensors; columns that are padding in every row are cut off in steps of 8."""
+    width = min(tokens.shape[1], -(-int(spans[:, 0].max()) // 8) * 8)
+    places = np.arange(width)
+    real = places < spans[:, :1]
+    return Batch(
+        tokens_BT=torch.from_numpy(tokens[:, :width]),
+        segments_BT=torch.from_numpy((real & (places >= spans[:, 1:])).astype(np.int64)),
+        mask_BT=torch.from_numpy(real),
+        positions_BK=torch.from_numpy(masking.positions),
+        weights_BK=torch.from_numpy(masking.weights),
+        shown_BK=torch.from_numpy(masking.shown),
+        uniforms_BK=torch.from_numpy(masking.uniforms),
+    )
+
+
+def training_steps(drawer: ExampleDrawer, share: Share, first_step: int, num_steps: int) -> Iterator[list[Batch]]:
+    """The micro-batches of each step for this process, one step drawn ahead in a thread.
+
+    Row r of step s is position s * batch_size + r of the endless shuffled stream, so a run resumed at any step, or
+    with another number of processes, sees the same global batches.
+    """
+    batch_size = drawer.pretrain.batch_size
+    rows_per_round = share.num_processes * share.micro_batch_size
+
+    def draw(step: int) -> list[Batch]:
+        positions = np.arange(step * batch_size, (step + 1) * batch_size)
+        epochs, examples = examples_at(positions, len(drawer.shards), drawer.pretrain.seed)
+        starts = range(share.rank * share.micro_batch_size, batch_size, rows_per_round)
+        return [
+            drawer.batch(epochs[start : start + share.micro_batch_size], examples[start : start + share.micro_batch_size])
+            for start in starts
+        ]
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        upcoming = thread.submit(draw, first_step)
+        for step in range(first_step, num_steps):
+            ready = upcoming.result()
+            if step + 1 < num_steps:
+                upcoming = thread.submit(draw, step + 1)
+            yield ready
+
+
+def heldout_batches(drawer: ExampleDrawer, share: Share, num_examples: int) -> Iterator[Batch]:
+    """The first ``num_examples`` held-out examples, split over processes, with the same masks at every validation."""
+    chosen = np.arange(min(num_examples, len(drawer.shards)))[share.rank :: share.num_processes]
+    for start in range(0, len(chosen), share.micro_batch_size):
+        examples = chosen[start : start + share.micro_batch_size]
+        yield drawer.batch(np.zeros_like(examples), examples, show_all_masks=True)

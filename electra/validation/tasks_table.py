@@ -1,0 +1,152 @@
+"""Statistics of the labelled tasks, read once as a stream.
+
+Memory: one block of lines, a bounded table, and about 100 bytes per example of one file.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from electra.artifacts import read_manifest
+from electra.config import Tasks
+from electra.finetune.tasks import TASKS, TaskSpec
+from electra.validation.files_table import files_table
+from electra.validation.sample import RowSample, Table
+from electra.validation.task_records import (
+    OK,
+    SENTENCE_COLUMNS,
+    SPAN_COLUMNS,
+    TEXT_KEYS,
+    describe_sentences,
+    describe_span,
+    parse,
+)
+
+BLOCK = 4096  # lines looked at together
+PLACE = ["file", "line", "id_repeats"]
+
+
+def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
+    """The tables ``files`` and ``splits``, one table per task under its name, and the statistics of the report.
+
+    Raises:
+        DataError: the folder has no manifest.
+    """
+    manifest = read_manifest(folder)
+    files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))
+    real = tasks.source.kind != "embedded"
+    tables, splits, statistics = {"files": files}, [], {}
+    for task in sorted(manifest["tasks"]):
+        listed = manifest["tasks"][task]["rows"]
+        scan = TaskScan(TASKS[task], sum(listed.values()))
+        for split in ["train", *sorted(set(listed) - {"train"} | {"dev"})]:
+            path = folder / task / f"{split}.jsonl"
+            facts = scan.split(path, split) if path in readable else TaskScan.absent()
+            official = TASKS[task].official_rows.get(split) if real else None
+            splits.append(
+                {
+                    "file": f"{task}/{split}.jsonl",
+                    "task": task,
+                    "split": split,
+                    **facts,
+                    "rows_missing": listed.get(split, 0) - facts["rows"],
+                    "official_rows": official,
+                    "rows_beyond_official": None if official is None else facts["rows"] - official,
+                }
+            )
+        tables[task] = scan.table()
+        own = [facts for facts in splits if facts["task"] == task]
+        statistics[task] = {f"{facts['split']}_rows": facts["rows"] for facts in own}
+        statistics[task] |= {"dev_seen_in_train_share": own[1]["seen_in_train_share"]}
+    frame = pd.DataFrame(splits)
+    frame["rows_beyond_official"] = frame["rows_beyond_official"].astype("Float64")
+    tables["splits"] = Table(frame, named_by=["file", "rows", "official_rows"])
+    return tables, statistics
+
+
+class TaskScan:
+    """Looks at every line of a task's files; ``train`` must come first, the others are compared with it."""
+
+    def __init__(self, spec: TaskSpec, expected_rows: int):
+        self._spec, self._spans = spec, spec.kind == "span"
+        self._columns = PLACE + (SPAN_COLUMNS if self._spans else SENTENCE_COLUMNS)
+        self._sample = RowSample(expected_rows, ["file", "line", "id", "begins", *(["found"] if self._spans else [])])
+        self._train = np.empty(0, np.uint64)
+
+    def split(self, path: Path, split: str) -> dict[str, Any]:
+        """Look at one file; returns its columns of the table ``splits``."""
+        ids: set[str] = set()
+        classes: Counter[Any] = Counter()
+        seen_in_train = num_rows = 0
+        labelled = not split.startswith("test")
+        train_hashes = []
+        for first_line, lines in _blocks(path):
+            rows, text_hashes = [], []
+            for number, line in enumerate(lines, first_line):
+                row, text_hash = self._row(line, labelled)
+                repeats = row.get("id") in ids
+                ids.add(row.get("id", f"line {number}"))
+                rows.append({"file": f"{self._spec.name}/{path.name}", "line": number, "id_repeats": repeats, **row})
+                text_hashes.append(text_hash)
+            frame = pd.DataFrame(rows, columns=self._columns)
+            keys = np.array(text_hashes, np.uint64)
+            self._sample.add(frame, keys, self._breaks_rule(frame))
+            if labelled and not self._spans:
+                classes.update(frame["label"].dropna())
+            if split == "train":
+                train_hashes.append(keys)
+            else:
+                seen_in_train += int(np.isin(keys, self._train).sum())
+            num_rows += len(rows)
+        if train_hashes:
+            self._train = np.unique(np.concatenate(train_hashes))
+        wanted = self._spec.labels if labelled else ()
+        return {
+            "rows": num_rows,
+            "labels_absent": " ".join(label for label in wanted if not classes[label]),
+            "seen_in_train_share": seen_in_train / max(1, num_rows),
+        }
+
+    @staticmethod
+    def absent() -> dict[str, Any]:
+        """Columns of a file that is not there."""
+        return {"rows": 0, "labels_absent": "", "seen_in_train_share": 0.0}
+
+    def table(self) -> Table:
+        """One row per example."""
+        return self._sample.table(self._columns)
+
+    def _row(self, line: str, labelled: bool) -> tuple[dict[str, Any], int]:
+        record, complaint = parse(line, self._spec)
+        if complaint != OK:
+            return {"record": complaint, "begins": line.strip()[:40]}, 0
+        row = describe_span(record, labelled) if self._spans else describe_sentences(record, self._spec, labelled)
+        text = "\x1f".join(record[key] or "" for key in TEXT_KEYS[self._spans])
+        text_hash = int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+        return {"record": OK, **row}, text_hash
+
+    def _breaks_rule(self, rows: pd.DataFrame) -> np.ndarray:
+        wrong = (rows["record"] != OK) | rows["id_repeats"] | rows["text_missing"].eq(True)
+        if self._spans:
+            wrong |= rows["answers_fit"].eq(False) | rows["answer_at_start"].eq(False)
+        elif self._spec.kind == "classification":
+            wrong |= ~rows["label"].isin([*self._spec.labels, None]) | rows["label_missing"].eq(True)
+        else:
+            scores = pd.to_numeric(rows["label"], errors="coerce")
+            wrong |= ~scores.between(0, 5) & rows["label"].notna() | rows["label_missing"].eq(True)
+        return wrong.to_numpy(bool)
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Blocks of lines with the number of their first line, counted from 1."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        number = 1
+        while lines := list(islice(file, BLOCK)):
+            yield number, lines
+            number += len(lines)

@@ -1,0 +1,32 @@
+"""A workspace in a temporary folder, and a short way to build a corpus in it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra.config import Corpus, load_settings
+from electra.corpus.build import build_corpus
+from electra.paths import Paths
+
+from .small import REPO, Build, Built
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, current while the test runs."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def build(workspace: Path) -> Build:
+    """Builds ``data/corpus`` from the given sources (files sources by default) and other ``corpus`` settings."""
+
+    def run(*sources: dict[str, Any], root: str = ".", **corpus: Any) -> Built:
+        entries = [{"kind": "files", "name": f"source {i}", **source} for i, source in enumerate(sources)]
+        section = Corpus.model_validate({"sources": entries, "min_chars": 1, **corpus})
+        build_corpus(load_settings(REPO).model_copy(update={"corpus": section}), Paths(Path(root)))
+        return Built(Path(root))
+
+    return run

@@ -1,0 +1,62 @@
+"""Small settings, a small vocabulary, and official files to fill."""
+
+import json
+from pathlib import Path
+
+from electra.config import Settings, parse_settings
+
+WORDS = (
+    "good bad the a cat dog sat ran big small red blue who where what in on park house cafe mary john is was".split()
+)
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz.?,é日本"]
+VOCAB += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+SHARED = Path(__file__).resolve().parents[2] / "../shared/data"
+
+
+def make_settings(source: dict, tasks: list[str], seeds: list[int] | None = None, **finetune) -> Settings:
+    """Settings of a one-layer model."""
+    return parse_settings(
+        {
+            "profile": "test",
+            "cells": {"tasks": tasks, "seeds": seeds or [1]},
+            "cluster": {"device": "cpu"},
+            "corpus": {"sources": [{"kind": "embedded", "num_documents": 1}]},
+            "tokenizer": {},
+            "shards": {"max_length": 32},
+            "model": {
+                "num_layers": 1,
+                "hidden_size": 16,
+                "num_heads": 2,
+                "intermediate_size": 32,
+                "embedding_size": 8,
+                "max_positions": 64,
+                "dropout": 0.0,
+                "attention_dropout": 0.0,
+            },
+            "pretrain": {"num_steps": 2, "batch_size": 2, "learning_rate": 1e-3, "warmup_steps": 1, "eval_every": 1},
+            "tasks": {"source": source},
+            "finetune": {
+                "learning_rate": 1e-3,
+                "batch_size": 8,
+                "max_length": 16,
+                "span_max_length": 24,
+                "span_stride": 6,
+                "max_question_length": 8,
+                "task_epochs": {},
+                **finetune,
+            },
+        },
+        where="test",
+    )
+
+
+def write_tsv(path: Path, rows: list[list[str]], header: list[str] | None = None) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(row) for row in ([header] if header else []) + rows]
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def write_squad(path: Path, questions: list[dict], context: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
+    path.write_text(json.dumps({"version": "x", "data": data}), encoding="utf-8")

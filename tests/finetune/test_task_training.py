@@ -1,0 +1,240 @@
+"""The loop, the heads and whole cells, with a one-layer model."""
+
+import json
+
+import pytest
+import torch
+
+from electra.artifacts import read_json
+from electra.errors import ConfigError, DataError, TrainingError
+from electra.finetune.evaluate import evaluate_cells
+from electra.finetune.features import Vocabulary, sentence_features
+from electra.finetune.heads import TaskModel
+from electra.finetune.prepare import prepare_tasks
+from electra.finetune.run import finetune_cell
+from electra.finetune.spans import BestSpan, answers, best_spans
+from electra.finetune.tasks import TASKS
+from electra.finetune.trainer import num_steps, parameter_groups, train
+from electra.finetune.windows import Window
+from electra.model.electra import Electra
+from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.pretrained import save_pretrained
+
+from .small import VOCAB, make_settings, write_squad, write_tsv
+
+ANIMALS = ["cat", "dog"]
+
+
+def write_tasks(folder, rows=64):
+    """CoLA: good or bad. STS-B: the number of equal words. SQuAD: the colour before the animal, or none."""
+    for split in ("train", "dev"):
+        words = [("good", "1") if i % 3 else ("bad", "0") for i in range(rows)]
+        write_tsv(
+            folder / f"CoLA/{split}.tsv",
+            [["x", label, "", f"the {ANIMALS[i % 2]} is {word}"] for i, (word, label) in enumerate(words)],
+        )
+        header = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+        pairs = [("cat", "cat", "5.000") if i % 2 else ("dog", "house", "0.5") for i in range(rows)]
+        write_tsv(folder / f"STS-B/{split}.tsv", [[*"0123456", a, b, score] for a, b, score in pairs], header)
+        context = "the red cat sat on a blue house. a big dog ran in the small park."
+        items = []
+        for i in range(rows):
+            item = {"id": f"{split}{i}", "question": "where who?", "is_impossible": bool(i % 2), "answers": []}
+            if not i % 2:
+                item |= {"question": "what cat?", "answers": [{"text": "red cat", "answer_start": 4}]}
+            items.append(item)
+        write_squad(folder / f"{split}-v2.0.json", items, context)
+        write_squad(folder / f"{split}-v1.1.json", [{**i, "is_impossible": False} for i in items[::2]], context)
+
+
+@pytest.fixture
+def workspace(paths):
+    """Settings for tasks written by :func:`write_tasks`, prepared."""
+
+    def prepare(tasks, **finetune):
+        folder = paths.root / "official"
+        write_tasks(folder)
+        settings = make_settings(
+            {"kind": "files", "glue": str(folder), "squad": str(folder)}, tasks, seeds=[1, 2], **finetune
+        )
+        prepare_tasks(settings, paths)
+        return settings
+
+    return prepare
+
+
+def encoder(num_layers=3, embedding_size=8):
+    config = EncoderConfig(
+        vocab_size=len(VOCAB),
+        embedding_size=embedding_size,
+        hidden_size=16,
+        num_layers=num_layers,
+        num_heads=2,
+        intermediate_size=32,
+        max_positions=32,
+    )
+    module = Encoder(config)
+    initialize(module, 0.02, torch.Generator().manual_seed(0))
+    return module
+
+
+def test_the_rate_falls_layer_by_layer_from_the_head_down():
+    settings = make_settings(
+        {"kind": "embedded"}, ["CoLA"], learning_rate=0.1, layerwise_decay=0.5, weight_decay=0.01
+    ).finetune
+    model = TaskModel(TASKS["CoLA"], encoder(), torch.Generator())
+    rates, decays = {}, {}
+    for group in parameter_groups(model, settings):
+        for parameter in group["params"]:
+            rates[id(parameter)], decays[id(parameter)] = group["lr"], group["weight_decay"]
+    expected = {
+        "head.": 0.1,
+        "encoder.layers.2.": 0.05,
+        "encoder.layers.1.": 0.025,
+        "encoder.layers.0.": 0.0125,
+        "encoder.embeddings.": 0.00625,
+        "encoder.projection.": 0.00625,
+    }
+    assert len(rates) == sum(1 for _ in model.parameters())
+    for name, parameter in model.named_parameters():
+        (rate,) = [rate for prefix, rate in expected.items() if name.startswith(prefix)]
+        assert rates[id(parameter)] == pytest.approx(rate, rel=1e-12), name
+        is_matrix = parameter.dim() == 2
+        assert decays[id(parameter)] == (0.01 if is_matrix else 0.0), name
+
+
+def test_steps_count_partial_batches_and_parts_of_epochs():
+    assert num_steps(1000, 32, 3) == 96
+    assert num_steps(10, 32, 0.1) == 1
+
+
+def test_a_loss_that_is_not_finite_stops_with_its_own_error(paths, workspace):
+    settings = workspace(["CoLA"], learning_rate=1.0, epochs=4)
+    vocabulary = Vocabulary.load(paths)
+    model = TaskModel(TASKS["CoLA"], encoder(), torch.Generator())
+    with torch.no_grad():
+        model.head.output.bias.fill_(float("nan"))
+    row = {"id": "0", "text_a": "cat", "text_b": None, "label": "1"}
+    features = sentence_features(TASKS["CoLA"], [row] * 8, vocabulary, 16)
+    with pytest.raises(TrainingError, match="not finite at step 1 of 4"):
+        train(model, features, settings.finetune, epochs=4, seed=1, pad=0, bf16=False, name="x")
+
+
+@pytest.mark.parametrize("task", ["CoLA", "STS-B", "SQuAD1.1", "SQuAD2.0"])
+def test_a_tiny_model_learns_a_trivial_task(paths, workspace, task):
+    settings = workspace([task], epochs=20, learning_rate=5e-3, layerwise_decay=1.0, span_max_length=48)
+    finetune_cell(settings, paths, task=task, seed=1, scratch=True)
+    finetune_cell(settings, paths, task=task, seed=2, scratch=True)
+    for seed in (1, 2):  # evaluation wants both starts; the same cells stand for the pre-trained ones
+        cell = paths.finetuned(f"{task}-{seed}-scratch")
+        cell.with_name(f"{task}-{seed}").symlink_to(cell.name)
+    evaluate_cells(settings, paths)
+    entry = read_json(paths.results / "scores.json")["tasks"][task]
+    assert entry["scratch"] > 95, entry
+    assert entry["metric"] == TASKS[task].headline
+    assert entry["dev_rows"] == (32 if task == "SQuAD1.1" else 64)
+
+
+def test_the_same_cell_gives_the_same_bytes_and_another_seed_others(paths, workspace):
+    settings = workspace(["CoLA"], epochs=1)
+
+    def predictions(seed):
+        finetune_cell(settings, paths, task="CoLA", seed=seed, scratch=True)
+        return (paths.finetuned(f"CoLA-{seed}-scratch") / "predictions.jsonl").read_bytes()
+
+    first = predictions(1)
+    assert first == predictions(1)
+    assert first != predictions(2)
+    run = read_json(paths.finetuned("CoLA-1-scratch") / "run.json")
+    assert (run["task"], run["seed"], run["init"], run["train_rows"], run["steps"]) == ("CoLA", 1, "scratch", 64, 8)
+
+
+def test_a_cell_starts_from_the_pretrained_weights_and_a_scratch_cell_never_reads_them(paths, workspace, monkeypatch):
+    settings = workspace(["CoLA"], epochs=0.01)
+    electra = Electra(settings.model, len(VOCAB), mask_id=4).initialize(0.02, seed=7)
+    weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
+    starts = []
+    monkeypatch.setattr("electra.finetune.run.train", lambda model, *_, **__: starts.append(model.encoder) or 0.0)
+
+    finetune_cell(settings, paths, task="CoLA", seed=1, scratch=True)
+    with pytest.raises(DataError, match="models/pretrained"):
+        finetune_cell(settings, paths, task="CoLA", seed=1, scratch=False)
+    save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB), paths.tokenizer)
+    finetune_cell(settings, paths, task="CoLA", seed=1, scratch=False)
+
+    expected = electra.discriminator.state_dict()
+    found = starts[1].state_dict()
+    assert found.keys() == expected.keys() == starts[0].state_dict().keys()
+    assert all(torch.equal(value, expected[name]) for name, value in found.items())
+    assert {m.p for start in starts for m in start.modules() if isinstance(m, torch.nn.Dropout)} == {0.1}
+
+
+def test_weights_of_another_vocabulary_are_refused(paths, workspace):
+    settings = workspace(["CoLA"])
+    electra = Electra(settings.model, len(VOCAB) + 1, mask_id=4)
+    weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
+    save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB) + 1, paths.tokenizer)
+    with pytest.raises(DataError, match=f"for {len(VOCAB) + 1} tokens, the vocabulary has {len(VOCAB)}"):
+        finetune_cell(settings, paths, task="CoLA", seed=1, scratch=False)
+
+
+def test_unknown_tasks_and_missing_inputs_are_refused(paths, workspace):
+    settings = workspace(["CoLA"])
+    with pytest.raises(ConfigError, match="choose one of: CoLA"):
+        finetune_cell(settings, paths, task="cola", seed=1, scratch=True)
+    with pytest.raises(DataError, match="RTE/train.jsonl does not exist"):
+        finetune_cell(settings, paths, task="RTE", seed=1, scratch=True)
+    with pytest.raises(DataError, match="electra finetune --task CoLA --seed 1"):
+        evaluate_cells(settings, paths)
+
+
+def test_the_best_span_is_found_exactly_and_within_the_length_limit():
+    inf = float("-inf")
+    start_BT = torch.tensor([[0.0, inf, 2.0, 1.0, 3.0, inf]])
+    end_BT = torch.tensor([[0.0, inf, 5.0, 0.0, 1.0, inf]])
+    (span,) = best_spans(start_BT, end_BT, None, 3)
+    assert (span.start, span.end) == (2, 2)
+    end_BT = torch.tensor([[0.0, inf, -9.0, -9.0, 5.0, inf]])
+    start_BT = torch.tensor([[0.0, inf, 9.0, 1.0, 3.0, inf]])
+    assert [(s.start, s.end) for s in best_spans(start_BT, end_BT, None, 3)] == [(2, 4)]
+    assert [(s.start, s.end) for s in best_spans(start_BT, end_BT, None, 2)] == [(4, 4)]
+
+
+def test_the_best_window_answers_and_the_least_sure_refusal_counts():
+    windows = [
+        Window([0] * 5, 2, None, 0, [(0, 3), (4, 7)]),
+        Window([0] * 5, 2, None, 0, [(4, 7), (8, 11)]),
+    ]
+    spans = [BestSpan(2, 3, -5.0, 2.0), BestSpan(3, 3, -1.0, -1.0)]
+    rows = [{"id": "q", "context": "the cat sat"}]
+    assert answers(rows, windows, spans) == [{"id": "q", "text": "sat", "null_score": -1.0}]
+
+
+def test_the_card_has_medians_deviations_and_says_what_the_data_is(paths, workspace):
+    settings = workspace(["CoLA", "STS-B"])
+    gold = [json.loads(line) for line in (paths.tasks / "STS-B/dev.jsonl").read_text().splitlines()]
+    for seed, wrong in [(1, 16), (2, 32)]:
+        for init in ("", "-scratch"):
+            cola, sts = paths.finetuned(f"CoLA-{seed}{init}"), paths.finetuned(f"STS-B-{seed}{init}")
+            flips = wrong if not init else 0
+            lines = []
+            for i, line in enumerate((paths.tasks / "CoLA/dev.jsonl").read_text().splitlines()):
+                row = json.loads(line)
+                label = row["label"] if i >= flips else "10"[int(row["label"])]
+                lines.append({"split": "dev", "id": row["id"], "label": label})
+            scores = [{"split": "dev", "id": row["id"], "score": 2.5 if init else row["label"]} for row in gold]
+            for folder, values in [(cola, lines), (sts, scores)]:
+                folder.mkdir(parents=True)
+                (folder / "predictions.jsonl").write_text("".join(json.dumps(v) + "\n" for v in values))
+                (folder / "run.json").write_text('{"train_rows": 64}')
+    evaluate_cells(settings, paths)
+    card = read_json(paths.results / "scores.json")
+    cola = card["tasks"]["CoLA"]
+    assert cola["scratch"] == 100 and cola["scratch_sd"] == 0
+    assert cola["other_metrics"]["accuracy"] == {"pretrained": 62.5, "scratch": 100}  # median of 75 and 50
+    assert [cola["seeds"][seed]["pretrained"]["accuracy"] for seed in "12"] == [75, 50]
+    assert cola["gain"] == pytest.approx(cola["pretrained"] - cola["scratch"])
+    sts = card["tasks"]["STS-B"]
+    assert (sts["pretrained"], sts["scratch"]) == (100, 0)  # a constant prediction correlates with nothing
+    assert card["mean"]["scratch"] == 50
+    assert "not the official split" in card["data"] and "not comparable" in cola["data"]

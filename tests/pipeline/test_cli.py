@@ -1,0 +1,75 @@
+"""The command line: what it lists, what it imports, how it ends."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def electra(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "electra.cli", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """A folder with this project's settings and nothing else."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    shutil.copytree(ROOT / "params", tmp_path / "params")
+    return tmp_path
+
+
+def test_help_lists_every_stage_of_the_pipeline(tmp_path):
+    shown = electra("--help", cwd=tmp_path)
+    assert shown.returncode == 0
+    for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values():
+        assert stage["cmd"].split()[1] in shown.stdout
+
+
+def test_help_imports_nothing_heavy(tmp_path):
+    code = (
+        "import sys; from electra.cli import main; sys.argv = ['electra', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'deepspeed', 'prefect', 'pandas', 'numpy', 'datasets', 'great_expectations', 'pydantic'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "HEAVY []" in shown.stdout, shown.stdout + shown.stderr
+
+
+def test_an_unknown_key_ends_with_2_and_its_path(workspace):
+    path = workspace / "params/smoke.yaml"
+    path.write_text(path.read_text().replace("  num_steps:", "  nmu_steps: 5\n  num_steps:"))
+    done = electra("tokenizer", cwd=workspace)
+    assert done.returncode == 2
+    assert "pretrain.nmu_steps: unknown key" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_impossible_value_ends_with_2_and_its_path(workspace):
+    path = workspace / "params/smoke.yaml"
+    path.write_text(path.read_text().replace("num_heads: 4", "num_heads: 5"))
+    done = electra("tokenizer", cwd=workspace)
+    assert done.returncode == 2
+    assert "num_heads 5 does not divide hidden_size 128" in done.stderr
+
+
+def test_an_unknown_profile_names_those_there_are(workspace):
+    path = workspace / "params.yaml"
+    path.write_text(path.read_text().replace("profile: smoke", "profile: smoek"))
+    done = electra("tokenizer", cwd=workspace)
+    assert done.returncode == 2
+    assert "'smoek'" in done.stderr
+    assert "base, large, small, smoke, tiny" in done.stderr
+
+
+def test_a_folder_without_settings_ends_with_2(tmp_path):
+    done = electra("tokenizer", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "params.yaml does not exist" in done.stderr

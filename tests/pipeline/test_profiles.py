@@ -1,0 +1,74 @@
+"""The profiles load, and three of them are the paper's recipes number for number."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from electra.config import Settings, load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a profile by name, as `profile: <name>` in params.yaml would."""
+
+    def load_profile(name: str) -> Settings:
+        shutil.copytree(ROOT / "params", tmp_path / "params", dirs_exist_ok=True)
+        text = (ROOT / "params.yaml").read_text()
+        lines = [f"profile: {name}" if line.startswith("profile:") else line for line in text.splitlines()]
+        (tmp_path / "params.yaml").write_text("\n".join(lines))
+        return load_settings(tmp_path)
+
+    return load_profile
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "params").glob("*.yaml")))
+def test_every_profile_loads(load, name):
+    assert load(name).profile == name
+
+
+# Paper: section 3.4, tables 6 and 7; the steps of Small and Base as in the authors' script that counts FLOPs.
+# Layers, width, heads, feed-forward, embedding, generator width; length, batch, steps, rate, share masked; fine-tuning
+# rate and layer-wise decay.
+PAPER = {
+    "small": (12, 256, 4, 1024, 128, 64, 128, 128, 1_000_000, 5e-4, 0.15, 3e-4, 0.8),
+    "base": (12, 768, 12, 3072, 768, 256, 512, 256, 766_000, 2e-4, 0.15, 1e-4, 0.8),
+    "large": (24, 1024, 16, 4096, 1024, 256, 512, 2048, 400_000, 2e-4, 0.25, 5e-5, 0.9),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_profiles_have_the_papers_numbers(load, name):
+    settings = load(name)
+    model, pretrain, finetune = settings.model, settings.pretrain, settings.finetune
+    assert (
+        model.num_layers,
+        model.hidden_size,
+        model.num_heads,
+        model.intermediate_size,
+        model.embedding_size,
+        round(model.generator_width * model.hidden_size),
+        settings.shards.max_length,
+        pretrain.batch_size,
+        pretrain.num_steps,
+        pretrain.learning_rate,
+        pretrain.mask_probability,
+        finetune.learning_rate,
+        finetune.layerwise_decay,
+    ) == PAPER[name]
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_profiles_share_the_rest_of_the_recipe(load, name):
+    settings = load(name)
+    assert settings.tokenizer.vocab_size == 30522
+    model, pretrain, finetune = settings.model, settings.pretrain, settings.finetune
+    assert (model.generator_depth, model.max_positions, model.dropout, model.attention_dropout) == (1, 512, 0.1, 0.1)
+    assert (pretrain.warmup_steps, pretrain.weight_decay, pretrain.decay_power) == (10_000, 0.01, 1)
+    assert (pretrain.adam_beta1, pretrain.adam_beta2, pretrain.adam_epsilon) == (0.9, 0.999, 1e-6)
+    assert (pretrain.generator_weight, pretrain.discriminator_weight, pretrain.temperature) == (1, 50, 1)
+    assert (pretrain.mask_token_probability, pretrain.max_grad_norm) == (0.85, 1)
+    assert (finetune.batch_size, finetune.epochs, finetune.warmup_fraction, finetune.weight_decay) == (32, 3, 0.1, 0)
+    assert finetune.task_epochs == {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}

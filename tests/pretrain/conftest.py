@@ -1,0 +1,121 @@
+"""A small workspace with real shards, made once; each test copies it and trains in a process of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from electra.config import Settings, load_settings
+from electra.corpus.build import build_corpus
+from electra.paths import Paths
+from electra.shards.build import build_shards
+from electra.tokenizer.build import build_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMON: dict[str, Any] = {
+    "profile": "test",
+    "cells": {"tasks": ["CoLA"], "seeds": [1]},
+    "cluster": {"device": "cpu", "num_threads": 1, "precision": "fp32", "num_workers": 1, "checkpoint_minutes": 60},
+}
+PROFILE: dict[str, Any] = {
+    "corpus": {"sources": [{"kind": "embedded", "num_documents": 300}], "held_out_fraction": 0.1},
+    "tokenizer": {"vocab_size": 600},
+    "shards": {"max_length": 32},
+    "model": {
+        "num_layers": 2,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "intermediate_size": 64,
+        "embedding_size": 16,
+        "generator_width": 0.5,
+        "max_positions": 128,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+    },
+    "pretrain": {
+        "num_steps": 24,
+        "batch_size": 8,
+        "learning_rate": 1e-3,
+        "warmup_steps": 4,
+        "eval_every": 12,
+        "eval_examples": 32,
+    },
+    "tasks": {"source": {"kind": "embedded", "train_examples": 10, "dev_examples": 10}},
+    "finetune": {"learning_rate": 1e-3, "max_length": 64, "span_max_length": 64},
+}
+
+
+class Workspace:
+    """A folder like the project's root."""
+
+    def __init__(self, root: Path):
+        self.root, self.paths = root, Paths(root)
+
+    def write(self, common: dict[str, Any] | None = None, **sections: dict[str, Any]) -> "Workspace":
+        """Write the settings, with changes to single keys: ``write({"cluster": {...}}, pretrain={...})``."""
+        (self.root / "params").mkdir(exist_ok=True)
+        for path, base, changes in (
+            ("params.yaml", COMMON, common or {}),
+            ("params/test.yaml", PROFILE, sections),
+        ):
+            merged = {key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value for key, value in base.items()}
+            (self.root / path).write_text(yaml.safe_dump(merged))
+        return self
+
+    def settings(self) -> Settings:
+        return load_settings(self.root)
+
+    def start(self) -> subprocess.Popen[str]:
+        """``electra pretrain`` in a process group of its own."""
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "electra", "pretrain"],
+            cwd=self.root,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def pretrain(self) -> str:
+        """Run to the end; returns what was printed."""
+        process = self.start()
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, output
+        return output
+
+    def curve(self) -> list[dict[str, str]]:
+        lines = (self.root / "results/pretrain.tsv").read_text().splitlines()
+        header = lines[0].split("\t")
+        return [dict(zip(header, line.split("\t"), strict=True)) for line in lines[1:]]
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = Workspace(tmp_path_factory.mktemp("prepared")).write()
+    settings = workspace.settings()
+    for stage in (build_corpus, build_tokenizer, build_shards):
+        stage(settings, workspace.paths)
+    return workspace
+
+
+@pytest.fixture
+def workspace(prepared: Workspace, tmp_path: Path) -> Workspace:
+    shutil.copytree(prepared.root, tmp_path / "workspace")
+    return Workspace(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """The reference run: one process, fp32, start to end."""
+    folder = tmp_path_factory.mktemp("uninterrupted") / "workspace"
+    shutil.copytree(prepared.root, folder)
+    done = Workspace(folder)
+    done.pretrain()
+    return done

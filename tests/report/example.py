@@ -1,0 +1,86 @@
+"""Results of an imagined run, in the files the stages write."""
+
+import math
+
+from electra.artifacts import write_json, write_text
+from electra.paths import Paths
+
+TASKS = {"MRPC": (81.4, 68.4), "STS-B": (77.25, 12.3), "SQuAD1.1": (61.0, 22.4), "CoLA": (-1.5, 0.0)}
+DATA = "microworld (embedded), not the real GLUE or SQuAD"
+
+
+def write_example_results(paths: Paths, *, scores: bool = True) -> None:
+    """``results/`` and the manifests."""
+    write_json(
+        paths.results / "pretrain.json",
+        {
+            "step": 3000,
+            "mlm_loss": 3.21,
+            "mlm_accuracy": 0.34,
+            "unigram_entropy": 5.9,
+            "disc_loss": 0.28,
+            "fake_rate": 0.1,
+            "fake_rate_entropy": 0.325,
+            "disc_auc": 0.853,
+            "something_new": 1.5,
+        },
+    )
+    write_text(paths.results / "pretrain.tsv", _curve())
+    for suite in ("corpus", "shards", "tasks"):
+        warning = {
+            "check": "few <documents> repeat",
+            "severity": "warning",
+            "success": False,
+            "observed": {"unexpected": 3, "rows": 60},
+        }
+        checks = [{"check": "rows", "severity": "critical", "success": True, "observed": 60}, warning]
+        report = {"suite": suite, "success": True, "expectations": 2, "failed_critical": 0, "failed_warning": 1}
+        write_json(paths.results / f"validation/{suite}.json", {**report, "checks": checks, "statistics": {}})
+    source = {"documents": 20000, "characters": 9_000_000, "share": 1.0, "asked_share": 1.0}
+    write_json(
+        paths.corpus / "manifest.json",
+        {
+            "documents": 20000,
+            "sources": {"microworld": source},
+            "dropped": {"duplicate": 12, "too_short": 0},
+            "held_out": {"documents": 400, "characters": 180_000},
+        },
+    )
+    write_json(paths.tokenizer / "manifest.json", {"vocab_size": 4000, "lowercase": True})
+    splits = {"train": {"examples": 30000, "tokens": 1_800_000}, "heldout": {"examples": 600, "tokens": 36_000}}
+    write_json(paths.shards / "manifest.json", {"max_length": 64, "splits": splits})
+    write_json(
+        paths.tasks / "manifest.json",
+        {"source": {"kind": "embedded"}, "tasks": {name: {"rows": {"train": 1000, "dev": 500}} for name in TASKS}},
+    )
+    if scores:
+        write_json(paths.results / "scores.json", _scores())
+
+
+def _curve() -> str:
+    lines = ["step\ttrain_mlm_loss\ttrain_disc_loss\tmlm_loss\tdisc_loss\tfake_rate_entropy\tdisc_auc"]
+    for step in range(10, 3001, 10):
+        loss, disc = 3.2 + 4 * math.exp(-step / 500) + 0.1 * math.sin(step), 0.28 + 0.2 * math.exp(-step / 300)
+        auc, entropy = 0.86 - 0.36 * math.exp(-step / 700), 0.325 + 0.1 * math.exp(-step / 900)
+        held_out = f"{loss + 0.05:.4f}\t{disc + 0.01:.4f}\t{entropy:.4f}\t{auc:.4f}"
+        lines.append(f"{step}\t{loss:.4f}\t{disc:.4f}\t{held_out if step % 500 == 0 else chr(9) * 3}")
+    return "\n".join(lines) + "\n"
+
+
+def _scores() -> dict:
+    entries = {
+        task: {
+            "metric": {"STS-B": "spearman", "SQuAD1.1": "f1", "CoLA": "matthews"}.get(task, "accuracy"),
+            "pretrained": ours,
+            "scratch": scratch,
+            "gain": round(ours - scratch, 3),
+            "pretrained_sd": None,
+            "scratch_sd": None,
+            "data": DATA,
+            "train_rows": 1000,
+            "dev_rows": 500,
+            "other_metrics": {"f1": {"pretrained": ours + 2, "scratch": scratch + 1}} if task == "MRPC" else {},
+        }
+        for task, (ours, scratch) in TASKS.items()
+    }
+    return {"data": DATA, "mean": {"pretrained": 54.54, "scratch": 25.78, "gain": 28.76}, "tasks": entries}

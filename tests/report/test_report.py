@@ -1,0 +1,119 @@
+"""The report says what data it is on, is one file, and has stable bytes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from electra.config import Settings, parse_settings
+from electra.errors import DataError
+from electra.paths import Paths
+from electra.report.build import build_report
+from electra.report.curves import draw_curves
+from electra.report.facts import read_curves
+from electra.report.model_card import model_card
+
+from .example import DATA, TASKS, write_example_results
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return parse_settings(
+        {
+            "profile": "smoke",
+            "cells": {"tasks": list(TASKS), "seeds": [1]},
+            "cluster": {},
+            "corpus": {"sources": [{"kind": "embedded", "num_documents": 20000}]},
+            "tokenizer": {"vocab_size": 4000},
+            "shards": {"max_length": 64},
+            "model": {"num_layers": 3, "hidden_size": 128, "num_heads": 4, "intermediate_size": 512,
+                      "embedding_size": 128},
+            "pretrain": {"num_steps": 3000, "batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 300,
+                         "eval_every": 500},
+            "tasks": {"source": {"kind": "embedded"}},
+            "finetune": {"learning_rate": 5e-4},
+        },
+        where="tests",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def built(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    paths = Paths(tmp_path_factory.mktemp("run"))
+    write_example_results(paths)
+    build_report(settings, paths)
+    return paths
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_report_says_which_data_before_any_score(built: Paths, name: str) -> None:
+    text = (built.results / name).read_text()
+    body = text[text.index("</style>") :] if name.endswith("html") else text
+    assert DATA in body
+    assert body.index(DATA) < body.index("81.4")
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_report_has_the_same_bytes_again(settings: Settings, built: Paths, tmp_path: Path, name: str) -> None:
+    again = Paths(tmp_path)
+    write_example_results(again)
+    build_report(settings, again)
+    assert (again.results / name).read_bytes() == (built.results / name).read_bytes()
+
+
+def test_page_loads_nothing_from_elsewhere_and_runs_nothing(built: Paths) -> None:
+    page = (built.results / "report.html").read_text()
+    assert not re.search(r"<(script|link|img|iframe|object|embed)\b|@import|\bon\w+=", page)
+    targets = re.findall(r'(?:src|href)\s*=\s*"([^"]*)"|url\(([^)]*)\)', page)
+    assert all((a or b).startswith("#") for a, b in targets)
+
+
+def test_page_has_curves_with_the_loss_of_guessing_and_unique_ids(built: Paths) -> None:
+    page = (built.results / "report.html").read_text()
+    assert page.count("<svg") == 3  # generator loss, discriminator loss, AUC
+    assert "guessing by word frequency" in page
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]*)', page)) <= set(ids)
+    assert not re.search(r"#0[1-6]0[1-6]0[1-6]", page)  # every drawing colour became a theme colour
+
+
+def test_report_escapes_text_and_prints_figures_it_does_not_know(built: Paths) -> None:
+    page, text = (built.results / "report.html").read_text(), (built.results / "report.md").read_text()
+    assert "few &lt;documents&gt; repeat" in page and "few <documents> repeat" not in page
+    assert "something new" in page and "| something new | 1.5 |" in text
+
+
+def test_score_card_is_printed(settings: Settings, built: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    build_report(settings, built)
+    printed = capsys.readouterr().out
+    assert all(task in printed for task in TASKS) and "+28.8" in printed and "not the real GLUE" in printed
+
+
+def test_report_without_scores_names_what_is_missing(settings: Settings, tmp_path: Path) -> None:
+    write_example_results(Paths(tmp_path), scores=False)
+    with pytest.raises(DataError, match=r"scores\.json"):
+        build_report(settings, Paths(tmp_path))
+
+
+def test_curve_with_a_bad_cell_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "pretrain.tsv"
+    path.write_text("step\tmlm_loss\n1\t2.0\n2\tx\n")
+    with pytest.raises(DataError, match=r"pretrain\.tsv:3"):
+        read_curves(path)
+
+
+def test_curves_of_training_and_held_out_share_a_panel() -> None:
+    curves = {"step": [1.0, 2.0], "train_mlm_loss": [3.0, 2.0], "mlm_loss": [None, 2.5], "lr": [0.1, 0.2]}
+    [(title, svg)] = draw_curves(curves, {"unigram_entropy": 5.0})
+    assert title.startswith("Generator")
+    assert "held-out" in svg and "training" in svg
+
+
+def test_model_card_works_before_and_after_scoring(settings: Settings, built: Paths, tmp_path: Path) -> None:
+    write_example_results(Paths(tmp_path), scores=False)
+    early, late = model_card(settings, Paths(tmp_path)), model_card(settings, built)
+    for card in (early, late):
+        assert card.startswith("---\n") and "- electra\n" in card and "ElectraForPreTraining" in card
+        assert "0.853" in card and "made-up world" in card
+    assert "Not fine-tuned yet" in early and "| MRPC | accuracy | 81.4 | 68.4 |" in late

@@ -1,0 +1,194 @@
+"""The tokenizer stage: reproducible training, existing vocabularies, and loading with transformers."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer
+
+from electra.artifacts import read_manifest, sha256
+from electra.config import Settings, load_settings
+from electra.config import Tokenizer as TokenizerSettings
+from electra.errors import ConfigError, DataError
+from electra.paths import Paths
+from electra.tokenizer.build import build_tokenizer
+from electra.tokenizer.documents import in_sample
+from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
+
+REPO = Path(__file__).resolve().parents[2]
+BERT_VOCABULARY = REPO / "../shared/data/vocab/bert-base-uncased-vocab.txt"
+SENTENCES = ["The café's naïve owner (aged 42) re-opened it!", "中文 and unbelievable ﬁne print?", "x [SEP] y"]
+
+
+def settings(**tokenizer: object) -> Settings:
+    return load_settings(REPO).model_copy(update={"tokenizer": TokenizerSettings.model_validate(tokenizer)})
+
+
+def write_corpus(folder: Path, split: str, texts: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    ids = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
+    table = pa.table({"doc_id": ids, "source": ["made up"] * len(texts), "text": texts})
+    pq.write_table(table, folder / f"{split}-00000.parquet", compression="zstd")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A workspace with 120 documents of made-up words; many pairs are equally frequent."""
+    draw = random.Random(1)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiouéß"]
+    words = ["".join(draw.choices(syllables, k=draw.randint(1, 4))) for _ in range(1500)]
+
+    def text() -> str:
+        return "\n".join(" ".join(draw.choices(words, k=12)).capitalize() + "." for _ in range(20))
+
+    paths = Paths(tmp_path)
+    write_corpus(paths.corpus, "train", [text() for _ in range(100)])
+    write_corpus(paths.corpus, "heldout", [text() for _ in range(20)])
+    return paths
+
+
+def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from electra.config import load_settings, Tokenizer\n"
+        "from electra.paths import Paths\n"
+        "from electra.tokenizer.build import build_tokenizer\n"
+        "made = load_settings(Path(sys.argv[1])).model_copy(update={'tokenizer': Tokenizer(vocab_size=900)})\n"
+        "build_tokenizer(made, Paths(Path(sys.argv[2])))\n"
+    )
+    digests = []
+    for threads in ["1", "2"]:
+        variables = {**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads}
+        command = [sys.executable, "-c", program, str(REPO), str(paths.root)]
+        subprocess.run(command, env=variables, check=True, cwd=REPO, capture_output=True)
+        digests.append({path.name: sha256(path) for path in paths.tokenizer.iterdir()})
+    assert len(digests[0]) == 4
+    assert digests[0] == digests[1]
+
+
+def test_a_trained_vocabulary_starts_with_special_tokens_and_the_sorted_alphabet(paths: Paths) -> None:
+    build_tokenizer(settings(vocab_size=400), paths)
+    entries = (paths.tokenizer / "vocab.txt").read_text(encoding="utf-8").splitlines()
+    assert entries[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    alphabet = sorted(set("abdefgiklmnoprstuß."))  # é loses its accent
+    assert entries[5 : 5 + len(alphabet)] == alphabet
+    inside = ["##" + c for c in alphabet if c != "."]
+    assert entries[5 + len(alphabet) :][: len(inside)] == inside
+    assert len(entries) == len(set(entries)) == 400
+    facts = read_manifest(paths.tokenizer)
+    assert facts["vocab_size"] == 400
+    assert facts["trained_on"]["documents"] == 100
+    assert facts["held_out"]["wordpieces_per_word"] > 1
+    assert facts["held_out"]["unknown_rate"] == 0
+
+
+def test_frequent_words_become_one_piece() -> None:
+    alphabet, inside = alphabet_of(Counter("winter garden"), lowercase=True, max_alphabet=100)
+    texts = iter([["winter garden winter garden\nwinter garden"]])
+    entries = train_vocabulary(texts, alphabet, inside, size=100, min_frequency=2, lowercase=True)
+    tokenizer = make_tokenizer(entries, lowercase=True)
+    assert tokenizer.encode("Winter garden dire", add_special_tokens=False).tokens == [
+        "winter", "garden", "d", "##i", "##r", "##e",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_transformers_loads_the_folder_with_the_same_ids(paths: Paths, lowercase: bool) -> None:
+    transformers = pytest.importorskip("transformers")
+    write_corpus(paths.corpus, "train", SENTENCES)
+    build_tokenizer(settings(vocab_size=102, min_frequency=1, lowercase=lowercase), paths)
+    ours = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+    for loader in [transformers.AutoTokenizer, transformers.ElectraTokenizerFast]:
+        theirs = loader.from_pretrained(paths.tokenizer)
+        for first in SENTENCES:
+            for second in SENTENCES:
+                expected, got = ours.encode(first, second), theirs(first, second)
+                assert got["input_ids"] == expected.ids
+                assert got["token_type_ids"] == expected.type_ids
+            assert theirs.decode(theirs(first)["input_ids"]) == ours.decode(ours.encode(first).ids, False)
+        assert theirs.mask_token_id == 4
+        assert theirs.model_max_length == load_settings(REPO).model.max_positions
+        assert len(theirs) == 102
+
+
+def test_a_vocabulary_larger_than_the_corpus_allows_is_refused(paths: Paths) -> None:
+    write_corpus(paths.corpus, "train", ["winter garden"] * 3)
+    with pytest.raises(ConfigError, match="yields (\\d+) vocabulary entries, 5000 are asked for") as caught:
+        build_tokenizer(settings(vocab_size=5000), paths)
+    assert caught.value.exit_code == 2
+    assert "lower tokenizer.vocab_size to at most 3" in str(caught.value)
+    assert not paths.tokenizer.exists()
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_refused(paths: Paths) -> None:
+    write_corpus(paths.corpus, "train", ["".join(map(chr, range(0x400, 0x500)))])
+    with pytest.raises(ConfigError, match="tokenizer.max_alphabet"):
+        build_tokenizer(settings(vocab_size=100), paths)
+
+
+def test_only_the_most_frequent_characters_get_entries() -> None:
+    characters = count_characters(iter([["aaa bbb"], ["ab!!! cab! dÉ", "中中中中"]]))
+    assert characters["É"] == 1
+    assert alphabet_of(characters, lowercase=True, max_alphabet=4) == (["!", "a", "b", "中"], ["a", "b"])
+    assert alphabet_of(characters, lowercase=True, max_alphabet=9)[1] == ["a", "b", "c", "d", "e"]
+    assert alphabet_of(characters, lowercase=False, max_alphabet=9)[1] == ["a", "b", "c", "d", "É"]
+
+
+def test_training_takes_a_sample_of_about_the_size_asked_for(paths: Paths) -> None:
+    build_tokenizer(settings(vocab_size=200, max_training_chars=60_000), paths)
+    assert 30_000 < read_manifest(paths.tokenizer)["trained_on"]["characters"] < 90_000
+
+
+def test_the_sample_is_independent_of_the_held_out_split_by_document_id() -> None:
+    ids = [f"{number * 2**52:016x}" for number in range(4096)]
+    assert 0.4 < sum(in_sample(doc_id, 0.5) for doc_id in ids[:2048]) / 2048 < 0.6
+    assert all(in_sample(doc_id, 1.0) for doc_id in ids)
+
+
+def test_an_existing_vocabulary_keeps_its_ids(paths: Paths) -> None:
+    if not BERT_VOCABULARY.exists():
+        pytest.skip("the BERT vocabulary is not on this machine")
+    build_tokenizer(settings(vocab_file=str(BERT_VOCABULARY.resolve())), paths)
+    facts = read_manifest(paths.tokenizer)
+    assert facts["vocab_size"] == 30522
+    assert facts["vocab_file"] == {"name": BERT_VOCABULARY.name, "sha256": sha256(BERT_VOCABULARY)}
+    tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+    assert tokenizer.encode("Hello, world!").ids == [101, 7592, 1010, 2088, 999, 102]
+    assert (paths.tokenizer / "vocab.txt").read_bytes().rstrip(b"\n") == BERT_VOCABULARY.read_bytes().rstrip(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("[PAD]\n[UNK]\n[CLS]\na\n", r"lacks \[SEP\], \[MASK\]"),
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", r"repeats 1 entries, first 'a' in lines \[6, 8\]"),
+        ("a\n[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", r"first line of the vocabulary is 'a'"),
+        ("\udcff", "not UTF-8"),
+    ],
+)
+def test_an_unusable_vocabulary_file_is_named(paths: Paths, content: str, complaint: str) -> None:
+    (paths.root / "own.txt").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(DataError, match=complaint) as caught:
+        build_tokenizer(settings(vocab_file="own.txt"), paths)
+    assert "own.txt" in str(caught.value)
+
+
+def test_a_missing_vocabulary_file_is_a_wrong_setting(paths: Paths) -> None:
+    with pytest.raises(ConfigError, match="own.txt"):
+        build_tokenizer(settings(vocab_file="own.txt"), paths)
+
+
+def test_an_empty_or_damaged_corpus_is_refused(paths: Paths) -> None:
+    (paths.corpus / "train-00000.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match="train-00000.parquet"):
+        build_tokenizer(settings(vocab_size=100), paths)
+    (paths.corpus / "train-00000.parquet").unlink()
+    with pytest.raises(DataError, match="no training text"):
+        build_tokenizer(settings(vocab_size=100), paths)
