@@ -23,6 +23,7 @@ from electra.finetune.spans import BestSpan, answers, best_spans
 from electra.finetune.tasks import TASKS, TaskSpec
 from electra.finetune.trainer import num_steps, predict, train
 from electra.finetune.windows import span_features
+from electra.hardware import choose_device, choose_precision
 from electra.model.encoder import Encoder, EncoderConfig, initialize
 from electra.paths import Paths
 
@@ -81,17 +82,14 @@ def finetune_cell(settings: Settings, paths: Paths, *, task: str, seed: int, scr
 
 
 def _machine(settings: Settings) -> tuple[torch.device, bool]:
-    """Device and whether matrix products are bf16. Automatic is fp32 on CPU: these models are small there."""
-    cluster = settings.cluster
-    if cluster.num_threads != "auto":
-        torch.set_num_threads(cluster.num_threads)
-    if cluster.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("no CUDA device is available", where="cluster.device", next_step="use auto or cpu")
-    device = torch.device("cuda" if cluster.device != "cpu" and torch.cuda.is_available() else "cpu")
-    if device.type == "cuda":
+    """Device, and whether matrix products are in bf16; repeatable on either."""
+    if settings.cluster.num_threads != "auto":
+        torch.set_num_threads(settings.cluster.num_threads)
+    device = choose_device(settings.cluster)
+    if device == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
-    return device, cluster.precision == "bf16" or (cluster.precision == "auto" and device.type == "cuda")
+    return torch.device(device), choose_precision(settings.cluster, device) == "bf16"
 
 
 def _model(

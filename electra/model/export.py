@@ -42,7 +42,10 @@ def export_model(settings: Settings, paths: Paths) -> None:
 
     with building(paths.export) as scratch:
         write(
-            scratch / "discriminator", discriminator_weights(electra), electra.discriminator.config, "ElectraForPreTraining"
+            scratch / "discriminator",
+            discriminator_weights(electra),
+            electra.discriminator.config,
+            "ElectraForPreTraining",
         )
         write(scratch / "generator", generator_weights(electra), electra.generator.config, "ElectraForMaskedLM")
         write_manifest(scratch)

@@ -32,7 +32,9 @@ def generator_weights(electra: Electra) -> dict[str, Tensor]:
     }
 
 
-def huggingface_config(config: EncoderConfig, architecture: str, initializer_range: float, pad_id: int) -> dict[str, Any]:
+def huggingface_config(
+    config: EncoderConfig, architecture: str, initializer_range: float, pad_id: int
+) -> dict[str, Any]:
     """``config.json`` for one of the two."""
     return {
         "architectures": [architecture],

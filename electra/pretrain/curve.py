@@ -17,7 +17,9 @@ HELDOUT_COLUMNS = ("mlm_loss", "mlm_accuracy", "disc_loss", "fake_rate_entropy",
 class Curve:
     """Rows by step; the open window's losses are kept on the device until they are asked for."""
 
-    def __init__(self, rows: dict[str, dict[str, float]] | None = None, window: list[float] | None = None, steps: int = 0):
+    def __init__(
+        self, rows: dict[str, dict[str, float]] | None = None, window: list[float] | None = None, steps: int = 0
+    ):
         self.rows = {int(step): row for step, row in (rows or {}).items()}
         self.window: Tensor = torch.tensor(window or [0.0, 0.0], dtype=torch.float64) / _num_processes()
         self.last_step = steps

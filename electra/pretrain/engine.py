@@ -2,19 +2,23 @@
 
 import os
 import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from electra import config
+from electra.hardware import Machine
 from electra.model.electra import Electra
-from electra.pretrain.hardware import Machine
 from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
 
 
 def start_distributed(machine: Machine) -> None:
     """Join the process group; alone, a group of one on the loopback interface."""
     os.environ.setdefault("DS_ACCELERATOR", machine.device)
+    # The op that DeepSpeed compiles at first use fits one torch only: keep it with this environment's.
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
     if "MASTER_ADDR" not in os.environ:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

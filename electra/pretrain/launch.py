@@ -6,8 +6,8 @@ import sys
 
 from electra.config import Settings
 from electra.errors import InfrastructureError
+from electra.hardware import resolve_machine
 from electra.paths import Paths
-from electra.pretrain.hardware import resolve_machine
 
 
 def launch_pretraining(settings: Settings, paths: Paths) -> None:

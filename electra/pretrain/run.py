@@ -11,6 +11,7 @@ import torch.distributed
 from electra import config
 from electra.config import Settings
 from electra.errors import InfrastructureError, TrainingError
+from electra.hardware import Machine, matrix_peak, resolve_machine
 from electra.model.electra import Batch, Electra
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.paths import Paths
@@ -18,7 +19,6 @@ from electra.pretrain.checkpoint import Checkpoints, fingerprint
 from electra.pretrain.curve import Curve
 from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
 from electra.pretrain.flops import training_flops_per_token
-from electra.pretrain.hardware import Machine, matrix_peak, resolve_machine
 from electra.pretrain.metrics import HeldoutSums, unigram_entropy
 from electra.pretrain.optimizer import learning_rate
 from electra.pretrain.state import gather_state, load_weights, scatter_state
@@ -125,7 +125,8 @@ def _train(settings: Settings, paths: Paths, machine: Machine, checkpoints: Chec
                 clock = time.monotonic()
                 if wishes[1]:
                     raise InfrastructureError(
-                        f"interrupted after step {done}; a checkpoint is saved", next_step="run the same command to go on"
+                        f"interrupted after step {done}; a checkpoint is saved",
+                        next_step="run the same command to go on",
                     )
 
     weights, _ = gather_state(engine)
@@ -161,7 +162,9 @@ def _agree(batches: list[Batch], device: Any, wishes: tuple[bool, bool]) -> tupl
     return shared[:2].float().to(device), (bool(shared[2] > 0), bool(shared[3] > 0))
 
 
-def _telemetry(settings: Settings, paths: Paths, machine: Machine, shapes: tuple[Any, Any], first_step: int) -> Telemetry:
+def _telemetry(
+    settings: Settings, paths: Paths, machine: Machine, shapes: tuple[Any, Any], first_step: int
+) -> Telemetry:
     recipe, length = settings.pretrain, settings.shards.max_length
     return Telemetry(
         paths.logs / "pretrain",

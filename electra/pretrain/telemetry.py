@@ -24,7 +24,14 @@ class Telemetry:
     """
 
     def __init__(
-        self, folder: Path, *, num_steps: int, first_step: int, tokens_per_step: int, flops_per_token: float, peak: float
+        self,
+        folder: Path,
+        *,
+        num_steps: int,
+        first_step: int,
+        tokens_per_step: int,
+        flops_per_token: float,
+        peak: float,
     ):
         from torch.utils.tensorboard import SummaryWriter
 
@@ -38,7 +45,9 @@ class Telemetry:
     def __enter__(self) -> "Telemetry":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.writer.close()
         if self.bar:
             self.bar.stop()

@@ -87,7 +87,9 @@ def training_steps(drawer: ExampleDrawer, share: Share, first_step: int, num_ste
         epochs, examples = examples_at(positions, len(drawer.shards), drawer.pretrain.seed)
         starts = range(share.rank * share.micro_batch_size, batch_size, rows_per_round)
         return [
-            drawer.batch(epochs[start : start + share.micro_batch_size], examples[start : start + share.micro_batch_size])
+            drawer.batch(
+                epochs[start : start + share.micro_batch_size], examples[start : start + share.micro_batch_size]
+            )
             for start in starts
         ]
 

@@ -63,7 +63,10 @@ class Workspace:
             ("params.yaml", COMMON, common or {}),
             ("params/test.yaml", PROFILE, sections),
         ):
-            merged = {key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value for key, value in base.items()}
+            merged = {
+                key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value
+                for key, value in base.items()
+            }
             (self.root / path).write_text(yaml.safe_dump(merged))
         return self
 

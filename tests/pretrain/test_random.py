@@ -24,7 +24,9 @@ SPECIAL = np.array([0, 2, 3, 4])
         ),
     ],
 )
-def test_philox_gives_the_published_words(counter: tuple[int, ...], key: tuple[int, int], expected: tuple[int, ...]) -> None:
+def test_philox_gives_the_published_words(
+    counter: tuple[int, ...], key: tuple[int, int], expected: tuple[int, ...]
+) -> None:
     assert tuple(philox(np.array(counter, dtype=np.uint64), key).tolist()) == expected
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
+
 from tests.pretrain.conftest import Workspace
 
 EVERY_STEP = 1e-6  # minutes
@@ -41,7 +42,10 @@ def assert_curves_close(one: Workspace, other: Workspace, tolerance: float) -> N
     for mine, theirs in zip(one.curve(), other.curve(), strict=True):
         for name, value in mine.items():
             if value:
-                assert float(value) == pytest.approx(float(theirs[name]), rel=tolerance, abs=tolerance), (mine["step"], name)
+                assert float(value) == pytest.approx(float(theirs[name]), rel=tolerance, abs=tolerance), (
+                    mine["step"],
+                    name,
+                )
 
 
 def test_killed_run_resumes_to_the_last_bit(workspace: Workspace, uninterrupted: Workspace) -> None:

@@ -29,10 +29,7 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
     Raises:
         ConfigError: CUDA is asked for and not there, or the batch does not split evenly.
     """
-    has_cuda = torch.cuda.is_available()
-    if cluster.device == "cuda" and not has_cuda:
-        raise ConfigError("there is no CUDA device", where="cluster.device", next_step="use auto or cpu")
-    device: Literal["cpu", "cuda"] = "cuda" if has_cuda and cluster.device != "cpu" else "cpu"
+    device = choose_device(cluster)
     processes = cluster.num_processes
     if processes == "auto":
         processes = torch.cuda.device_count() if device == "cuda" else 1
@@ -48,17 +45,34 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
     threads = cluster.num_threads
     if threads == "auto":
         threads = max(1, len(os.sched_getaffinity(0)) // processes)
-    precision = cluster.precision
-    if precision == "auto":
-        precision = "bf16" if device == "cuda" or _has_bf16_matrix_units() else "fp32"
-    return Machine(device, processes, precision, cluster.zero_stage, micro, threads)
+    return Machine(device, processes, choose_precision(cluster, device), cluster.zero_stage, micro, threads)
+
+
+def choose_device(cluster: config.Cluster) -> Literal["cpu", "cuda"]:
+    """CUDA where there is one, unless told otherwise.
+
+    Raises:
+        ConfigError: CUDA is asked for and not there.
+    """
+    has_cuda = torch.cuda.is_available()
+    if cluster.device == "cuda" and not has_cuda:
+        raise ConfigError("there is no CUDA device", where="cluster.device", next_step="use auto or cpu")
+    return "cuda" if has_cuda and cluster.device != "cpu" else "cpu"
+
+
+def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["fp32", "bf16"]:
+    """bf16 for matrix products where the device has units for it, unless told otherwise."""
+    if cluster.precision != "auto":
+        return cluster.precision
+    return "bf16" if device == "cuda" or _has_bf16_matrix_units() else "fp32"
 
 
 def _has_bf16_matrix_units() -> bool:
     """CPUs without them emulate bf16 and are slower than in fp32."""
     try:
         with open("/proc/cpuinfo") as file:
-            return "amx_bf16" in file.read()
+            flags = file.read()
+            return "amx_bf16" in flags or "avx512_bf16" in flags
     except OSError:
         return False
 
