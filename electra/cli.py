@@ -1,4 +1,4 @@
-"""The commands: one per stage, and a few for people. Heavy imports stand inside the commands (`electra --help` < 0.3 s)."""
+"""The commands: one per stage, and a few for people. Heavy imports stand inside them: `electra --help` is quick."""
 
 import os
 import sys

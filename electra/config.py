@@ -6,8 +6,9 @@ one of the two. Unknown keys and impossible values are refused with the path of 
 also its help text (``electra config --help-fields``).
 """
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -280,15 +281,15 @@ class Settings(Section):
     """All settings of one run."""
 
     profile: str = Field(description="name of the file under params/")
-    cells: Cells
-    cluster: Cluster
-    corpus: Corpus
-    tokenizer: Tokenizer
-    shards: Shards
-    model: Model
-    pretrain: Pretrain
-    tasks: Tasks
-    finetune: Finetune
+    cells: Cells = Field(description="the fine-tuning matrix of the score card")
+    cluster: Cluster = Field(description="the machine: speed, never results")
+    corpus: Corpus = Field(description="documents, their cleaning and the held-out split")
+    tokenizer: Tokenizer = Field(description="the WordPiece vocabulary")
+    shards: Shards = Field(description="fixed-length examples")
+    model: Model = Field(description="shapes of discriminator and generator")
+    pretrain: Pretrain = Field(description="replaced token detection")
+    tasks: Tasks = Field(description="labelled data")
+    finetune: Finetune = Field(description="fine-tuning")
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> "Settings":
@@ -358,3 +359,35 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds no settings", next_step="see params/smoke.yaml for an example")
     return values
+
+
+# ---- showing ----------------------------------------------------------------------------------------------------
+
+
+def dump_settings(settings: Settings) -> str:
+    """All settings as YAML, defaults included."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def describe_fields() -> str:
+    """Every key with its default and its description, one a line."""
+    return "\n".join(_describe(Settings, "")) + "\n"
+
+
+def _describe(section: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        subsections = _sections_in(field.annotation)
+        if field.description:
+            default = "" if field.is_required() else f" [{field.get_default(call_default_factory=True)}]"
+            yield f"{prefix}{name}{default}: {field.description}"
+        for subsection in subsections:
+            kind = subsection.model_fields.get("kind")
+            label = f"{name}({get_args(kind.annotation)[0]})" if kind else name
+            yield from _describe(subsection, f"{prefix}{label}.")
+
+
+def _sections_in(annotation: Any) -> list[type[Section]]:
+    """Section classes inside an annotation such as ``list[Annotated[A | B, ...]]``."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [section for argument in get_args(annotation) for section in _sections_in(argument)]

@@ -30,22 +30,23 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
         ConfigError: CUDA is asked for and not there, or the batch does not split evenly.
     """
     device = choose_device(cluster)
-    processes = cluster.num_processes
-    if processes == "auto":
-        processes = torch.cuda.device_count() if device == "cuda" else 1
-    micro = cluster.micro_batch_size
-    if micro == "auto":
-        micro = max(1, batch_size // processes)
+    processes = torch.cuda.device_count() if device == "cuda" else 1
+    if cluster.num_processes != "auto":
+        processes = cluster.num_processes
+    micro = max(1, batch_size // processes) if cluster.micro_batch_size == "auto" else cluster.micro_batch_size
     if batch_size % (processes * micro):
         raise ConfigError(
             f"the global batch of {batch_size} does not split into {processes} processes x micro-batches of {micro}",
             where="cluster.micro_batch_size",
             next_step=f"choose a divisor of {batch_size // processes if batch_size % processes == 0 else batch_size}",
         )
-    threads = cluster.num_threads
-    if threads == "auto":
-        threads = max(1, len(os.sched_getaffinity(0)) // processes)
+    threads = max(1, num_cores() // processes) if cluster.num_threads == "auto" else cluster.num_threads
     return Machine(device, processes, choose_precision(cluster, device), cluster.zero_stage, micro, threads)
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def choose_device(cluster: config.Cluster) -> Literal["cpu", "cuda"]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from electra.model.electra import Electra
-from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.encoder import Encoder, EncoderConfig, Layer
 
 
 def discriminator_weights(electra: Electra) -> dict[str, Tensor]:
@@ -71,6 +71,7 @@ def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
     if isinstance(encoder.projection, torch.nn.Linear):
         yield from _both("electra.embeddings_project", encoder.projection)
     for number, layer in enumerate(encoder.layers):
+        assert isinstance(layer, Layer)
         prefix = f"electra.encoder.layer.{number}"
         for kind in ("weight", "bias"):
             for name, part in zip(("query", "key", "value"), getattr(layer.attention.qkv, kind).chunk(3), strict=True):

@@ -24,10 +24,13 @@ def special_token_ids(tokenizer: Path) -> list[int]:
         DataError: the vocabulary lacks one.
     """
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
-    ids = [vocabulary.token_to_id(token) for token in SPECIAL_TOKENS]
-    if None in ids:
-        raise DataError(f"the vocabulary lacks {SPECIAL_TOKENS[ids.index(None)]}", where=str(tokenizer))
-    return [int(i) for i in ids]
+    ids = []
+    for token in SPECIAL_TOKENS:
+        number = vocabulary.token_to_id(token)
+        if number is None:
+            raise DataError(f"the vocabulary lacks {token}", where=str(tokenizer))
+        ids.append(number)
+    return ids
 
 
 def save_pretrained(

@@ -66,7 +66,22 @@ def build_engine(model: Electra, pretrain: config.Pretrain, machine: Machine) ->
         eps=pretrain.adam_epsilon,
     )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(pretrain, machine))
+    _create_moments(engine, optimizer)
     return engine
+
+
+def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
+    """Let ZeRO link every parameter to its part of the moments now.
+
+    Left alone it links after the first step of the first parameter group, when the second group has none yet, and
+    that group's moments can then be neither saved nor restored (DeepSpeed 0.19.8, ZeRO 1 to 3).
+    """
+    zero = engine.optimizer
+    if engine.zero_optimization_stage() in (1, 2):
+        optimizer.create_moments(zero.single_partition_of_fp32_groups)
+        zero._lazy_init_hp_params_optimizer_state()
+    elif engine.zero_optimization_stage() == 3:
+        optimizer.create_moments(zero.fp32_partitioned_groups_flat)
 
 
 def set_step(engine: Any, step: int, rate: float) -> None:

@@ -14,7 +14,7 @@ def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
 def training_flops_per_token(
     generator: EncoderConfig, discriminator: EncoderConfig, length: int, masked_share: float
 ) -> float:
-    """One joint step per token: both encoders, the generator's head on masked tokens only, the discriminator's on all."""
+    """One joint step per token: both encoders, the generator's head on masked tokens, the discriminator's on all."""
     generator_head = 2 * generator.embedding_size * (generator.hidden_size + generator.vocab_size)
     discriminator_head = 2 * (discriminator.hidden_size**2 + discriminator.hidden_size)
     forward = (

@@ -1,13 +1,17 @@
 """Starting pre-training: in this process where one is enough, else one process per GPU (or share of the cores)."""
 
+import ctypes
 import os
-import subprocess
+import signal
 import sys
 
 from electra.config import Settings
-from electra.errors import InfrastructureError
+from electra.errors import ConfigError, ElectraError, InfrastructureError, TrainingError
 from electra.hardware import resolve_machine
 from electra.paths import Paths
+
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def launch_pretraining(settings: Settings, paths: Paths) -> None:
@@ -16,19 +20,61 @@ def launch_pretraining(settings: Settings, paths: Paths) -> None:
     Inside a launcher's process (``torchrun``, ``deepspeed``: they set RANK), this is one of them.
 
     Raises:
-        ElectraError: what the training itself raises (alone) or reports with its exit code (several processes).
+        ElectraError: what the training raises; of several processes, the first to fail decides the exit code.
     """
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
     os.environ["OMP_NUM_THREADS"] = str(machine.num_threads)
-    if machine.num_processes == 1 or "RANK" in os.environ:
-        from electra.pretrain.run import pretrain
+    if machine.num_processes > 1 and "RANK" not in os.environ:
+        return _launch(machine.num_processes)
+    if machine.num_processes > 1:
+        die_with_parent()
+    from electra.pretrain.run import pretrain
 
-        return pretrain(settings, paths)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-    command += [f"--nproc-per-node={machine.num_processes}", "-m", "electra", "pretrain"]
-    code = subprocess.run(command, check=False).returncode
-    if code:
+    pretrain(settings, paths)
+
+
+def die_with_parent() -> None:
+    """Ask the system (Linux) to kill this process when its launcher dies, however that dies.
+
+    Launchers put their processes in sessions of their own: one that is killed leaves them training, and holding the
+    run's lock, for nobody.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _launch(num_processes: int) -> None:
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_processes,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        run_id="pretrain",
+        max_restarts=0,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-m", "electra", "pretrain")
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        raise _as_error(failure.exitcode)(
+            f"process {rank} of {num_processes} ended with {_outcome(failure.exitcode)}",
+            next_step="it says why above; run the same command to go on from the last checkpoint",
+        ) from None
+    except SignalException as error:
         raise InfrastructureError(
-            f"pre-training on {machine.num_processes} processes ended with exit code {code}",
-            next_step="the first process to fail says why above; run the same command to resume",
-        )
+            f"ended by {signal.Signals(error.sigval).name}", next_step="run the same command to go on"
+        ) from None
+
+
+def _as_error(exit_code: int) -> type[ElectraError]:
+    by_code = {error.exit_code: error for error in (ConfigError, TrainingError)}
+    return by_code.get(exit_code, InfrastructureError)
+
+
+def _outcome(exit_code: int) -> str:
+    return signal.Signals(-exit_code).name if exit_code < 0 else f"exit code {exit_code}"

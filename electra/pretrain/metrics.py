@@ -53,10 +53,13 @@ class HeldoutSums:
         for row, chosen_BT in enumerate((counted_BT & ~labels_BT, counted_BT & labels_BT)):
             self.histograms[row] += torch.bincount(bins_BT[chosen_BT], minlength=_BINS).cpu()
 
-    def all_reduce(self) -> None:
-        """Add up over all processes."""
-        for tensor in (self.totals, self.histograms):
-            torch.distributed.all_reduce(tensor)
+    def all_reduce(self, device: torch.device) -> None:
+        """Add up over all processes, on the device their group communicates on."""
+        if torch.distributed.get_world_size() > 1:
+            both = torch.cat([self.totals, self.histograms.flatten()]).to(device)
+            torch.distributed.all_reduce(both)
+            self.totals = both[: len(self.names)].cpu()
+            self.histograms = both[len(self.names) :].view(2, _BINS).cpu()
 
     def results(self) -> dict[str, float]:
         """Means and rates; losses in nats."""

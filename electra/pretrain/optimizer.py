@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from electra import config
+
 
 class ElectraAdamW(torch.optim.AdamW):
     """Adam without bias correction, with decoupled weight decay.
@@ -29,6 +31,12 @@ class ElectraAdamW(torch.optim.AdamW):
         for group in self.param_groups:
             group["step_number"] = 0  # steps already taken
 
+    def create_moments(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Zero moments before the first step, for whoever must know where they are."""
+        for tensor in tensors:
+            moments = {name: torch.zeros_like(tensor) for name in ("exp_avg", "exp_avg_sq")}
+            self.state[tensor] = {"step": torch.tensor(0.0), **moments}
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         plain = [(group["lr"], group["eps"], group["weight_decay"]) for group in self.param_groups]
@@ -50,11 +58,17 @@ class ElectraAdamW(torch.optim.AdamW):
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups: matrices and tables decay, biases and LayerNorm do not. A shared parameter is listed once."""
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in module.named_parameters():
         is_norm = name.rsplit(".", 2)[-2].endswith("norm")
         (plain if is_norm or name.endswith("bias") else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+
+
+def rate_of(step: int, recipe: config.Pretrain) -> float:
+    """Learning rate of a step of pre-training."""
+    return learning_rate(step, recipe.learning_rate, recipe.num_steps, recipe.warmup_steps, recipe.decay_power)
 
 
 def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int, power: float = 1.0) -> float:

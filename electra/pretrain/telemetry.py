@@ -6,7 +6,6 @@ Nothing here decides what is learned, and nothing that depends on the clock reac
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from electra.artifacts import write_json
@@ -42,12 +41,8 @@ class Telemetry:
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
         self.bar = _terminal_bar(num_steps, first_step) if sys.stderr.isatty() else None
 
-    def __enter__(self) -> "Telemetry":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Write what is buffered and give the terminal back."""
         self.writer.close()
         if self.bar:
             self.bar.stop()
@@ -56,29 +51,28 @@ class Telemetry:
         """Tell the state after ``step`` steps taken; called when losses are logged."""
         seconds = max(time.monotonic() - self.started, 1e-9)
         rate = (step - self.first_step) * self.tokens_per_step / seconds
+        share = rate * self.flops_per_token / self.peak
+        eta = (self.num_steps - step) * seconds / max(step - self.first_step, 1)
         progress = {
             "stage": "pretrain",
             "step": step,
             "num_steps": self.num_steps,
             **{name: round(value, 5) for name, value in losses.items()},
             "tokens_per_second": round(rate),
-            "share_of_peak": round(rate * self.flops_per_token / self.peak, 4),
-            "eta_seconds": round((self.num_steps - step) * seconds / max(step - self.first_step, 1)),
+            "share_of_peak": round(share, 4),
+            "eta_seconds": round(eta),
             "time": round(time.time()),
         }
         write_json(self.progress_file, progress)
         for name, value in losses.items():
             self.writer.add_scalar(f"train/{name}", value, step)
         self.writer.add_scalar("speed/tokens_per_second", rate, step)
-        line = (
-            f"loss {losses['mlm']:.3f} + {losses['disc']:.4f}  {rate:,.0f} tokens/s  "
-            f"{progress['share_of_peak']:.1%} of peak"
-        )
+        line = f"loss {losses['mlm']:.3f} + {losses['disc']:.4f}  {rate:,.0f} tokens/s  {share:.1%} of peak"
         if self.bar:
             self.bar.update(self.bar.task_ids[0], completed=step, what=line)
         elif time.monotonic() - self.last_line > 10 or step == self.num_steps:
             self.last_line = time.monotonic()
-            print(f"step {step}/{self.num_steps}  {line}  eta {_clock(progress['eta_seconds'])}", flush=True)
+            print(f"step {step}/{self.num_steps}  {line}  eta {_clock(eta)}", flush=True)
 
     def validation(self, step: int, results: dict[str, float]) -> None:
         """Tell a validation's results."""
@@ -99,9 +93,8 @@ def _terminal_bar(total: int, done: int) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("pretrain"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[what]}"), TimeRemainingColumn()
-    )  # fmt: skip
+    what = TextColumn("{task.fields[what]}")
+    columns = (TextColumn("pretrain"), BarColumn(), MofNCompleteColumn(), what, TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=2)
     bar.add_task("pretrain", total=total, completed=done, what="")
     bar.start()

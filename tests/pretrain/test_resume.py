@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from tests.pretrain.conftest import Workspace
+from tests.workspace import Workspace
 
 EVERY_STEP = 1e-6  # minutes
 

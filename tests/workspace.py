@@ -16,7 +16,7 @@ from electra.paths import Paths
 from electra.shards.build import build_shards
 from electra.tokenizer.build import build_tokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 COMMON: dict[str, Any] = {
     "profile": "test",
     "cells": {"tasks": ["CoLA"], "seeds": [1]},

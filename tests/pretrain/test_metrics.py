@@ -1,0 +1,59 @@
+"""Validation's sums: right values, whatever the batches."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from electra.model.electra import Electra
+from electra.pretrain.metrics import HeldoutSums, area_under_curve, unigram_entropy
+from electra.shards.dataset import Shards
+from tests.model.test_electra import TINY, random_batch
+from tests.workspace import Workspace
+
+SPECIAL = [0, 2, 3, 4]
+
+
+def batch_slice(batch: object, rows: slice) -> object:
+    return type(batch)(**{name: value[rows] for name, value in vars(batch).items()})
+
+
+def test_sums_do_not_depend_on_the_batches_and_agree_with_scikit_learn() -> None:
+    model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
+    batch = random_batch(32, 16, 5, 50, padding=3)
+    batch.tokens_BT[:, 0] = 2
+    whole, halves = HeldoutSums(SPECIAL), HeldoutSums(SPECIAL)
+    with torch.no_grad():
+        outputs = model(batch)
+        whole.add(batch, outputs)
+        for rows in (slice(0, 10), slice(10, 32)):
+            part = batch_slice(batch, rows)
+            halves.add(part, model(part))
+    one, two = whole.results(), halves.results()
+    assert all(one[name] == pytest.approx(two[name], rel=1e-5) for name in one)
+
+    counted = batch.mask_BT & ~torch.isin(batch.tokens_BT, torch.tensor(SPECIAL))
+    expected = roc_auc_score(outputs.labels_BT[counted], outputs.discriminator_logits_BT[counted])
+    assert one["disc_auc"] == pytest.approx(expected, abs=1e-3)
+    guessed, labels = outputs.discriminator_logits_BT[batch.mask_BT] > 0, outputs.labels_BT[batch.mask_BT]
+    assert one["disc_accuracy"] == pytest.approx((guessed == labels).float().mean().item())
+    assert one["disc_recall"] == pytest.approx(guessed[labels].float().mean().item())
+    assert one["fake_rate"] == pytest.approx(labels.float().mean().item())
+
+
+def test_area_counts_ties_half_and_is_no_number_for_one_class() -> None:
+    negatives, positives = torch.tensor([1.0, 1.0, 0.0]), torch.tensor([0.0, 1.0, 1.0])
+    assert area_under_curve(torch.stack([negatives, positives])) == pytest.approx((1 + 1 + 0.5 + 1) / 4)
+    assert np.isnan(area_under_curve(torch.stack([negatives, torch.zeros(3)])))
+
+
+def test_unigram_entropy_is_the_loss_of_a_frequency_guess(prepared: Workspace) -> None:
+    train, heldout = Shards(prepared.paths.shards, "train"), Shards(prepared.paths.shards, "heldout")
+    seen = np.ones(train.vocab_size)
+    for tokens, spans in (train.gather(np.arange(len(train))),):
+        for row, (length, _) in zip(tokens, spans, strict=True):
+            np.add.at(seen, [t for t in row[:length] if t not in SPECIAL], 1)
+    tokens, spans = heldout.gather(np.arange(len(heldout)))
+    wanted = [t for row, (length, _) in zip(tokens, spans, strict=True) for t in row[:length] if t not in SPECIAL]
+    expected = -np.log(seen / seen.sum())[wanted].mean()
+    assert unigram_entropy(train, heldout, SPECIAL) == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,67 @@
+"""A whole small run: its curve, its files, and how it fails."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from electra.hardware import resolve_machine
+from electra.pretrain.checkpoint import Checkpoints, fingerprint
+from tests.workspace import Workspace
+
+GOLDEN = Path(__file__).parent / "golden_curve.tsv"
+
+
+def test_losses_are_the_golden_ones(uninterrupted: Workspace) -> None:
+    """A change that is not meant to change numbers must not. If it is meant to: copy the new curve, and say why."""
+    lines = GOLDEN.read_text().splitlines()
+    header = lines[0].split("\t")
+    golden = [dict(zip(header, line.split("\t"), strict=True)) for line in lines[1:]]
+    curve = uninterrupted.curve()
+    assert [row["step"] for row in curve] == [row["step"] for row in golden]
+    for mine, theirs in zip(curve, golden, strict=True):
+        for name in header:
+            if theirs[name]:
+                assert float(mine[name]) == pytest.approx(float(theirs[name]), rel=2e-3), (mine["step"], name)
+
+
+def test_results_and_progress_are_written(uninterrupted: Workspace) -> None:
+    facts = json.loads((uninterrupted.root / "results/pretrain.json").read_text())
+    assert facts["step"] == 24 and facts["examples_seen"] == 24 * 8
+    assert {"mlm_loss", "unigram_entropy", "disc_loss", "fake_rate_entropy", "disc_auc", "disc_recall"} <= set(facts)
+    progress = json.loads((uninterrupted.root / "logs/pretrain/progress.json").read_text())
+    assert progress["step"] == progress["num_steps"] == 24
+    assert progress["tokens_per_second"] > 0 and 0 < progress["share_of_peak"] < 1
+    assert list((uninterrupted.root / "logs/pretrain/tensorboard").glob("events*"))
+
+
+def test_cluster_section_is_not_in_the_fingerprint(workspace: Workspace) -> None:
+    before = fingerprint(workspace.settings(), workspace.paths)
+    workspace.write({"cluster": {"zero_stage": 2, "num_processes": 2}})
+    assert fingerprint(workspace.settings(), workspace.paths) == before
+    workspace.write(pretrain={"learning_rate": 2e-3})
+    assert fingerprint(workspace.settings(), workspace.paths) != before
+
+
+def test_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
+    from electra.errors import InfrastructureError
+
+    first, second = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)
+    with first.only_writer(), pytest.raises(InfrastructureError, match="another process"), second.only_writer():
+        pass
+
+
+def test_diverged_run_ends_with_exit_code_4(workspace: Workspace) -> None:
+    workspace.write(pretrain={"learning_rate": 1.0, "warmup_steps": 0, "discriminator_weight": 1e38, "num_steps": 3})
+    process = workspace.start()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 4, output
+    assert "no longer finite" in output and "learning_rate" in output and "Traceback" not in output
+
+
+def test_batch_that_does_not_split_is_refused(workspace: Workspace) -> None:
+    from electra.errors import ConfigError
+
+    settings = workspace.write({"cluster": {"num_processes": 3}}).settings()
+    with pytest.raises(ConfigError, match="does not split"):
+        resolve_machine(settings.cluster, settings.pretrain.batch_size)
