@@ -1,4 +1,8 @@
-"""The learning curve: training losses by window and validations, as rows that outlive a resume."""
+"""The learning curve: training losses by window and validations, as rows that outlive a resume.
+
+The two kinds of MLM loss differ by more than the split: in training a share of the masked slots is shown to the
+generator as it is, in validation every one is [MASK], since a token that can be seen tests nothing.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -52,7 +52,7 @@ def test_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_diverged_run_ends_with_exit_code_4(workspace: Workspace) -> None:
-    workspace.write(pretrain={"learning_rate": 1.0, "warmup_steps": 0, "discriminator_weight": 1e38, "num_steps": 3})
+    workspace.write(model={"initializer_range": 1e25}, pretrain={"num_steps": 6, "eval_every": 6})
     process = workspace.start()
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 4, output

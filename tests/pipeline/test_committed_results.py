@@ -1,0 +1,35 @@
+"""The figures in git are those of a pipeline that works: pre-training learns, and what it learns helps.
+
+They are the last `make run` of profile smoke. Whoever commits new ones that fall short of this hears it here.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def read(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "results" / name).read_text())
+
+
+def test_results_are_of_the_default_profile() -> None:
+    assert yaml.safe_load((ROOT / "params.yaml").read_text())["profile"] == "smoke"
+    recipe = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())["pretrain"]
+    assert read("pretrain.json")["step"] == recipe["num_steps"]
+
+
+def test_generator_and_discriminator_have_left_their_plateaus() -> None:
+    facts = read("pretrain.json")
+    assert facts["mlm_loss"] < facts["unigram_entropy"] - 0.3
+    assert facts["disc_loss"] < 0.9 * facts["fake_rate_entropy"]
+    assert facts["disc_auc"] >= 0.8
+
+
+def test_pre_training_helps_by_five_points_on_the_mean() -> None:
+    scores = read("scores.json")
+    assert scores["mean"]["gain"] >= 5
+    assert "microworld" in scores["data"], "the card says that this is no benchmark"
