@@ -17,8 +17,10 @@ from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
 def start_distributed(machine: Machine) -> None:
     """Join the process group; alone, a group of one on the loopback interface."""
     os.environ.setdefault("DS_ACCELERATOR", machine.device)
-    # The op that DeepSpeed compiles at first use fits one torch only: keep it with this environment's.
+    # The op that DeepSpeed compiles at first use fits one torch only: keep it with this environment's. And build it
+    # with this environment's ninja: another one on the PATH takes the finished build for unfinished and starts over.
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if "MASTER_ADDR" not in os.environ:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # The schema, the paths and the way files are written are the same for every stage: their meaning is held by tests,
 # and hours of training must not depend on the wording of a help text.
-SHARED = {"electra", "electra.cli", "electra.config", "electra.errors", "electra.paths", "electra.artifacts"}
+SHARED = {f"electra{room}" for room in ("", ".artifacts", ".cli", ".config", ".errors", ".hardware", ".paths")}
 
 
 def source_of(module: str) -> Path | None:
