@@ -10,7 +10,6 @@ from electra.errors import ConfigError, ElectraError, InfrastructureError, Train
 from electra.hardware import resolve_machine
 from electra.paths import Paths
 
-
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 

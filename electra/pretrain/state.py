@@ -40,8 +40,8 @@ def gather_weights(engine: Any) -> dict[str, Tensor]:
 @torch.no_grad()
 def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Tensor], step: int) -> None:
     """Put weights and moments back in whatever layout the engine has; every process must call it."""
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
     from deepspeed.runtime.zero import GatheredParameters
+    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
 
     stage = engine.zero_optimization_stage()
     for name, parameter in engine.module.named_parameters():
