@@ -11,18 +11,14 @@ from electra.microworld.reviews import review
 from electra.microworld.stories import story
 from electra.microworld.world import World
 
-# what a page is about, by twentieths
+# what a document is about, by tenths
 KINDS = (story,) * 11 + (review,) * 5 + (kind_page,) * 2 + (person_page,) * 2
-
-# Longer documents leave less padding: an example never crosses a document's end.
-NUM_PAGES = 2
 
 
 def document(world: World, index: int) -> str:
     """Document ``index`` of a world: one sentence a line."""
     rng = Random(f"{world.seed}/document/{index}")
-    pages = [KINDS[int(rng.random() * len(KINDS))](rng, world) for _ in range(NUM_PAGES)]
-    return "\n".join(sentence for page in pages for sentence in page)
+    return "\n".join(KINDS[int(rng.random() * len(KINDS))](rng, world))
 
 
 def documents(num_documents: int, seed: int) -> Iterator[str]:
