@@ -19,10 +19,10 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test lint
+.PHONY: help env run flow test test-tensorflow lint
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(STAMP) ## create .venv and install everything (again when pyproject.toml or constraints.txt change)
 
@@ -53,6 +53,10 @@ flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuni
 
 test: $(STAMP) ## run the tests
 	@$(BIN)/python -m pytest
+
+test-tensorflow: $(STAMP) ## install TensorFlow (1.4 GB) and test the import of the original's checkpoints
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[tensorflow]'
+	@$(BIN)/python -m pytest tests/model/test_import_tensorflow.py
 
 lint: $(STAMP) ## check style, formatting and types
 	@$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,8 +17,8 @@ app = typer.Typer(
 
 
 def _load():
-    from electra.config import load_settings
     from electra.paths import Paths
+    from electra.settings import load_settings
 
     return load_settings(), Paths()
 
@@ -90,11 +92,14 @@ def finetune(
     task: Annotated[str, typer.Option(help="task name, such as CoLA or SQuAD1.1")],
     seed: Annotated[int, typer.Option(help="fine-tuning seed")],
     scratch: Annotated[bool, typer.Option("--scratch", help="start from random weights: the baseline")] = False,
+    milestone: Annotated[
+        str | None, typer.Option(help="start from the weights after this percentage of pre-training")
+    ] = None,
 ) -> None:
     """Fine-tune one task with one seed and write its predictions on the development set."""
     from electra.finetune.run import finetune_cell
 
-    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch)
+    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone)
 
 
 @app.command()
@@ -122,11 +127,88 @@ def export() -> None:
 
 
 @app.command()
+def estimate(
+    published: Annotated[
+        bool, typer.Option("--published", help="the paper's tables beside the counted values")
+    ] = False,
+    peak_flops: Annotated[
+        float | None, typer.Option(help="FLOP/s the machine could reach, all devices together: also tells hours")
+    ] = None,
+    utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
+) -> None:
+    """Tell what pre-training will cost: parameters, tokens, FLOPs and hours."""
+    from electra.pretrain.estimate import estimate, published_table, render
+
+    text = published_table() if published else render(estimate(_load()[0]), peak_flops, utilization)
+    print(text, end="")
+
+
+@app.command()
+def score(
+    file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
+) -> None:
+    """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric."""
+    from electra.model.score import score_lines
+
+    with open(file, encoding="utf-8") if file else nullcontext(sys.stdin) as lines:
+        for text, value, num_tokens in score_lines(_load()[1], lines):
+            print(f"{value:.4f}\t{num_tokens}\t{text}")
+
+
+@app.command()
+def import_huggingface(
+    discriminator: Annotated[Path, typer.Argument(help="a folder, or owner/name on the hub")],
+    target: Annotated[Path, typer.Argument(help="the folder to write")],
+    generator: Annotated[
+        Path | None, typer.Option(help="the same for the generator; random weights without it")
+    ] = None,
+    revision: Annotated[str | None, typer.Option(help="full commit of the discriminator on the hub")] = None,
+    generator_revision: Annotated[str | None, typer.Option(help="full commit of the generator on the hub")] = None,
+) -> None:
+    """Turn Hugging Face folders into pre-trained weights for pretrain.initialize_from."""
+    from electra.model.import_huggingface import import_huggingface
+
+    import_huggingface(discriminator, generator, target, revision, generator_revision)
+
+
+@app.command()
+def import_tensorflow(
+    checkpoint: Annotated[str, typer.Argument(help="prefix of a google-research/electra checkpoint, or its folder")],
+    vocab_file: Annotated[Path, typer.Argument(help="its vocab.txt")],
+    target: Annotated[Path, typer.Argument(help="the folder to write")],
+    cased: Annotated[bool, typer.Option("--cased", help="the vocabulary is not lowercase")] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="take heads and dropout from the chosen profile")
+    ] = False,
+) -> None:
+    """Turn an original TensorFlow checkpoint into pre-trained weights; needs tensorflow-cpu."""
+    from electra.model.import_tensorflow import import_tensorflow
+
+    model = _load()[0].model if settings else None
+    import_tensorflow(checkpoint, vocab_file, target, model, lowercase=not cased)
+
+
+@app.command()
+def resize(
+    source: Annotated[Path, typer.Argument(help="folder of pre-trained weights")],
+    vocab_file: Annotated[Path, typer.Argument(help="the new vocab.txt")],
+    target: Annotated[Path, typer.Argument(help="the folder to write")],
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="folder of the old tokenizer; SOURCE/tokenizer where none is given")
+    ] = None,
+) -> None:
+    """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned."""
+    from electra.model.resize import resize_vocabulary
+
+    resize_vocabulary(source, vocab_file, target, tokenizer)
+
+
+@app.command()
 def config(
     help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
 ) -> None:
     """Check the settings and print them, or list every key with its description."""
-    from electra.config import describe_fields, dump_settings
+    from electra.settings import describe_fields, dump_settings
 
     print(describe_fields() if help_fields else dump_settings(_load()[0]), end="")
 

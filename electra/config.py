@@ -1,25 +1,29 @@
 """The one schema of ``params.yaml`` + ``params/<profile>.yaml``.
 
-``params.yaml`` holds the profile's name and what no profile changes (which cells to fine-tune, the machine);
-``params/<profile>.yaml`` is self-contained and holds everything a result depends on. Every section stands in exactly
-one of the two. Unknown keys and impossible values are refused with the path of the key. The description of a field is
-also its help text (``electra config --help-fields``).
+``params.yaml`` holds the profile's name and what no profile changes (the pre-training method, which cells to fine-tune,
+the machine); ``params/<profile>.yaml`` holds the rest of what a result depends on. Every key stands in exactly one of
+the two. Unknown keys and impossible values are refused with the path of the key. The description of a field is
+also its help text (``electra config --help-fields``). Reading the files: electra/settings.py.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-
-from electra.errors import ConfigError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 TaskName = Literal[
     "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0"
 ]  # fmt: skip
+ObjectiveName = Literal[
+    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "all_tokens_mlm", "bert", "bert_nsp", "electric"
+]  # fmt: skip
 Probability = Annotated[float, Field(ge=0, le=1)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+Milestone = Annotated[
+    Literal["6.25", "12.5", "25", "50"], BeforeValidator(lambda v: f"{v:g}" if isinstance(v, int | float) else v)
+]
 
 
 class Section(BaseModel):
@@ -144,16 +148,48 @@ class Model(Section):
     attention_dropout: Probability = Field(0.1, description="dropout on attention probabilities")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of the truncated normal at start")
     layer_norm_eps: float = Field(1e-12, gt=0, description="epsilon of layer normalisation")
+    embedding_sharing: Literal["none", "embeddings", "all", "gradient_disentangled"] = Field(
+        "embeddings",
+        description="what generator and main encoder share: nothing, the embeddings, all weights, or the generator's "
+        "embeddings plus a difference that only the main encoder trains (DeBERTa-v3)",
+    )
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> "Model":
+    def _shapes_fit(self) -> "Model":
         if self.hidden_size % self.num_heads:
             raise ValueError(f"num_heads {self.num_heads} does not divide hidden_size {self.hidden_size}")
+        if self.embedding_sharing == "all" and (self.generator_width, self.generator_depth) != (1, 1):
+            raise ValueError("embedding_sharing: all needs a generator of full size (generator_width and _depth 1.0)")
         return self
 
 
-class Pretrain(Section):
-    """Replaced token detection: steps, rates, masking (reference values are the paper's)."""
+class Method(Section):
+    """What is learned from: the pre-training method, its generator and the weights of its losses."""
+
+    objective: ObjectiveName = Field("electra", description="pre-training method, by the paper's names")
+    generator: Literal["transformer", "uniform", "unigram"] = Field(
+        "transformer", description="who proposes replacements: a trained transformer, or fixed token frequencies"
+    )
+    generator_weight: float = Field(1.0, ge=0, description="weight of the generator's loss")
+    discriminator_weight: float = Field(50.0, ge=0, description="weight of the discriminator's loss")
+    mask_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens masked and predicted")
+    temperature: float = Field(1.0, gt=0, description="temperature of the generator's samples")
+    disallow_correct: bool = Field(False, description="never sample the original token")
+    correct_samples_are_fake: bool = Field(False, description="label a sample that hits the original as replaced")
+    copy_mechanism: bool = Field(True, description="all_tokens_mlm: mix the input token into the prediction")
+    two_stage_switch: float = Field(
+        0.5, gt=0, lt=1, description="two_stage: share of the steps that train the generator alone"
+    )
+
+    @model_validator(mode="after")
+    def _generator_is_needed(self) -> "Method":
+        if self.generator != "transformer" and self.objective in ("two_stage", "adversarial", "electric"):
+            raise ValueError(f"objective {self.objective} trains its generator: it cannot be {self.generator}")
+        return self
+
+
+class Pretrain(Method):
+    """Steps, rates and masking of pre-training (reference values are the paper's)."""
 
     num_steps: int = Field(gt=0, description="optimizer steps")
     batch_size: int = Field(gt=0, description="global batch in examples; independent of the machine")
@@ -165,14 +201,17 @@ class Pretrain(Section):
     adam_beta2: Probability = Field(0.999, description="Adam: decay of the second moment")
     adam_epsilon: float = Field(1e-6, gt=0, description="Adam: epsilon, without bias correction")
     max_grad_norm: float = Field(1.0, gt=0, description="clip of the global norm over generator and discriminator")
-    mask_probability: Probability = Field(0.15, description="share of tokens masked and predicted")
     mask_token_probability: Probability = Field(0.85, description="masked positions shown as [MASK]; others stay")
-    generator_weight: float = Field(1.0, ge=0, description="weight of the generator's loss")
-    discriminator_weight: float = Field(50.0, ge=0, description="weight of the discriminator's loss")
-    temperature: float = Field(1.0, gt=0, description="temperature of the generator's samples")
     seed: int = Field(1, ge=0, description="seed of weights, order, masks and samples")
     eval_every: int = Field(gt=0, description="steps between validations on the held-out split")
     eval_examples: int = Field(1024, gt=0, description="held-out examples per validation (all if there are fewer)")
+    initialize_from: str | None = Field(
+        None, description="folder of pre-trained weights (see `electra import-huggingface`) to start from"
+    )
+    alarm_after: int = Field(5_000, ge=0, description="steps before a run is judged as collapsed; warm-up never is")
+    alarm_patience: int = Field(
+        20_000, gt=0, description="steps an alarm may stay raised before the run ends with exit code 4"
+    )
 
     @model_validator(mode="after")
     def _warmup_fits(self) -> "Pretrain":
@@ -250,8 +289,11 @@ class Cells(Section):
 
     tasks: list[TaskName] = Field(min_length=1, description="tasks on the score card")
     seeds: list[int] = Field(min_length=1, description="fine-tuning seeds; the card shows their median")
+    milestones: list[Milestone] = Field(
+        [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
+    )
 
-    @field_validator("tasks", "seeds")
+    @field_validator("tasks", "seeds", "milestones")
     @classmethod
     def _distinct(cls, values: list[Any]) -> list[Any]:
         if len(set(values)) < len(values):
@@ -281,6 +323,9 @@ class Settings(Section):
     """All settings of one run."""
 
     profile: str = Field(description="name of the file under params/")
+    fidelity: Literal["corrected", "original"] = Field(
+        "corrected", description="original: reproduce the known defects of google-research/electra (docs/fidelity.md)"
+    )
     cells: Cells = Field(description="the fine-tuning matrix of the score card")
     cluster: Cluster = Field(description="the machine: speed, never results")
     corpus: Corpus = Field(description="documents, their cleaning and the held-out split")
@@ -292,6 +337,13 @@ class Settings(Section):
     finetune: Finetune = Field(description="fine-tuning")
 
     @model_validator(mode="after")
+    def _sharing_fits(self) -> "Settings":
+        objective, sharing = self.pretrain.objective, self.model.embedding_sharing
+        if sharing == "gradient_disentangled" and objective in ("replace_mlm", "all_tokens_mlm"):
+            raise ValueError(f"embedding_sharing: {sharing} is for methods with a discriminator, not for {objective}")
+        return self
+
+    @model_validator(mode="after")
     def _lengths_fit(self) -> "Settings":
         for name, length in [
             ("shards.max_length", self.shards.max_length),
@@ -301,93 +353,3 @@ class Settings(Section):
             if length > self.model.max_positions:
                 raise ValueError(f"{name} {length} is larger than model.max_positions {self.model.max_positions}")
         return self
-
-
-# ---- loading ----------------------------------------------------------------------------------------------------
-
-
-def load_settings(root: Path = Path(".")) -> Settings:
-    """Read ``params.yaml`` and the profile it names.
-
-    Raises:
-        ConfigError: a file is missing or not YAML, a section stands twice, a key is unknown, a value impossible.
-    """
-    common = _read_yaml(root / "params.yaml")
-    name = common.get("profile")
-    if not isinstance(name, str):
-        raise ConfigError("no profile is chosen", where="params.yaml: profile", next_step="add `profile: smoke`")
-    profile_path = root / "params" / f"{name}.yaml"
-    if not profile_path.is_file():
-        known = ", ".join(sorted(p.stem for p in (root / "params").glob("*.yaml"))) or "none"
-        raise ConfigError(
-            f"there is no profile {name!r}", where="params.yaml: profile", next_step=f"choose one of: {known}"
-        )
-    profile = _read_yaml(profile_path)
-    if twice := sorted(set(common) & set(profile)):
-        raise ConfigError(
-            f"section {', '.join(twice)} stands in params.yaml and in {profile_path.relative_to(root)}",
-            next_step="keep it in one of the two",
-        )
-    return parse_settings({**common, **profile}, where=f"params.yaml + params/{name}.yaml")
-
-
-def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
-    """Check a merged dictionary against the schema; all complaints are listed at once, each with its key's path."""
-    try:
-        return Settings.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_complaint(e) for e in error.errors()), where=where) from None
-
-
-def _complaint(error: Any) -> str:
-    tags = {"embedded", "files", "hub"}  # names of union members, not keys
-    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "(top level)"
-    if error["type"] == "extra_forbidden":
-        return f"{key}: unknown key"
-    if error["type"] == "missing":
-        return f"{key}: missing"
-    return f"{key}: {error['msg'].removeprefix('Value error, ')} (got {error['input']!r:.80})"
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist", next_step="run from the project's root, beside dvc.yaml") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} holds no settings", next_step="see params/smoke.yaml for an example")
-    return values
-
-
-# ---- showing ----------------------------------------------------------------------------------------------------
-
-
-def dump_settings(settings: Settings) -> str:
-    """All settings as YAML, defaults included."""
-    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
-
-
-def describe_fields() -> str:
-    """Every key with its default and its description, one a line."""
-    return "\n".join(_describe(Settings, "")) + "\n"
-
-
-def _describe(section: type[BaseModel], prefix: str) -> Iterator[str]:
-    for name, field in section.model_fields.items():
-        subsections = _sections_in(field.annotation)
-        if field.description:
-            default = "" if field.is_required() else f" [{field.get_default(call_default_factory=True)}]"
-            yield f"{prefix}{name}{default}: {field.description}"
-        for subsection in subsections:
-            kind = subsection.model_fields.get("kind")
-            label = f"{name}({get_args(kind.annotation)[0]})" if kind else name
-            yield from _describe(subsection, f"{prefix}{label}.")
-
-
-def _sections_in(annotation: Any) -> list[type[Section]]:
-    """Section classes inside an annotation such as ``list[Annotated[A | B, ...]]``."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return [annotation]
-    return [section for argument in get_args(annotation) for section in _sections_in(argument)]

@@ -34,8 +34,13 @@ class Paths:
     # models/: made by the learning stages
     @property
     def pretrained(self) -> Path:
-        """``model.safetensors`` (generator and discriminator) + ``config.json``."""
+        """``model.safetensors`` (all weights of the method) + ``config.json``."""
         return self.root / "models/pretrained"
+
+    @property
+    def milestones(self) -> Path:
+        """``{6.25,12.5,25,50}/``: the model at these percentages of pre-training, each as ``models/pretrained``."""
+        return self.root / "models/milestones"
 
     def finetuned(self, key: str) -> Path:
         """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell."""

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
-from electra.config import Settings, load_settings
+from electra.config import Settings
 from electra.corpus.build import build_corpus
 from electra.paths import Paths
+from electra.settings import load_settings
 from electra.shards.build import build_shards
 from electra.tokenizer.build import build_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMON: dict[str, Any] = {
     "profile": "test",
+    "fidelity": "corrected",
     "cells": {"tasks": ["CoLA"], "seeds": [1]},
     "cluster": {"device": "cpu", "num_threads": 1, "precision": "fp32", "num_workers": 1, "checkpoint_minutes": 60},
 }
@@ -64,11 +66,16 @@ class Workspace:
             ("params/test.yaml", PROFILE, sections),
         ):
             merged = {
-                key: {**value, **changes.get(key, {})} if isinstance(value, dict) else value
+                key: {**value, **changes.get(key, {})} if isinstance(value, dict) else changes.get(key, value)
                 for key, value in base.items()
             }
             (self.root / path).write_text(yaml.safe_dump(merged))
         return self
+
+    def copy(self, name: str) -> "Workspace":
+        """A second workspace beside this one."""
+        shutil.copytree(self.root, self.root.parent / name)
+        return Workspace(self.root.parent / name)
 
     def settings(self) -> Settings:
         return load_settings(self.root)

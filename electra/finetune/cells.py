@@ -2,19 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Literal
 
 from electra.errors import DataError
 from electra.finetune.rows import Row
 from electra.paths import Paths
 
-Init = Literal["pretrained", "scratch"]
+Init = str  # what a cell starts from: "pretrained", "scratch" or a milestone such as "25"
 INITS: tuple[Init, ...] = ("pretrained", "scratch")
 
 
 def cell_key(task: str, seed: int, init: Init) -> str:
     """Name of a cell's folder under ``models/finetuned``."""
-    return f"{task}-{seed}" + ("-scratch" if init == "scratch" else "")
+    return f"{task}-{seed}" + ("" if init == "pretrained" else f"-{init}")
 
 
 def read_rows(paths: Paths, task: str, split: str) -> list[Row]:

@@ -1,6 +1,7 @@
 """The score card's numbers: every cell scored, medians over seeds, pre-trained beside scratch."""
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from electra.artifacts import read_json, read_manifest, write_json
@@ -18,6 +19,7 @@ Scores = dict[str, float]
 def evaluate_cells(settings: Settings, paths: Paths) -> None:
     """Write ``results/scores.json``. All scores are percent (x100).
 
+    ``milestones``: the same from the weights after a part of pre-training, where ``cells.milestones`` asks for them.
     ``mean``: mean over tasks of the headline metric. ``tasks``: per task the headline's median over seeds from both
     starts, its standard deviation (null for a single seed), the other metrics, and every seed's values.
 
@@ -37,6 +39,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
             "seeds": len(settings.cells.seeds),
             "mean": {**mean, "gain": _rounded(mean["pretrained"] - mean["scratch"])},
             "tasks": tasks,
+            **_milestones(settings, paths, tasks),
         },
     )
     print(
@@ -46,10 +49,26 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     print(f"data: {describe_card(manifest)}")
 
 
+def _milestones(settings: Settings, paths: Paths, tasks: Mapping[Any, Any]) -> dict[str, Any]:
+    """Per milestone the mean over tasks and each task's median, so that one sees what more steps bring."""
+    if not settings.cells.milestones:
+        return {}
+    found = {}
+    for milestone in settings.cells.milestones:
+        medians = {}
+        for name in tasks:
+            spec = TASKS[name]
+            rows = {split: read_rows(paths, name, split) for split in spec.dev_splits}
+            values = [cell_scores(paths, spec, rows, seed, milestone)[spec.headline] for seed in settings.cells.seeds]
+            medians[name] = _rounded(statistics.median(values))
+        found[milestone] = {"mean": _rounded(statistics.fmean(medians.values())), **medians}
+    return {"milestones": found}
+
+
 def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict[str, Any]) -> dict[str, Any]:
     seeds = settings.cells.seeds
     rows = {split: read_rows(paths, spec.name, split) for split in spec.dev_splits}
-    scores = {init: {seed: _cell_scores(paths, spec, rows, seed, init) for seed in seeds} for init in INITS}
+    scores = {init: {seed: cell_scores(paths, spec, rows, seed, init) for seed in seeds} for init in INITS}
     names = list(scores["pretrained"][seeds[0]])
     medians: dict[str, dict[str, float]] = {
         name: {init: _rounded(statistics.median(scores[init][seed][name] for seed in seeds)) for init in INITS}
@@ -74,10 +93,10 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
     }
 
 
-def _cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, init: Init) -> Scores:
+def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, init: Init) -> Scores:
     """All metrics of one cell in percent; further development splits have their name before the metric's."""
     key = cell_key(spec.name, seed, init)
-    start = " --scratch" if init == "scratch" else ""
+    start = {"pretrained": "", "scratch": " --scratch"}.get(init, f" --milestone {init}")
     lines = read_lines(
         paths.finetuned(key) / "predictions.jsonl",
         next_step=f"run: electra finetune --task {spec.name} --seed {seed}{start} (or dvc repro)",

@@ -24,14 +24,21 @@ from electra.finetune.tasks import TASKS, TaskSpec
 from electra.finetune.trainer import num_steps, predict, train
 from electra.finetune.windows import span_features
 from electra.hardware import choose_device, choose_precision
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, initialize
+from electra.model.shape import EncoderConfig
 from electra.paths import Paths
 
 DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, whatever pre-training used
 
 
-def finetune_cell(settings: Settings, paths: Paths, *, task: str, seed: int, scratch: bool) -> None:
+def finetune_cell(
+    settings: Settings, paths: Paths, *, task: str, seed: int, scratch: bool = False, milestone: str | None = None
+) -> None:
     """Fine-tune and write ``predictions.jsonl`` of the development splits and ``run.json``.
+
+    Args:
+        scratch: start from random weights instead of the pre-trained ones.
+        milestone: start from the weights after this percentage of pre-training.
 
     A scratch cell starts from random weights and reads nothing of ``models/pretrained``. The same cell on the same
     machine gives the same bytes.
@@ -44,7 +51,7 @@ def finetune_cell(settings: Settings, paths: Paths, *, task: str, seed: int, scr
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", next_step=f"choose one of: {', '.join(TASKS)}")
     spec, options = TASKS[task], settings.finetune
-    init: Init = "scratch" if scratch else "pretrained"
+    init: Init = "scratch" if scratch else milestone or "pretrained"
     device, bf16 = _machine(settings)
     vocabulary = Vocabulary.load(paths)
     model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
@@ -57,7 +64,17 @@ def finetune_cell(settings: Settings, paths: Paths, *, task: str, seed: int, scr
         features = sentence_features(spec, train_rows, vocabulary, options.max_length)
     epochs = options.task_epochs.get(spec.name, options.epochs)
     key = cell_key(task, seed, init)
-    loss = train(model, features, options, epochs=epochs, seed=seed, pad=vocabulary.pad, bf16=bf16, name=key)
+    loss = train(
+        model,
+        features,
+        options,
+        epochs=epochs,
+        seed=seed,
+        pad=vocabulary.pad,
+        bf16=bf16,
+        name=key,
+        fidelity=settings.fidelity,
+    )
 
     with building(paths.finetuned(key)) as folder:
         for split in spec.dev_splits:
@@ -102,13 +119,14 @@ def _model(
         encoder = Encoder(dataclasses.replace(shape, **DROPOUT))
         initialize(encoder, settings.model.initializer_range, random)
     else:
-        from electra.model.pretrained import load_discriminator
+        from electra.model.pretrained import load_encoder
 
-        encoder = load_discriminator(paths.pretrained, **DROPOUT)
+        folder = paths.pretrained if init == "pretrained" else paths.milestones / init
+        encoder = load_encoder(folder, **DROPOUT)
         if encoder.config.vocab_size != vocabulary.size:
             raise DataError(
                 f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
-                where=f"{paths.pretrained} and {paths.tokenizer}",
+                where=f"{folder} and {paths.tokenizer}",
                 next_step="run: dvc repro pretrain",
             )
     return TaskModel(spec, encoder, random)

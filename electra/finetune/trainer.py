@@ -23,12 +23,19 @@ def depth_of(name: str, num_layers: int) -> int:
     return int(parts[2]) + 1 if parts[1] == "layers" else 0
 
 
-def parameter_groups(model: TaskModel, settings: Finetune) -> list[dict[str, Any]]:
-    """Layer-wise rates: lr * decay^(num_layers + 1 - depth), so the head has the full rate, the top layer lr * decay.
+def layer_factor(depth: int, num_layers: int, decay: float, fidelity: str = "corrected") -> float:
+    """Factor on the learning rate at a depth: decay^(num_layers + 1 - depth), 1 for the head, decay for the top layer.
 
-    (The original's exponents skip 1, a leftover its author acknowledged; these are the intended ones.)
-    Biases and LayerNorm are excluded from weight decay.
+    The original's exponents skip 1, a leftover its author acknowledged: below the head they are one higher.
     """
+    exponent = num_layers + 1 - depth
+    if fidelity == "original" and exponent:
+        exponent += 1
+    return decay**exponent
+
+
+def parameter_groups(model: TaskModel, settings: Finetune, fidelity: str = "corrected") -> list[dict[str, Any]]:
+    """Layer-wise rates; biases and LayerNorm are excluded from weight decay."""
     num_layers = model.encoder.config.num_layers
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -37,7 +44,7 @@ def parameter_groups(model: TaskModel, settings: Finetune) -> list[dict[str, Any
     return [
         {
             "params": parameters,
-            "lr": settings.learning_rate * settings.layerwise_decay ** (num_layers + 1 - depth),
+            "lr": settings.learning_rate * layer_factor(depth, num_layers, settings.layerwise_decay, fidelity),
             "weight_decay": settings.weight_decay if is_decayed else 0.0,
         }
         for (depth, is_decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
@@ -59,8 +66,12 @@ def train(
     pad: int,
     bf16: bool,
     name: str,
+    fidelity: str = "corrected",
 ) -> float:
     """Fine-tune in place; order and dropout follow from the seed.
+
+    Args:
+        fidelity: ``original`` sums the batch's losses instead of averaging them, so that the clip nearly always acts.
 
     Returns:
         Mean loss of the last epoch (of the whole run where that is shorter).
@@ -69,7 +80,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     device = next(model.parameters()).device
-    optimizer = ElectraAdamW(parameter_groups(model, settings), settings.learning_rate)
+    optimizer = ElectraAdamW(parameter_groups(model, settings, fidelity), settings.learning_rate)
     peaks = [group["lr"] for group in optimizer.param_groups]
     steps = num_steps(len(features), settings.batch_size, epochs)
     warmup_steps = int(steps * settings.warmup_fraction)
@@ -84,7 +95,7 @@ def train(
             group["lr"] = learning_rate(step, peak, steps, warmup_steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             loss = model.loss(batch)
-        loss.backward()
+        (loss * len(batch.tokens_BT) if fidelity == "original" else loss).backward()
         nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()

@@ -1,115 +1,80 @@
-"""ELECTRA's pair: a small generator and the discriminator, one module with one loss (paper section 3).
+"""ELECTRA: a small generator proposes tokens, the discriminator tells replaced from original ones (paper section 3).
 
-Shape legend: B examples, T tokens, K masked slots per example, V vocabulary, D discriminator width, G generator width.
+Shape legend: B examples, T tokens, K masked slots per example.
 """
 
-from dataclasses import dataclass
-
-import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from electra import config
-from electra.model.encoder import Encoder, EncoderConfig, initialize
-from electra.model.heads import DiscriminatorHead, GeneratorHead
+from electra.model.batch import Batch, Outputs
+from electra.model.heads import DiscriminatorHead
+from electra.model.pair import Proposals, WithGenerator, build_encoders, num_correct
 
 
-@dataclass
-class Batch:
-    """Examples with everything random about them already drawn, so that the model itself is deterministic.
-
-    A row has K slots; those beyond the row's number of masked tokens have weight 0 and point at position 0.
-    """
-
-    tokens_BT: Tensor  # int64 original ids
-    segments_BT: Tensor  # int64 0 | 1
-    mask_BT: Tensor  # bool, True at real tokens
-    positions_BK: Tensor  # int64, the masked positions
-    weights_BK: Tensor  # float32, 1 for a real slot
-    shown_BK: Tensor  # bool, True where the generator sees the original instead of [MASK]
-    uniforms_BK: Tensor  # float32 in [0, 1): decides which token the generator's distribution yields
-
-    def to(self, device: torch.device | str) -> "Batch":
-        return Batch(**{name: value.to(device, non_blocking=True) for name, value in vars(self).items()})
-
-
-@dataclass
-class Outputs:
-    """Sums over tokens, never means: the caller divides by the global counts, so the batch's split does not matter."""
-
-    generator_loss_sum: Tensor
-    discriminator_loss_sum: Tensor
-    generator_logits_BKV: Tensor
-    sampled_BK: Tensor  # the generator's tokens
-    labels_BT: Tensor  # bool, True where a token was replaced by another one
-    discriminator_logits_BT: Tensor
-
-
-class Electra(nn.Module):
-    """Generator and discriminator with shared embeddings.
+class Electra(WithGenerator):
+    """Generator and discriminator, trained jointly: L = L_MLM + 50 L_disc.
 
     Args:
         model: shapes.
         vocab_size: entries of the vocabulary.
         mask_id: id of [MASK].
+        method: loss weights and choices of the generator; the paper's where none is given.
     """
 
-    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, temperature: float = 1.0):
-        super().__init__()
-        self.mask_id, self.temperature = mask_id, temperature
-        self.discriminator = Encoder(EncoderConfig.discriminator(model, vocab_size))
-        self.generator = Encoder(EncoderConfig.generator(model, vocab_size), self.discriminator.embeddings)
+    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
+        super().__init__(vocab_size, mask_id, method or config.Method())
+        self.discriminator, generator = build_encoders(model, vocab_size)
+        if self.method.generator == "transformer":
+            self.generator = generator
         self.discriminator_head = DiscriminatorHead(self.discriminator.config)
-        self.generator_head = GeneratorHead(self.generator.config, self.discriminator.embeddings)
+        self.add_generator(generator)
 
-    def initialize(self, std: float, seed: int) -> "Electra":
-        """Random weights as the original draws them; the same for the same seed."""
-        random = torch.Generator().manual_seed(seed)
-        initialize(self, std, random)
-        nn.init.xavier_uniform_(self.discriminator_head.output.weight, generator=random)
-        return self
+    @property
+    def weights(self) -> dict[str, float]:
+        return {**self.generator_terms, "disc": self.method.discriminator_weight}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        return {"mlm": batch.weights_BK.sum(), "disc": self.judged(batch).sum()}
+
+    def judged(self, batch: Batch) -> Tensor:
+        """Where the discriminator learns [B, T]: on all tokens, which is what makes it efficient."""
+        return batch.mask_BT
+
+    def labels(self, batch: Batch, corrupted_BT: Tensor) -> Tensor:
+        """True where replaced [B, T]. A sample that hits the original counts as real, unless told otherwise."""
+        if self.method.correct_samples_are_fake:
+            return batch.is_masked_BT()
+        return corrupted_BT != batch.tokens_BT
 
     def forward(self, batch: Batch) -> Outputs:
-        slots_BK = batch.tokens_BT.gather(1, batch.positions_BK)
-        real_BK = batch.weights_BK > 0
+        proposals = self.propose(batch)
+        outputs, _ = self.discriminate(batch, proposals)
+        outputs.loss_sums = {"mlm": proposals.losses_BK.sum(), **outputs.loss_sums}
+        return outputs
 
-        # generator: masked language modelling, the head on masked positions only
-        hidden_BTG = self.generator(self._masked(batch, slots_BK), batch.segments_BT, batch.mask_BT)
-        index_BKG = batch.positions_BK[..., None].expand(-1, -1, hidden_BTG.shape[-1])
-        logits_BKV = self.generator_head(hidden_BTG.gather(1, index_BKG)).float()
-        losses_BK = F.cross_entropy(logits_BKV.flatten(0, 1), slots_BK.flatten(), reduction="none").view_as(slots_BK)
-
-        # its samples replace the masked tokens; no gradient flows through the choice
-        sampled_BK = sample(logits_BKV.detach(), batch.uniforms_BK, self.temperature)
-        corrupted_BT = batch.tokens_BT.scatter(1, batch.positions_BK, torch.where(real_BK, sampled_BK, slots_BK))
-        labels_BT = corrupted_BT != batch.tokens_BT  # a sample that hits the original counts as real
-
-        # discriminator: replaced token detection, on all tokens
-        hidden_BTD = self.discriminator(corrupted_BT, batch.segments_BT, batch.mask_BT)
+    def discriminate(self, batch: Batch, proposals: Proposals) -> tuple[Outputs, Tensor]:
+        """Replaced token detection; also the losses of all tokens [B, T], nats."""
+        labels_BT, judged_BT = self.labels(batch, proposals.corrupted_BT), self.judged(batch)
+        hidden_BTD = self.discriminator(proposals.corrupted_BT, batch.segments_BT, batch.mask_BT)
         logits_BT = self.discriminator_head(hidden_BTD).float()
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
-
-        return Outputs(
-            generator_loss_sum=(losses_BK * batch.weights_BK).sum(),
-            discriminator_loss_sum=(losses_BT * batch.mask_BT).sum(),
-            generator_logits_BKV=logits_BKV.detach(),
-            sampled_BK=sampled_BK,
+        outputs = Outputs(
+            loss_sums={"disc": (losses_BT * judged_BT).sum()},
+            correct_sums={} if self.training else self._correct(batch, proposals),
+            sampled_BK=proposals.sampled_BK,
             labels_BT=labels_BT,
             discriminator_logits_BT=logits_BT.detach(),
+            judged_BT=judged_BT,
         )
+        return outputs, losses_BT
 
-    def _masked(self, batch: Batch, slots_BK: Tensor) -> Tensor:
-        """The generator's input: [MASK] at masked positions, but for the slots shown as they are."""
-        as_is_BK = batch.shown_BK | (batch.weights_BK == 0)
-        return batch.tokens_BT.scatter(1, batch.positions_BK, slots_BK.masked_fill(~as_is_BK, self.mask_id))
+    def _correct(self, batch: Batch, proposals: Proposals) -> dict[str, Tensor]:
+        return {"mlm": num_correct(proposals.logits_BKV, batch.originals_BK(), batch.weights_BK)}
 
 
-def sample(logits_BKV: Tensor, uniforms_BK: Tensor, temperature: float = 1.0) -> Tensor:
-    """Draw one token per slot from softmax(logits / temperature): the inverse of its distribution function.
+class Electra15(Electra):
+    """ELECTRA 15% (paper section 3.5): the discriminator learns on the masked positions only."""
 
-    One uniform per slot instead of Gumbel noise over the vocabulary; the same token on any machine and world size
-    up to the rounding of the softmax.
-    """
-    cumulative_BKV = torch.softmax(logits_BKV / temperature, -1).cumsum(-1)
-    targets_BK1 = uniforms_BK[..., None] * cumulative_BKV[..., -1:]
-    return torch.searchsorted(cumulative_BKV, targets_BK1, right=True).squeeze(-1).clamp_(max=logits_BKV.shape[-1] - 1)
+    def judged(self, batch: Batch) -> Tensor:
+        return batch.is_masked_BT()

@@ -1,28 +1,35 @@
-"""What generator and discriminator put on top of their encoders during pre-training.
+"""What pre-training methods put on top of their encoders.
 
-Shape legend: as in encoder.py; K masked slots per example, G generator width.
+Shape legend: as in encoder.py; N positions of an example (its masked ones, or all), V vocabulary.
 """
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.model.encoder import Embeddings, EncoderConfig
+from electra.model.embeddings import Embeddings
+from electra.model.shape import EncoderConfig
 
 
-class GeneratorHead(nn.Module):
-    """Hidden states of masked positions to logits over the vocabulary; the output matrix is the word table."""
+class VocabularyHead(nn.Module):
+    """Hidden states to logits over the vocabulary; the output matrix is the word table.
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings):
+    Args:
+        config: the encoder below.
+        embeddings: whose word table the output matrix is.
+        hidden_size: width of the hidden states where it is not the encoder's.
+    """
+
+    def __init__(self, config: EncoderConfig, embeddings: Embeddings, hidden_size: int | None = None):
         super().__init__()
-        self.transform = nn.Linear(config.hidden_size, config.embedding_size)
+        self.transform = nn.Linear(hidden_size or config.hidden_size, config.embedding_size)
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.weight = embeddings.word.weight  # the same parameter, so that ZeRO-3 gathers it for this module too
         self.bias = nn.Parameter(self.weight.new_zeros(config.vocab_size))
 
-    def forward(self, hidden_BKG: Tensor) -> Tensor:
-        """Logits [B, K, V]."""
-        transformed_BKE = self.norm(F.gelu(self.transform(hidden_BKG)))
-        return F.linear(transformed_BKE, self.weight, self.bias)
+    def forward(self, hidden_BND: Tensor) -> Tensor:
+        """Logits [B, N, V]."""
+        transformed_BNE = self.norm(F.gelu(self.transform(hidden_BND)))
+        return F.linear(transformed_BNE, self.weight, self.bias)
 
 
 class DiscriminatorHead(nn.Module):
@@ -36,3 +43,16 @@ class DiscriminatorHead(nn.Module):
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         """Logits [B, T]."""
         return self.output(F.gelu(self.transform(hidden_BTD))).squeeze(-1)
+
+
+class NextSentenceHead(nn.Module):
+    """BERT's pooled [CLS] to one logit per example: above zero means that the second segment is a random one."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.pool = nn.Linear(config.hidden_size, config.hidden_size)
+        self.output = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden_BTD: Tensor) -> Tensor:
+        """Logits [B]."""
+        return self.output(self.pool(hidden_BTD[:, 0]).tanh()).squeeze(-1)

@@ -6,23 +6,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.model.electra import Electra
-from electra.model.encoder import Encoder, EncoderConfig, Layer
+from electra.model.embeddings import Embeddings
+from electra.model.encoder import Encoder, Layer
+from electra.model.heads import DiscriminatorHead, VocabularyHead
+from electra.model.shape import EncoderConfig
 
 
-def discriminator_weights(electra: Electra) -> dict[str, Tensor]:
+def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
     """State of ``ElectraForPreTraining``."""
-    return dict(_encoder(electra.discriminator)) | {
-        f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(electra.discriminator_head, ours), kind)
+    return dict(_encoder(encoder)) | {
+        f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(head, ours), kind)
         for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
         for kind in ("weight", "bias")
     }
 
 
-def generator_weights(electra: Electra) -> dict[str, Tensor]:
+def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
     """State of ``ElectraForMaskedLM``; its output matrix is the word table, written twice because files cannot tie."""
-    head = electra.generator_head
-    return dict(_encoder(electra.generator)) | {
+    return dict(_encoder(encoder)) | {
         "generator_predictions.dense.weight": head.transform.weight,
         "generator_predictions.dense.bias": head.transform.bias,
         "generator_predictions.LayerNorm.weight": head.norm.weight,
@@ -64,6 +65,7 @@ def huggingface_config(
 
 def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
     embeddings = encoder.embeddings
+    assert isinstance(embeddings, Embeddings)
     yield "electra.embeddings.word_embeddings.weight", embeddings.word.weight
     yield "electra.embeddings.position_embeddings.weight", embeddings.position.weight
     yield "electra.embeddings.token_type_embeddings.weight", embeddings.segment.weight

@@ -1,5 +1,6 @@
-"""``models/pretrained``: generator and discriminator as one safetensors file with the facts to rebuild them."""
+"""``models/pretrained``: all weights of a method as one safetensors file, with the facts to rebuild it."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from electra import config
 from electra.artifacts import building, read_json, sha256, write_json, write_manifest
 from electra.errors import DataError
 from electra.model.electra import Electra
-from electra.model.encoder import Encoder, EncoderConfig
+from electra.model.encoder import Encoder
+from electra.model.methods import build_objective
+from electra.model.objective import Objective
 
 SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -34,13 +37,23 @@ def special_token_ids(tokenizer: Path) -> list[int]:
 
 
 def save_pretrained(
-    folder: Path, weights: dict[str, Tensor], model: config.Model, vocab_size: int, tokenizer: Path
+    folder: Path,
+    weights: dict[str, Tensor],
+    model: config.Model,
+    vocab_size: int,
+    tokenizer: Path,
+    method: config.Method | None = None,
 ) -> None:
-    """Write the weights (named as in :class:`Electra`, shared ones once), the shapes and the tokenizer's checksum."""
+    """Write the weights (named as in the method's module, shared ones once), the shapes and the tokenizer's checksum.
+
+    Args:
+        method: which module the weights are of; :class:`Electra` where none is given.
+    """
     with building(folder) as scratch:
         save_file({name: tensor.contiguous() for name, tensor in weights.items()}, scratch / "model.safetensors")
         facts = {
             "model": model.model_dump(),
+            "method": {name: getattr(method or config.Method(), name) for name in config.Method.model_fields},
             "vocab_size": vocab_size,
             "mask_id": special_token_ids(tokenizer)[-1],
             "tokenizer_sha256": sha256(tokenizer / "tokenizer.json"),
@@ -49,38 +62,56 @@ def save_pretrained(
         write_manifest(scratch, parameters=sum(tensor.numel() for tensor in weights.values()))
 
 
-def load_electra(folder: Path) -> Electra:
-    """Generator and discriminator with their weights, in evaluation mode.
+def load_objective(folder: Path) -> Objective:
+    """The pre-training method's module with its weights, in evaluation mode.
 
     Raises:
         DataError: the folder is missing, or its weights do not fit its config.
     """
     facts = read_json(folder / "config.json")
-    electra = Electra(config.Model(**facts["model"]), facts["vocab_size"], facts["mask_id"])
-    _fill(electra, load_file(folder / "model.safetensors"), folder)
-    return electra.eval()
+    method = config.Method(**facts.get("method", {}))
+    objective = build_objective(config.Model(**facts["model"]), facts["vocab_size"], facts["mask_id"], method)
+    fill(objective, load_file(folder / "model.safetensors"), str(folder))
+    return objective.eval()
 
 
-def load_discriminator(folder: Path, **changes: Any) -> Encoder:
-    """The discriminator's encoder alone, which is what fine-tuning starts from.
+def load_electra(folder: Path) -> Electra:
+    """As :func:`load_objective`, for what needs a generator and a discriminator.
+
+    Raises:
+        DataError: it was pre-trained by a method that has not both.
+    """
+    objective = load_objective(folder)
+    if not isinstance(objective, Electra) or objective.generator is None:
+        raise DataError(
+            f"pre-trained with objective {objective.method.objective}, generator {objective.method.generator}: "
+            "there is no generator and discriminator",
+            where=str(folder),
+        )
+    return objective
+
+
+def load_encoder(folder: Path, **changes: Any) -> Encoder:
+    """The main encoder alone, which is what fine-tuning starts from.
 
     Args:
         changes: fields of :class:`EncoderConfig` to replace, such as the dropout.
     """
-    facts = read_json(folder / "config.json")
-    model = config.Model(**facts["model"])
-    shape = EncoderConfig.discriminator(model, facts["vocab_size"])
-    encoder = Encoder(EncoderConfig(**{**vars(shape), **changes}))
-    prefix = "discriminator."
-    weights = load_file(folder / "model.safetensors")
-    _fill(encoder, {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}, folder)
+    source = load_objective(folder).encoder_to_publish()
+    encoder = Encoder(replace(source.config, **changes))
+    encoder.load_state_dict(source.state_dict())
     return encoder.eval()
 
 
 @torch.no_grad()
-def _fill(module: torch.nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
+def fill(module: torch.nn.Module, weights: dict[str, Tensor], where: str) -> None:
+    """Copy weights by name.
+
+    Raises:
+        DataError: one is missing or has another shape.
+    """
     for name, parameter in module.named_parameters():
         if name not in weights or weights[name].shape != parameter.shape:
             found = tuple(weights[name].shape) if name in weights else "nothing"
-            raise DataError(f"{name}: expected {tuple(parameter.shape)}, found {found}", where=str(folder))
+            raise DataError(f"{name}: expected {tuple(parameter.shape)}, found {found}", where=where)
         parameter.copy_(weights[name])

@@ -31,9 +31,12 @@ def fingerprint(settings: Settings, paths: Paths) -> str:
     parts = {
         "model": settings.model.model_dump(),
         "pretrain": settings.pretrain.model_dump(),
+        "fidelity": settings.fidelity,
         "shards": read_manifest(paths.shards),
         "tokenizer": read_manifest(paths.tokenizer),
     }
+    if settings.pretrain.initialize_from:
+        parts["initialize_from"] = read_manifest(Path(settings.pretrain.initialize_from))
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -4,6 +4,7 @@ The two kinds of MLM loss differ by more than the split: in training a share of 
 generator as it is, in validation every one is [MASK], since a token that can be seen tests nothing.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +15,55 @@ from torch import Tensor
 from electra.artifacts import write_json, write_text
 from electra.config import Settings
 
-TRAIN_COLUMNS = ("train_mlm_loss", "train_disc_loss")
 HELDOUT_COLUMNS = ("mlm_loss", "mlm_accuracy", "disc_loss", "fake_rate_entropy", "disc_auc", "disc_recall")
 
 
 class Curve:
-    """Rows by step; the open window's losses are kept on the device until they are asked for."""
+    """Rows by step; the open window's sums are kept on the device until they are asked for.
+
+    Args:
+        names: what is summed in a window: the loss of each term, then the rates of :data:`RATES`.
+        rows, window, steps: of a checkpoint.
+    """
+
+    RATES = ("fake_rate", "caught_rate")  # of the tokens the discriminator is judged on: replaced, and found
 
     def __init__(
-        self, rows: dict[str, dict[str, float]] | None = None, window: list[float] | None = None, steps: int = 0
+        self,
+        names: Sequence[str],
+        rows: dict[str, dict[str, float]] | None = None,
+        window: list[float] | None = None,
+        steps: int = 0,
     ):
+        self.names = tuple(names)
         self.rows = {int(step): row for step, row in (rows or {}).items()}
-        self.window: Tensor = torch.tensor(window or [0.0, 0.0], dtype=torch.float64) / _num_processes()
+        start = window or [0.0] * len(self.names)
+        self.window: Tensor = torch.tensor(start, dtype=torch.float64) / _num_processes()
         self.last_step = steps
 
-    def add_losses(self, losses_2: Tensor) -> None:
-        """Add one micro-batch's share of generator and discriminator loss, without waiting for the device."""
-        self.window = self.window.to(losses_2.device) + losses_2.double()
+    def add(self, shares: Tensor) -> None:
+        """Add one micro-batch's share of everything named, without waiting for the device.
+
+        What is not finite counts as nothing: that step is skipped, and recorded elsewhere.
+        """
+        self.window = self.window.to(shares.device) + shares.double().nan_to_num(0, 0, 0)
 
     def end_window(self, step: int) -> dict[str, float]:
-        """Mean losses per step since the last window's end, over all processes."""
+        """Means per step since the last window's end, over all processes; with the discriminator's recall."""
         _add_up(self.window)
-        mlm, disc = (self.window / (step - self.last_step)).tolist()
+        means = dict(zip(self.names, (self.window / (step - self.last_step)).tolist(), strict=True))
         self.window, self.last_step = torch.zeros_like(self.window), step
-        self.rows.setdefault(step, {}).update(zip(TRAIN_COLUMNS, (mlm, disc), strict=True))
-        return {"mlm": mlm, "disc": disc}
+        caught = means.pop("caught_rate", None)
+        if caught is not None:
+            means["recall"] = caught / means["fake_rate"] if means["fake_rate"] else 0.0
+        self.rows.setdefault(step, {}).update({f"train_{name}": value for name, value in means.items()})
+        return means
 
     def add_validation(self, step: int, results: dict[str, float]) -> None:
-        """Add a validation's row."""
-        self.rows.setdefault(step, {}).update({name: results[name] for name in HELDOUT_COLUMNS})
+        """Add a validation's row: the standard columns, and loss and accuracy of every term."""
+        chosen = [n for n in results if n in HELDOUT_COLUMNS or n.endswith(("_loss", "_accuracy"))]
+        left_out = ("sampled_accuracy", "disc_accuracy")  # in pretrain.json; the curve is for those that bend
+        self.rows.setdefault(step, {}).update({n: results[n] for n in chosen if n not in left_out})
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold, the arguments of a new :class:`Curve`; every process must call it."""
@@ -51,7 +72,9 @@ class Curve:
 
     def write(self, folder: Path, settings: Settings, final: dict[str, float]) -> None:
         """``pretrain.tsv`` (one row a step that has values; empty cells where it has none) and ``pretrain.json``."""
-        columns = TRAIN_COLUMNS + HELDOUT_COLUMNS
+        found = dict.fromkeys(name for _, row in sorted(self.rows.items()) for name in row)
+        train = [name for name in found if name.startswith("train_")]
+        columns = [*train, *HELDOUT_COLUMNS, *(n for n in found if n not in train and n not in HELDOUT_COLUMNS)]
         lines = ["\t".join(("step", *columns))]
         for step, row in sorted(self.rows.items()):
             lines.append("\t".join([str(step), *(f"{row[name]:.6g}" if name in row else "" for name in columns)]))

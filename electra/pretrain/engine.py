@@ -10,7 +10,7 @@ import torch
 
 from electra import config
 from electra.hardware import Machine
-from electra.model.electra import Electra
+from electra.model.objective import Objective
 from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
 
 
@@ -57,8 +57,8 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine) -> dict[str, A
     }
 
 
-def build_engine(model: Electra, pretrain: config.Pretrain, machine: Machine) -> Any:
-    """The engine around generator and discriminator: one module, one optimizer, one backward pass."""
+def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) -> tuple[Any, ElectraAdamW]:
+    """The engine around a pre-training method: one module, one optimizer, one backward pass."""
     import deepspeed
 
     optimizer = ElectraAdamW(
@@ -66,10 +66,11 @@ def build_engine(model: Electra, pretrain: config.Pretrain, machine: Machine) ->
         lr=0.0,  # set before every step; at zero, the step with which ZeRO creates its state changes nothing
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
+        guard=True,
     )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(pretrain, machine))
     _create_moments(engine, optimizer)
-    return engine
+    return engine, optimizer
 
 
 def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:

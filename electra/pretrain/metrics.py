@@ -1,15 +1,16 @@
 """What validation measures of generator and discriminator: sums that add up over batches and processes.
 
-Shape legend: as in electra/model/electra.py.
+Shape legend: as in electra/model/batch.py.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from electra.model.electra import Batch, Outputs
+from electra.model.batch import Batch, Outputs
 from electra.shards.dataset import Shards
 
 _BINS = 40_000
@@ -17,61 +18,90 @@ _RANGE = 20.0  # logits beyond are as good as certain
 
 
 class HeldoutSums:
-    """Counts over validation batches. All are float64 on the CPU, so that one all-reduce adds up the processes."""
+    """Counts over validation batches. All are float64 on the CPU, so that one all-reduce adds up the processes.
 
-    names = (
-        "slots", "mlm_loss", "mlm_correct", "sampled_correct",
-        "tokens", "disc_loss", "true_positive", "false_positive", "false_negative",
-    )  # fmt: skip
+    Args:
+        terms: names of the method's losses.
+        special_ids: ids that are never masked.
+        vocab_size: entries of the vocabulary.
+    """
 
-    def __init__(self, special_ids: list[int]):
+    judged = ("slots", "sampled_correct", "tokens", "true_positive", "false_positive", "false_negative")
+
+    def __init__(self, terms: Sequence[str], special_ids: list[int], vocab_size: int):
+        self.terms = tuple(terms)
+        self.names = (*(f"{kind} {term}" for term in terms for kind in ("count", "loss", "correct")), *self.judged)
         self.special_ids = torch.tensor(special_ids)
         self.totals = torch.zeros(len(self.names), dtype=torch.float64)
         self.histograms = torch.zeros(2, _BINS, dtype=torch.float64)  # of logits: original tokens, replaced tokens
+        self.guessing: set[str] = set()  # terms that have first guesses
+        self.samples = torch.zeros(vocab_size, dtype=torch.float64)  # how often the generator proposed each token
 
-    def add(self, batch: Batch, outputs: Outputs) -> None:
+    def add(self, batch: Batch, outputs: Outputs, counts: Mapping[str, Tensor]) -> None:
         """Count one batch."""
-        originals_BK = batch.tokens_BT.gather(1, batch.positions_BK)
-        real_BK = batch.weights_BK > 0
-        labels_BT, logits_BT = outputs.labels_BT, outputs.discriminator_logits_BT
-        guessed_BT = (logits_BT > 0) & batch.mask_BT
-        counts = [
-            real_BK.sum(),
-            outputs.generator_loss_sum,
-            ((outputs.generator_logits_BKV.argmax(-1) == originals_BK) & real_BK).sum(),
-            ((outputs.sampled_BK == originals_BK) & real_BK).sum(),
-            batch.mask_BT.sum(),
-            outputs.discriminator_loss_sum,
-            (guessed_BT & labels_BT).sum(),
-            (guessed_BT & ~labels_BT).sum(),
-            (~guessed_BT & labels_BT).sum(),
-        ]
-        self.totals += torch.stack([count.double().cpu() for count in counts])
+        found = dict.fromkeys(self.names, torch.zeros(()))
+        for term in outputs.loss_sums:
+            found[f"count {term}"] = counts[term]
+            found[f"loss {term}"] = outputs.loss_sums[term]
+            if term in outputs.correct_sums:
+                found[f"correct {term}"] = outputs.correct_sums[term]
+                self.guessing.add(term)
+        if outputs.sampled_BK is not None:
+            real_BK = batch.weights_BK > 0
+            found["slots"] = real_BK.sum()
+            found["sampled_correct"] = ((outputs.sampled_BK == batch.originals_BK()) & real_BK).sum()
+            self.samples += torch.bincount(outputs.sampled_BK[real_BK], minlength=len(self.samples)).cpu()
+        if outputs.discriminator_logits_BT is not None:
+            found.update(self._judge(batch, outputs))
+        self.totals += torch.stack([found[name].double().cpu() for name in self.names])
+
+    def _judge(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        labels_BT, logits_BT, judged_BT = outputs.labels_BT, outputs.discriminator_logits_BT, outputs.judged_BT
+        assert labels_BT is not None and logits_BT is not None and judged_BT is not None
+        guessed_BT, labels_BT = (logits_BT > 0) & judged_BT, labels_BT & judged_BT
         # special tokens are never replaced: as easy negatives they would flatter the area
-        counted_BT = batch.mask_BT & ~torch.isin(batch.tokens_BT, self.special_ids.to(batch.tokens_BT.device))
+        counted_BT = judged_BT & ~torch.isin(batch.tokens_BT, self.special_ids.to(batch.tokens_BT.device))
         bins_BT = ((logits_BT.clamp(-_RANGE, _RANGE) + _RANGE) * ((_BINS - 1) / (2 * _RANGE))).long()
         for row, chosen_BT in enumerate((counted_BT & ~labels_BT, counted_BT & labels_BT)):
             self.histograms[row] += torch.bincount(bins_BT[chosen_BT], minlength=_BINS).cpu()
+        return {
+            "tokens": judged_BT.sum(),
+            "true_positive": (guessed_BT & labels_BT).sum(),
+            "false_positive": (guessed_BT & ~labels_BT).sum(),
+            "false_negative": (~guessed_BT & labels_BT).sum(),
+        }
 
     def all_reduce(self, device: torch.device) -> None:
         """Add up over all processes, on the device their group communicates on."""
         if torch.distributed.get_world_size() > 1:
-            both = torch.cat([self.totals, self.histograms.flatten()]).to(device)
-            torch.distributed.all_reduce(both)
-            self.totals = both[: len(self.names)].cpu()
-            self.histograms = both[len(self.names) :].view(2, _BINS).cpu()
+            parts = [self.totals, self.histograms.flatten(), self.samples]
+            together = torch.cat(parts).to(device)
+            torch.distributed.all_reduce(together)
+            self.totals, histograms, self.samples = together.cpu().split([len(part) for part in parts])
+            self.histograms = histograms.view(2, _BINS)
 
     def results(self) -> dict[str, float]:
-        """Means and rates; losses in nats."""
+        """Means and rates; losses in nats. Only what the method has: no AUC without a discriminator."""
         t = dict(zip(self.names, self.totals.tolist(), strict=True))
+        results = {}
+        for term in self.terms:
+            if count := t[f"count {term}"]:
+                results[f"{term}_loss"] = t[f"loss {term}"] / count
+                if term in self.guessing:
+                    results[f"{term}_accuracy"] = t[f"correct {term}"] / count
+        if t["slots"]:
+            results["sampled_accuracy"] = t["sampled_correct"] / t["slots"]
+            shares = self.samples[self.samples > 0] / t["slots"]
+            results["sampled_entropy"] = float(-(shares * shares.log()).sum())
+        if t["tokens"]:
+            results.update(self._discriminator(t))
+        return results
+
+    def _discriminator(self, t: dict[str, float]) -> dict[str, float]:
         replaced = t["true_positive"] + t["false_negative"]
         flagged = t["true_positive"] + t["false_positive"]
         fake_rate = replaced / t["tokens"]
         return {
-            "mlm_loss": t["mlm_loss"] / t["slots"],
-            "mlm_accuracy": t["mlm_correct"] / t["slots"],
-            "sampled_accuracy": t["sampled_correct"] / t["slots"],
-            "disc_loss": t["disc_loss"] / t["tokens"],
             "fake_rate": fake_rate,
             "fake_rate_entropy": binary_entropy(fake_rate),
             "disc_auc": area_under_curve(self.histograms),
@@ -79,6 +109,14 @@ class HeldoutSums:
             "disc_recall": t["true_positive"] / replaced if replaced else 0.0,
             "disc_accuracy": 1 - (t["false_positive"] + t["false_negative"]) / t["tokens"],
         }
+
+
+def training_rates(outputs: Outputs) -> Tensor:
+    """Numbers of replaced tokens and of those found [2], among the tokens the discriminator is judged on."""
+    if outputs.labels_BT is None or outputs.discriminator_logits_BT is None or outputs.judged_BT is None:
+        return torch.zeros(2, device=next(iter(outputs.loss_sums.values())).device)
+    replaced_BT = outputs.labels_BT & outputs.judged_BT
+    return torch.stack([replaced_BT.sum(), (replaced_BT & (outputs.discriminator_logits_BT > 0)).sum()]).float()
 
 
 def area_under_curve(histograms: Tensor) -> float:
@@ -97,21 +135,24 @@ def binary_entropy(rate: float) -> float:
     return -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
 
 
-def unigram_entropy(train: Shards, heldout: Shards, special_ids: list[int], max_examples: int = 200_000) -> float:
+def unigram_entropy(counts: np.ndarray, heldout_counts: np.ndarray) -> float:
     """Loss on held-out tokens of a generator that knows only how frequent each token is, nats: its plateau.
 
-    Frequencies are counted on (at most ``max_examples`` evenly spaced) training examples, one added to each.
+    Args:
+        counts: of training tokens [V]; one is added to each.
+        heldout_counts: of held-out tokens [V].
     """
+    seen = counts + 1.0
+    return float(-(heldout_counts * np.log(seen / seen.sum())).sum() / heldout_counts.sum())
 
-    def counts(shards: Shards) -> np.ndarray:
-        chosen = np.linspace(0, len(shards) - 1, min(len(shards), max_examples)).astype(np.int64)
-        total = np.zeros(shards.vocab_size, dtype=np.int64)
-        for block in np.array_split(chosen, max(1, len(chosen) // 10_000)):
-            tokens, spans = shards.gather(block)
-            real = np.arange(tokens.shape[1]) < spans[:, :1]
-            total += np.bincount(tokens[real], minlength=shards.vocab_size)
-        total[special_ids] = 0
-        return total
 
-    seen, wanted = counts(train) + 1.0, counts(heldout)
-    return float(-(wanted * np.log(seen / seen.sum())).sum() / wanted.sum())
+def token_counts(shards: Shards, special_ids: list[int], max_examples: int = 200_000) -> np.ndarray:
+    """How often each token occurs in (at most ``max_examples`` evenly spaced) examples [V]; special ones never."""
+    chosen = np.linspace(0, len(shards) - 1, min(len(shards), max_examples)).astype(np.int64)
+    total = np.zeros(shards.vocab_size, dtype=np.int64)
+    for block in np.array_split(chosen, max(1, len(chosen) // 10_000)):
+        tokens, spans = shards.gather(block)
+        real = np.arange(tokens.shape[1]) < spans[:, :1]
+        total += np.bincount(tokens[real], minlength=shards.vocab_size)
+    total[special_ids] = 0
+    return total

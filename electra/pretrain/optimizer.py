@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed
 from torch import nn
 
 from electra import config
@@ -17,6 +18,9 @@ class ElectraAdamW(torch.optim.AdamW):
     PyTorch's fused AdamW always corrects the bias. Rate, epsilon and decay are therefore handed to it so that the
     corrections cancel at every step: with c1 = 1 - b1^t and c2 = sqrt(1 - b2^t), a rate of lr c1 / c2 and an epsilon
     of eps / c2 give exactly the update above, at the fused kernel's speed.
+
+    With ``guard``, a step whose gradients are not all finite changes nothing and is counted. The kernel decides on the
+    device, so nobody waits for the answer.
     """
 
     def __init__(
@@ -26,8 +30,11 @@ class ElectraAdamW(torch.optim.AdamW):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.0,
+        guard: bool = False,
     ):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        self.guard = guard
+        self._skipped: torch.Tensor | None = None
         for group in self.param_groups:
             group["step_number"] = 0  # steps already taken
 
@@ -51,24 +58,48 @@ class ElectraAdamW(torch.optim.AdamW):
             group["lr"] = lr * first / second
             group["eps"] = eps / second
             group["weight_decay"] = decay * second / first
+        if self.guard:
+            self._guard()
         super().step(closure)
         for group, (lr, eps, decay) in zip(self.param_groups, plain, strict=True):
             group["lr"], group["eps"], group["weight_decay"] = lr, eps, decay
 
+    def _guard(self) -> None:
+        gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if not gradients:
+            return
+        norms = torch.stack(torch._foreach_norm(gradients))
+        found = (~torch.isfinite(norms).all()).float()
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)  # ZeRO: each process sees its part
+        self.found_inf = found  # what the fused kernel looks at
+        self._skipped = found if self._skipped is None else self._skipped + found
+
+    def take_skipped(self) -> int:
+        """Steps skipped since the last call; the same number on every process. Waits for the device."""
+        skipped, self._skipped = self._skipped, None
+        return 0 if skipped is None else int(skipped.item())
+
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: matrices and tables decay, biases and LayerNorm do not. A shared parameter is listed once."""
+    """Two groups: matrices and tables decay, biases and LayerNorm do not. A shared parameter is listed once.
+
+    Parameters at rest (``requires_grad`` false) are in neither.
+    """
     decayed: list[nn.Parameter] = []
     plain: list[nn.Parameter] = []
     for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            continue
         is_norm = name.rsplit(".", 2)[-2].endswith("norm")
         (plain if is_norm or name.endswith("bias") else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
 
 
-def rate_of(step: int, recipe: config.Pretrain) -> float:
-    """Learning rate of a step of pre-training."""
-    return learning_rate(step, recipe.learning_rate, recipe.num_steps, recipe.warmup_steps, recipe.decay_power)
+def rate_of(step: int, recipe: config.Pretrain, stage: range) -> float:
+    """Learning rate of a step of pre-training; every stage has a schedule of its own."""
+    warmup_steps = min(recipe.warmup_steps, len(stage) // 2)
+    return learning_rate(step - stage.start, recipe.learning_rate, len(stage), warmup_steps, recipe.decay_power)
 
 
 def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int, power: float = 1.0) -> float:

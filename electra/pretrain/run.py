@@ -1,6 +1,5 @@
 """The pre-training loop."""
 
-import math
 import signal
 import time
 from types import FrameType
@@ -9,31 +8,38 @@ import torch
 import torch.distributed
 
 from electra.config import Settings
-from electra.errors import InfrastructureError, TrainingError
+from electra.errors import InfrastructureError
 from electra.hardware import Machine, matrix_peak, resolve_machine
-from electra.model.electra import Batch, Electra
+from electra.model.batch import Batch
+from electra.model.methods import build_objective
+from electra.model.objective import Objective
+from electra.model.pair import WithGenerator
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.paths import Paths
+from electra.pretrain.alarms import NonFinite, Watch
 from electra.pretrain.checkpoint import Checkpoints, fingerprint
 from electra.pretrain.curve import Curve
 from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
-from electra.pretrain.flops import training_flops_per_token
-from electra.pretrain.metrics import HeldoutSums, unigram_entropy
+from electra.pretrain.flops import flops_per_token
+from electra.pretrain.gradients import gradient_norms
+from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
+from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
+from electra.pretrain.start import start_from
 from electra.pretrain.state import gather_state, load_weights, scatter_state
-from electra.pretrain.telemetry import Telemetry
+from electra.pretrain.telemetry import Telemetry, describe_start
 from electra.shards.dataset import Shards
 from electra.shards.loader import ExampleDrawer, Share, heldout_batches, training_steps
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:
-    """Train generator and discriminator on the shards; one of ``cluster.num_processes`` processes.
+    """Train the method that ``pretrain.objective`` names on the shards; one of ``cluster.num_processes`` processes.
 
     Resumes from the newest checkpoint of the same settings and data, exactly. Writes ``models/pretrained``,
-    ``results/pretrain.json`` and ``results/pretrain.tsv``.
+    ``models/milestones``, ``results/pretrain.json`` and ``results/pretrain.tsv``.
 
     Raises:
-        TrainingError: the loss is no longer finite.
+        TrainingError: the gradients are no longer finite, or the run has collapsed.
         InfrastructureError: ended by SIGTERM or SIGINT, after a checkpoint was written; or another process is
             training the same thing.
     """
@@ -49,6 +55,10 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     checkpoints.clear()
 
 
+class RollBack(Exception):
+    """The run should go back to its last checkpoint."""
+
+
 class Pretraining:
     """One run: data, engine, curve, and the loop over steps."""
 
@@ -60,144 +70,215 @@ class Pretraining:
 
         train, heldout = Shards(paths.shards, "train"), Shards(paths.shards, "heldout")
         self.special_ids = special_token_ids(paths.tokenizer)
-        self.train_drawer = ExampleDrawer(train, self.special_ids, self.recipe)
-        self.heldout_drawer = ExampleDrawer(heldout, self.special_ids, self.recipe)
+        self.train_drawer = ExampleDrawer(train, self.special_ids, self.recipe, settings.fidelity)
+        self.heldout_drawer = ExampleDrawer(heldout, self.special_ids, self.recipe, settings.fidelity)
         self.share = Share(self.rank, machine.num_processes, machine.micro_batch_size)
         self.vocab_size = train.vocab_size
-        self.unigram_entropy = unigram_entropy(train, heldout, self.special_ids)
+        self.token_counts = token_counts(train, self.special_ids)
+        self.unigram_entropy = unigram_entropy(self.token_counts, token_counts(heldout, self.special_ids))
+        self.milestones = Milestones(checkpoints.folder, self.recipe.num_steps)
+        self.non_finite = NonFinite()
         self._start_or_resume()
 
+    # ---- where a run begins
+
     def _start_or_resume(self) -> None:
-        model = Electra(self.settings.model, self.vocab_size, self.special_ids[-1], self.recipe.temperature)
-        model.initialize(self.settings.model.initializer_range, self.recipe.seed)
-        self.shapes = model.generator.config, model.discriminator.config
+        """From the newest checkpoint, or from fresh weights."""
+        model = self._new_model()
+        self.terms = list(model.weights)
+        self.stages = model.stages(self.recipe.num_steps)
+        self.first_step, names = 0, [f"{term}_loss" for term in self.terms]
+        names += Curve.RATES if hasattr(model, "discriminator_head") else ()
+        self.curve, self.watch = Curve(names), Watch(self.recipe)
         saved = self.checkpoints.load_latest()
-        self.first_step, self.curve = 0, Curve()
         if saved:
             state, weights, moments = saved
-            self.first_step, self.curve = state["step"], Curve(**state["curve"])
+            self.first_step = state["step"]
+            self.curve, self.watch = Curve(names, **state["curve"]), Watch(self.recipe, state["alarms"])
+            self.non_finite.num_skipped = state["num_skipped"]
             load_weights(model, weights)
-        self.engine = build_engine(model, self.recipe, self.machine)
+        else:
+            model.initialize(self.settings.model.initializer_range, self.recipe.seed)
+            start_from(model, self.recipe, self.paths)
+        self._build_engine(model, self._stage_at(max(0, self.first_step - 1)))
         if saved:
             scatter_state(self.engine, weights, moments, self.first_step)
 
+    def _new_model(self) -> Objective:
+        model = build_objective(self.settings.model, self.vocab_size, self.special_ids[-1], self.recipe)
+        if isinstance(model, WithGenerator):
+            model.set_frequencies(torch.from_numpy(self.token_counts))
+        return model
+
+    def _build_engine(self, model: Objective, stage: int) -> None:
+        self.model, self.stage = model, stage
+        model.set_stage(stage)
+        self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
+        self.skipped_by_zero = self.engine.skipped_steps
+
+    def _stage_at(self, step: int) -> int:
+        return next(number for number, steps in enumerate(self.stages) if step in steps)
+
+    def _enter_stage(self, stage: int) -> None:
+        """Go on with the weights learned so far and an engine for what the new stage trains."""
+        weights, _ = gather_state(self.engine)
+        model = self._new_model()
+        load_weights(model, weights)
+        model.enter_stage(stage)
+        self._build_engine(model, stage)
+
+    # ---- the loop
+
     def run(self) -> None:
         """From the first step that is not yet taken to the last, then write the result."""
-        recipe, telemetry = self.recipe, self._telemetry()
-        log_every = max(1, recipe.num_steps // 400)
-        saved_at = time.monotonic()
-        results: dict[str, float] = {}
-        steps = training_steps(self.train_drawer, self.share, self.first_step, recipe.num_steps)
+        telemetry = self._telemetry()
         with Interruption() as interruption:
-            for step, micro_batches in enumerate(steps, self.first_step):
-                set_step(self.engine, step, rate_of(step, recipe))
-                seed_everything(recipe.seed, step, self.rank)
-                is_due = time.monotonic() - saved_at > 60 * self.settings.cluster.checkpoint_minutes
-                counts, save, stop = self._agree(micro_batches, is_due, interruption.requested)
-                for batch in micro_batches:
-                    self.curve.add_losses(self._micro_step(batch.to(self.engine.device), counts))
-
-                done = step + 1
-                if done % log_every == 0 or done == recipe.num_steps:
-                    losses = self.curve.end_window(done)
-                    _require_finite(losses, done)
-                    if telemetry:
-                        telemetry.step(done, losses)
-                if done % recipe.eval_every == 0 or done == recipe.num_steps:
-                    results = self._validate(done)
-                    if telemetry:
-                        telemetry.validation(done, results)
-                if (save or stop) and done < recipe.num_steps:
-                    self._save_checkpoint(done)
-                    saved_at = time.monotonic()
-                if stop and done < recipe.num_steps:
-                    raise InfrastructureError(
-                        f"interrupted after step {done}; a checkpoint is saved",
-                        next_step="run the same command to go on",
-                    )
+            while True:
+                try:
+                    results = self._train(interruption, telemetry)
+                    break
+                except RollBack:
+                    print("going back to the last checkpoint", flush=True)
+                    self._start_or_resume()
         self._write_result(results)
         if telemetry:
             telemetry.close()
+
+    def _train(self, interruption: "Interruption", telemetry: Telemetry | None) -> dict[str, float]:
+        recipe, num_steps = self.recipe, self.recipe.num_steps
+        log_every = max(1, num_steps // 400)
+        saved_at = time.monotonic()
+        results: dict[str, float] = {}
+        for step, micro_batches in enumerate(
+            training_steps(self.train_drawer, self.share, self.first_step, num_steps), self.first_step
+        ):
+            if (stage := self._stage_at(step)) != self.stage:
+                self._enter_stage(stage)
+            set_step(self.engine, step - self.stages[stage].start, rate_of(step, recipe, self.stages[stage]))
+            seed_everything(recipe.seed, step, self.rank)
+            is_due = time.monotonic() - saved_at > 60 * self.settings.cluster.checkpoint_minutes
+            counts, save, stop = self._agree(micro_batches, is_due, interruption.requested)
+
+            done = step + 1
+            is_logged = done % log_every == 0 or done == num_steps
+            norms: dict[str, float] = {}
+            for number, batch in enumerate(micro_batches, 1):
+                self.curve.add(self._backward(batch.to(self.engine.device), counts))
+                if is_logged and number == len(micro_batches):
+                    norms = gradient_norms(self.engine, self.model.part_of)
+                self.engine.step()
+
+            if (is_logged or save) and self.non_finite.judge(self._take_skipped(), done):
+                raise RollBack
+            if is_logged:
+                means = self.curve.end_window(done)
+                if telemetry:
+                    telemetry.step(done, means, norms, self.non_finite.num_skipped)
+            if done % recipe.eval_every == 0 or done == num_steps:
+                results = self._validate(done)
+                alarms = self.watch.judge(done, results)
+                results["alarms"] = float(len(alarms))
+                if telemetry:
+                    telemetry.validation(done, results, alarms)
+            if self.milestones.is_due(done):
+                self._keep_milestone(done)
+            # a step just skipped may be the first of many: what one would go back to should lie before it
+            if ((save and not self.non_finite.just_skipped) or stop) and done < num_steps:
+                self._save_checkpoint(done)
+                saved_at = time.monotonic()
+            if stop and done < num_steps:
+                raise InfrastructureError(
+                    f"interrupted after step {done}; a checkpoint is saved", next_step="run the same command to go on"
+                )
+        return results
 
     def _agree(self, batches: list[Batch], save: bool, stop: bool) -> tuple[torch.Tensor, bool, bool]:
         """What all processes must know before a step, in one small all-reduce.
 
         Returns:
-            The global numbers of masked slots and of tokens [2], which the losses are divided by; and whether any
-            process wants a checkpoint, or to stop, so that none saves or stops while another goes on.
+            The global count of each term [terms], which the losses are divided by; and whether any process wants a
+            checkpoint, or to stop, so that none saves or stops while another goes on.
         """
-        slots = sum(float(batch.weights_BK.sum()) for batch in batches)
-        tokens = sum(float(batch.mask_BT.sum()) for batch in batches)
-        shared = torch.tensor([slots, tokens, float(save), float(stop)], device=self.engine.device)
+        counts = [self.model.counts(batch) for batch in batches]
+        totals = [sum(float(count[term]) for count in counts) for term in self.terms]
+        shared = torch.tensor([*totals, float(save), float(stop)], device=self.engine.device)
         if self.machine.num_processes > 1:
             torch.distributed.all_reduce(shared)
-        _, _, save_wishes, stop_wishes = shared.tolist()
-        return shared[:2], save_wishes > 0, stop_wishes > 0
+        *_, save_wishes, stop_wishes = shared.tolist()
+        return shared[:-2].clamp(min=1), save_wishes > 0, stop_wishes > 0
 
-    def _micro_step(self, batch: Batch, counts_2: torch.Tensor) -> torch.Tensor:
-        """Forward, backward, and at the end of an accumulation the update. Returns the two losses' shares [2]."""
+    def _backward(self, batch: Batch, counts: torch.Tensor) -> torch.Tensor:
+        """Forward and backward. Returns the shares of the step's losses and rates, in the curve's order."""
         outputs = self.engine(batch)
-        losses_2 = torch.stack([outputs.generator_loss_sum, outputs.discriminator_loss_sum]) / counts_2
-        loss = self.recipe.generator_weight * losses_2[0] + self.recipe.discriminator_weight * losses_2[1]
+        nothing = torch.zeros((), device=counts.device)  # of a term that this stage does not have
+        losses = torch.stack([outputs.loss_sums.get(term, nothing) for term in self.terms]) / counts
+        loss = sum(weight * losses[number] for number, weight in enumerate(self.model.weights.values()))
         # DeepSpeed divides by the accumulation steps and averages over processes, but these are shares of a sum
         self.engine.backward(loss * self.machine.num_processes * self.engine.gradient_accumulation_steps())
-        self.engine.step()
-        return losses_2.detach()
+        rates = training_rates(outputs) / counts[-1]  # the discriminator's term is the last one
+        return torch.cat([losses.detach(), rates])[: len(self.curve.names)]
+
+    def _take_skipped(self) -> int:
+        """Steps since the last call that were skipped for their gradients, by our optimizer or by ZeRO before it."""
+        by_zero = self.engine.skipped_steps - self.skipped_by_zero
+        self.skipped_by_zero += by_zero
+        return self.optimizer.take_skipped() + by_zero
 
     def _validate(self, step: int) -> dict[str, float]:
         """Held-out losses and rates, all processes together."""
-        sums = HeldoutSums(self.special_ids)
+        sums = HeldoutSums(self.terms, self.special_ids, self.vocab_size)
         self.engine.eval()
         with torch.no_grad():
             for batch in heldout_batches(self.heldout_drawer, self.share, self.recipe.eval_examples):
                 batch = batch.to(self.engine.device)
-                sums.add(batch, self.engine(batch))
+                sums.add(batch, self.engine(batch), self.model.counts(batch))
         self.engine.train()
         sums.all_reduce(self.engine.device)
         results = {"unigram_entropy": self.unigram_entropy, **sums.results()}
         self.curve.add_validation(step, results)
         return results
 
+    # ---- what is kept
+
     def _save_checkpoint(self, step: int) -> None:
         weights, moments = gather_state(self.engine)
-        curve = self.curve.state()
+        extra = {
+            "curve": self.curve.state(),
+            "alarms": self.watch.since,
+            "num_skipped": self.non_finite.num_skipped,
+        }
         if self.is_first:
-            self.checkpoints.save(step, weights, moments, {"curve": curve})
+            self.checkpoints.save(step, weights, moments, extra)
+
+    def _keep_milestone(self, step: int) -> None:
+        weights, _ = gather_state(self.engine)
+        if self.is_first:
+            self.milestones.keep(step, weights, self.settings, self.vocab_size, self.paths.tokenizer)
 
     def _write_result(self, results: dict[str, float]) -> None:
         weights, _ = gather_state(self.engine)
         if self.is_first:
             tokenizer = self.paths.tokenizer
-            save_pretrained(self.paths.pretrained, weights, self.settings.model, self.vocab_size, tokenizer)
+            save_pretrained(
+                self.paths.pretrained, weights, self.settings.model, self.vocab_size, tokenizer, self.recipe
+            )
+            self.milestones.publish(self.paths.milestones)
             self.curve.write(self.paths.results, self.settings, results)
 
     def _telemetry(self) -> Telemetry | None:
         """The first process tells how it goes."""
         if not self.is_first:
             return None
-        recipe, machine, length = self.recipe, self.machine, self.settings.shards.max_length
-        start = f"resuming at step {self.first_step}" if self.first_step else "starting"
-        print(
-            f"{start} of {recipe.num_steps} steps x {recipe.batch_size} examples on {machine.num_processes} x "
-            f"{machine.device} ({machine.precision}, ZeRO {machine.zero_stage}, micro-batch "
-            f"{machine.micro_batch_size} x {self.engine.gradient_accumulation_steps()})",
-            flush=True,
-        )
+        accumulation = self.engine.gradient_accumulation_steps()
+        print(describe_start(self.settings, self.machine, self.first_step, accumulation), flush=True)
         return Telemetry(
             self.paths.logs / "pretrain",
-            num_steps=recipe.num_steps,
+            num_steps=self.recipe.num_steps,
             first_step=self.first_step,
-            tokens_per_step=recipe.batch_size * length,
-            flops_per_token=training_flops_per_token(*self.shapes, length, recipe.mask_probability),
-            peak=matrix_peak(machine) * machine.num_processes,
-        )
-
-
-def _require_finite(losses: dict[str, float], step: int) -> None:
-    if not all(math.isfinite(loss) for loss in losses.values()):
-        raise TrainingError(
-            f"the loss is no longer finite at step {step}: {losses}",
-            next_step="lower pretrain.learning_rate or lengthen pretrain.warmup_steps",
+            tokens_per_step=self.recipe.batch_size * self.settings.shards.max_length,
+            flops_per_token=flops_per_token(self.settings, self.vocab_size),
+            peak=matrix_peak(self.machine) * self.machine.num_processes,
+            max_grad_norm=self.recipe.max_grad_norm,
         )
 
 

@@ -12,12 +12,20 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def gather_state(engine: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights by name, and Adam's moments by ``<moment>.<name>``, on the CPU; every process must call it."""
+    """Weights by name, and Adam's moments by ``<moment>.<name>``, on the CPU; every process must call it.
+
+    Parameters at rest have no moments.
+    """
+    from deepspeed.runtime.zero import GatheredParameters
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
     weights, moments = {}, {}
     for name, parameter in engine.module.named_parameters():
-        if engine.zero_optimization_stage() == 0:
+        parts = {}
+        if not parameter.requires_grad:
+            with GatheredParameters(parameter, enabled=engine.zero_optimization_stage() == 3):
+                full = parameter.detach().clone()
+        elif engine.zero_optimization_stage() == 0:
             state = engine.optimizer.state.get(parameter, {})
             full = parameter.detach()
             parts = {key: state.get(key, torch.zeros_like(parameter)) for key in MOMENTS}
@@ -32,11 +40,6 @@ def gather_state(engine: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return weights, moments
 
 
-def gather_weights(engine: Any) -> dict[str, Tensor]:
-    """The weights alone, as :func:`gather_state` gives them."""
-    return gather_state(engine)[0]
-
-
 @torch.no_grad()
 def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Tensor], step: int) -> None:
     """Put weights and moments back in whatever layout the engine has; every process must call it."""
@@ -47,6 +50,8 @@ def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Te
     for name, parameter in engine.module.named_parameters():
         device = parameter.device
         value = weights[name].to(device)
+        if not parameter.requires_grad:
+            continue  # loaded before the engine was built, and unchanged since
         parts = {key: moments[f"{key}.{name}"].to(device) for key in MOMENTS}
         if stage == 0:
             parameter.copy_(value)

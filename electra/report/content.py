@@ -27,6 +27,26 @@ PRETRAIN_NAMES = {
     "disc_accuracy": "discriminator: accuracy",
     "disc_precision": "discriminator: precision on replaced tokens",
     "disc_recall": "discriminator: recall of replaced tokens",
+    "sampled_entropy": "generator: entropy of its samples (nats)",
+    "cloze_loss": "generator: cloze loss, all tokens (nats per token)",
+    "cloze_accuracy": "generator: tokens predicted",
+    "replace_mlm_loss": "encoder: loss on replaced tokens (nats per masked token)",
+    "replace_mlm_accuracy": "encoder: masked tokens predicted",
+    "all_tokens_mlm_loss": "encoder: loss on all tokens (nats per token)",
+    "all_tokens_mlm_accuracy": "encoder: tokens predicted, without copying",
+    "nsp_accuracy": "encoder: second segments told from random ones",
+    "alarms": "collapse alarms raised",
+}
+METHODS = {
+    "electra": "replaced token detection (ELECTRA, Clark et al. 2020)",
+    "electra_15": "replaced token detection on the masked tokens only (ELECTRA 15%)",
+    "two_stage": "replaced token detection in two stages: generator, then discriminator",
+    "adversarial": "replaced token detection with an adversarial generator",
+    "replace_mlm": "Replace MLM: masked tokens predicted from a generator's samples",
+    "all_tokens_mlm": "All-Tokens MLM: every token predicted from a generator's samples",
+    "bert": "masked language modelling (BERT)",
+    "bert_nsp": "masked language modelling and next sentences (BERT)",
+    "electric": "noise-contrastive cloze modelling (Electric, Clark et al. 2020)",
 }
 
 
@@ -43,6 +63,7 @@ class Section:
 def sections(facts: Facts) -> list[Section]:
     """All tables below the score card, those whose stage has run."""
     made = [
+        _milestones(facts),
         _other_metrics(facts),
         pretraining(facts),
         corpus(facts),
@@ -101,23 +122,42 @@ def _other_metrics(facts: Facts) -> Section:
     return Section("Other metrics", "", ["task", "metric", "pre-trained", "from scratch"], rows)
 
 
+def _milestones(facts: Facts) -> Section:
+    """What more pre-training brings: the score card's headline after each part of it."""
+    scores = facts.scores or {}
+    found = dict(scores.get("milestones", {}))
+    if not found:
+        return Section("Milestones", "", [], [])
+    tasks = list(scores["tasks"])
+    found["100"] = {"mean": scores["mean"]["pretrained"], **{t: scores["tasks"][t]["pretrained"] for t in tasks}}
+    rows = [
+        [f"{percent}%", f"{values['mean']:.1f}", *(f"{values[task]:.1f}" for task in tasks)]
+        for percent, values in sorted(found.items(), key=lambda item: float(item[0]))
+    ]
+    note = "Development sets after a part of one schedule that is not re-scaled."
+    return Section("Milestones", note, ["pre-training", "mean", *tasks], rows)
+
+
 def pretraining(facts: Facts) -> Section:
     """Every figure of results/pretrain.json; those with a known meaning first and in words."""
     known = facts.pretrain or {}
     keys = [key for key in PRETRAIN_NAMES if key in known] + [key for key in known if key not in PRETRAIN_NAMES]
+    model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
     rows = [
-        [PRETRAIN_NAMES.get(key, key.replace("_", " ")), number(known[key])]
+        [PRETRAIN_NAMES.get(key, key.replace("_", " ")).replace("generator:", f"{model}:"), number(known[key])]
         for key in keys
         if isinstance(known[key], (int, float, str)) and known[key] is not None
     ]
-    return Section("Pre-training", "Held-out text, at the end of training.", ["figure", "value"], rows)
+    note = f"{METHODS[facts.settings.pretrain.objective]}. Held-out text, at the end of training."
+    return Section("Pre-training", note[0].upper() + note[1:], ["figure", "value"], rows)
 
 
 def plateaus(facts: Facts) -> list[str]:
     """Whether generator and discriminator do better than guessing by frequency."""
     known, lines = facts.pretrain or {}, []
+    model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
     for name, loss, floor in [
-        ("generator", "mlm_loss", "unigram_entropy"),
+        (model, "mlm_loss", "unigram_entropy"),
         ("discriminator", "disc_loss", "fake_rate_entropy"),
     ]:
         if loss in known and floor in known:

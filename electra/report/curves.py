@@ -38,8 +38,11 @@ class Panel:
 
 
 PANELS = [
-    Panel("Generator: loss on masked tokens", "mlm_loss", "unigram_entropy", "guessing by word frequency"),
-    Panel("Generator: masked tokens predicted", "mlm_accuracy"),
+    Panel("Loss on masked tokens", "mlm_loss", "unigram_entropy", "guessing by word frequency"),
+    Panel("Masked tokens predicted", "mlm_accuracy"),
+    Panel("Generator: cloze loss", "cloze_loss", "unigram_entropy", "guessing by word frequency"),
+    Panel("Encoder: loss on replaced tokens", "replace_mlm_loss", "unigram_entropy", "guessing by word frequency"),
+    Panel("Encoder: loss on all tokens", "all_tokens_mlm_loss"),
     Panel("Discriminator: loss", "disc_loss", "fake_rate_entropy", "guessing by share of replaced"),
     Panel("Discriminator: AUC", "disc_auc", 0.5, "guessing"),
 ]

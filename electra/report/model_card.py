@@ -2,7 +2,7 @@
 
 from electra.config import Settings
 from electra.paths import Paths
-from electra.report.content import count, data_in_words, plateaus, pretraining, score_card
+from electra.report.content import METHODS, count, data_in_words, plateaus, pretraining, score_card
 from electra.report.facts import Facts, gather
 from electra.report.markdown import table
 
@@ -17,7 +17,7 @@ def model_card(settings: Settings, paths: Paths) -> str:
     parts = [
         _front_matter(facts),
         f"# ELECTRA, profile {settings.profile}\n",
-        "A discriminator and its generator, pre-trained with replaced token detection (ELECTRA, Clark et al. 2020).\n",
+        f"Pre-trained by {METHODS[settings.pretrain.objective]}.\n",
         data_in_words(facts) + "\n",
         _shape(facts),
         table(pretraining(facts)) if facts.pretrain else "",

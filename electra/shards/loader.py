@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from electra import config
-from electra.model.electra import Batch
+from electra.model.batch import Batch
 from electra.shards.dataset import Shards
-from electra.shards.masking import Masking, draw_masking
+from electra.shards.masking import Masking, MaskingRule, draw_masking, is_candidate
+from electra.shards.next_sentence import draw_next_sentences
 from electra.shards.order import examples_at
 
 
@@ -23,18 +24,28 @@ class Share:
     micro_batch_size: int
 
 
+def masking_rule(pretrain: config.Pretrain, fidelity: str) -> MaskingRule:
+    """The method's masking: BERT's 80/10/10 for BERT, else the recipe's."""
+    with_replacement = fidelity == "original"
+    if pretrain.objective in ("bert", "bert_nsp"):
+        return MaskingRule(pretrain.mask_probability, 0.8, 0.1, with_replacement)
+    return MaskingRule(pretrain.mask_probability, pretrain.mask_token_probability, 0.0, with_replacement)
+
+
 class ExampleDrawer:
     """Examples by index as masked batches.
 
     Args:
         shards: the examples of one split.
         special_ids: ids that are never masked.
-        pretrain: masking probabilities and the seed.
+        pretrain: masking probabilities, the method and the seed.
+        fidelity: ``original`` draws masked positions with replacement.
     """
 
-    def __init__(self, shards: Shards, special_ids: list[int], pretrain: config.Pretrain):
+    def __init__(self, shards: Shards, special_ids: list[int], pretrain: config.Pretrain, fidelity: str = "corrected"):
         self.shards, self.pretrain = shards, pretrain
         self.special_ids = np.array(special_ids)
+        self.rule = masking_rule(pretrain, fidelity)
 
     def batch(self, epochs: np.ndarray, examples: np.ndarray, *, show_all_masks: bool = False) -> Batch:
         """The batch of these examples, drawn for these epochs ([n] each).
@@ -44,20 +55,27 @@ class ExampleDrawer:
                 test of it.
         """
         tokens, spans = self.shards.gather(examples)
+        next_labels = None
+        if self.pretrain.objective == "bert_nsp":
+            tokens, spans, next_labels = draw_next_sentences(
+                self.shards, tokens, spans, epochs, examples, self.pretrain.seed
+            )
         masking = draw_masking(
             tokens,
             spans[:, 0],
             epochs,
             examples,
             special_ids=self.special_ids,
-            probability=self.pretrain.mask_probability,
-            mask_token_probability=1.0 if show_all_masks else self.pretrain.mask_token_probability,
+            rule=replace(self.rule, as_mask=1.0, as_random=0.0) if show_all_masks else self.rule,
             seed=self.pretrain.seed,
         )
-        return to_batch(tokens, spans, masking)
+        candidate = is_candidate(tokens, spans[:, 0], self.special_ids)
+        return to_batch(tokens, spans, masking, candidate, next_labels)
 
 
-def to_batch(tokens: np.ndarray, spans: np.ndarray, masking: Masking) -> Batch:
+def to_batch(
+    tokens: np.ndarray, spans: np.ndarray, masking: Masking, candidate: np.ndarray, next_labels: np.ndarray | None
+) -> Batch:
     """Arrays of n examples as tensors; columns that are padding in every row are cut off in steps of 8."""
     width = min(tokens.shape[1], -(-int(spans[:, 0].max()) // 8) * 8)
     places = np.arange(width)
@@ -70,6 +88,9 @@ def to_batch(tokens: np.ndarray, spans: np.ndarray, masking: Masking) -> Batch:
         weights_BK=torch.from_numpy(masking.weights),
         shown_BK=torch.from_numpy(masking.shown),
         uniforms_BK=torch.from_numpy(masking.uniforms),
+        random_BK=torch.from_numpy(masking.random),
+        candidate_BT=torch.from_numpy(candidate[:, :width]),
+        next_B=None if next_labels is None else torch.from_numpy(next_labels),
     )
 
 

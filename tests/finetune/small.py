@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from electra.config import Settings, parse_settings
+from electra.config import Settings
+from electra.settings import parse_settings
 
 WORDS = (
     "good bad the a cat dog sat ran big small red blue who where what in on park house cafe mary john is was".split()

@@ -17,8 +17,9 @@ from electra.finetune.tasks import TASKS
 from electra.finetune.trainer import num_steps, parameter_groups, train
 from electra.finetune.windows import Window
 from electra.model.electra import Electra
-from electra.model.encoder import Encoder, EncoderConfig, initialize
+from electra.model.encoder import Encoder, initialize
 from electra.model.pretrained import save_pretrained
+from electra.model.shape import EncoderConfig
 
 from .small import VOCAB, make_settings, write_squad, write_tsv
 
@@ -118,6 +119,32 @@ def test_a_loss_that_is_not_finite_stops_with_its_own_error(paths, workspace):
     features = sentence_features(TASKS["CoLA"], [row] * 8, vocabulary, 16)
     with pytest.raises(TrainingError, match="not finite at step 1 of 4"):
         train(model, features, settings.finetune, epochs=4, seed=1, pad=0, bf16=False, name="x")
+
+
+def test_heads_start_glorot_uniform_with_zero_biases():
+    model = TaskModel(TASKS["MNLI"], encoder(embedding_size=8), torch.Generator().manual_seed(1))
+    weight, limit = model.head.output.weight, (6 / (model.encoder.config.hidden_size + 3)) ** 0.5
+    assert weight.abs().max() <= limit and weight.abs().max() > 0.8 * limit
+    assert not model.head.output.bias.any()
+
+
+def test_original_fidelity_sums_the_losses_of_a_batch(paths, workspace, monkeypatch):
+    settings = workspace(["CoLA"], learning_rate=1e-3, epochs=1, max_grad_norm=1e9)
+    vocabulary = Vocabulary.load(paths)
+    row = {"id": "0", "text_a": "cat", "text_b": None, "label": "1"}
+    features = sentence_features(TASKS["CoLA"], [row] * 8, vocabulary, 16)
+    norms = {}
+    clip = torch.nn.utils.clip_grad_norm_
+    for fidelity in ("corrected", "original"):
+
+        def record(parameters, limit, fidelity=fidelity):
+            norms[fidelity] = float(clip(parameters, limit))
+
+        monkeypatch.setattr("electra.finetune.trainer.nn.utils.clip_grad_norm_", record)
+        model = TaskModel(TASKS["CoLA"], encoder(), torch.Generator().manual_seed(1))
+        options = {"epochs": 1, "seed": 1, "pad": 0, "bf16": False, "name": "x", "fidelity": fidelity}
+        train(model, features, settings.finetune, **options)
+    assert norms["original"] == pytest.approx(8 * norms["corrected"], rel=1e-4)
 
 
 @pytest.mark.parametrize("task", ["CoLA", "STS-B", "SQuAD1.1", "SQuAD2.0"])

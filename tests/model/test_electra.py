@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from electra.config import Model
-from electra.model.electra import Batch, Electra, sample
-from electra.model.encoder import EncoderConfig
+from electra.model.batch import Batch
+from electra.model.corruption import sample
+from electra.model.electra import Electra
+from electra.model.shape import EncoderConfig
 
 SMALL = Model(num_layers=12, hidden_size=256, num_heads=4, intermediate_size=1024, embedding_size=128)
 BASE = Model(
@@ -36,14 +38,15 @@ def random_batch(examples: int, length: int, slots: int, vocab_size: int, paddin
         weights_BK=torch.ones(examples, slots),
         shown_BK=torch.rand(examples, slots, generator=random) < 0.15,
         uniforms_BK=torch.rand(examples, slots, generator=random),
+        candidate_BT=mask.clone(),
     )
 
 
 def losses(model: Electra, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     outputs = model(batch)
     return (
-        outputs.generator_loss_sum / batch.weights_BK.sum(),
-        outputs.discriminator_loss_sum / batch.mask_BT.sum(),
+        outputs.loss_sums["mlm"] / batch.weights_BK.sum(),
+        outputs.loss_sums["disc"] / batch.mask_BT.sum(),
     )
 
 
@@ -115,7 +118,7 @@ def test_a_sample_that_hits_the_original_counts_as_real() -> None:
 def test_padding_changes_nothing() -> None:
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.1, seed=1).eval()
     batch = random_batch(4, 24, 3, 50, padding=8)
-    cut = Batch(**{k: v[:, :16] if k.endswith("_BT") else v for k, v in vars(batch).items()})
+    cut = Batch(**{k: v[:, :16] if k.endswith("_BT") and v is not None else v for k, v in vars(batch).items()})
     for padded, plain in zip(losses(model, batch), losses(model, cut), strict=True):
         assert float(padded) == pytest.approx(float(plain), rel=1e-5)
 

@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, ElectraForMaskedLM, ElectraForPreTrainin
 from electra.config import Model
 from electra.model.electra import Electra
 from electra.model.export import export_model
-from electra.model.pretrained import load_discriminator, load_electra, save_pretrained
+from electra.model.pretrained import load_electra, load_encoder, save_pretrained
 from electra.paths import Paths
 from tests.workspace import Workspace
 
@@ -78,7 +78,7 @@ def test_saved_weights_come_back(exported: tuple[Electra, Paths]) -> None:
     model, paths = exported
     for name, parameter in load_electra(paths.pretrained).named_parameters():
         assert torch.equal(parameter, dict(model.named_parameters())[name])
-    encoder = load_discriminator(paths.pretrained, dropout=0.1)
+    encoder = load_encoder(paths.pretrained, dropout=0.1)
     assert encoder.config.dropout == 0.1
     assert torch.equal(encoder.layers[1].attention.qkv.weight, model.discriminator.layers[1].attention.qkv.weight)
 
@@ -88,3 +88,19 @@ def test_a_projection_stands_only_where_widths_differ(hidden: int, tmp_path: Pat
     shape = Model(num_layers=1, hidden_size=hidden, num_heads=1, intermediate_size=64, embedding_size=32)
     names = {name for name, _ in Electra(shape, 20, 4).discriminator.named_parameters()}
     assert ("projection.weight" in names) == (hidden != 32)
+
+
+def test_tied_tables_are_one_storage_after_loading(exported: tuple[Electra, Paths]) -> None:
+    loaded = load_electra(exported[1].pretrained)
+    assert loaded.generator.embeddings is loaded.discriminator.embeddings, "word, position, segment and LayerNorm"
+    assert loaded.generator_head.weight.data_ptr() == loaded.discriminator.embeddings.word.weight.data_ptr()
+
+
+def test_import_of_an_export_is_bit_for_bit_the_model(exported: tuple[Electra, Paths], tmp_path: Path) -> None:
+    from electra.model.import_huggingface import import_huggingface
+
+    model, paths = exported
+    import_huggingface(paths.export / "discriminator", paths.export / "generator", tmp_path / "again")
+    again = dict(load_electra(tmp_path / "again").named_parameters())
+    assert set(again) == {name for name, _ in model.named_parameters()}
+    assert all(torch.equal(parameter, again[name]) for name, parameter in model.named_parameters())

@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from electra.model.electra import Electra
-from electra.pretrain.metrics import HeldoutSums, area_under_curve, unigram_entropy
+from electra.pretrain.metrics import HeldoutSums, area_under_curve, token_counts, unigram_entropy
 from electra.shards.dataset import Shards
 from tests.model.test_electra import TINY, random_batch
 from tests.workspace import Workspace
@@ -15,20 +15,20 @@ SPECIAL = [0, 2, 3, 4]
 
 
 def batch_slice(batch: object, rows: slice) -> object:
-    return type(batch)(**{name: value[rows] for name, value in vars(batch).items()})
+    return type(batch)(**{name: value if value is None else value[rows] for name, value in vars(batch).items()})
 
 
 def test_sums_do_not_depend_on_the_batches_and_agree_with_scikit_learn() -> None:
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
     batch = random_batch(32, 16, 5, 50, padding=3)
     batch.tokens_BT[:, 0] = 2
-    whole, halves = HeldoutSums(SPECIAL), HeldoutSums(SPECIAL)
+    whole, halves = (HeldoutSums(list(model.weights), SPECIAL, 50) for _ in range(2))
     with torch.no_grad():
         outputs = model(batch)
-        whole.add(batch, outputs)
+        whole.add(batch, outputs, model.counts(batch))
         for rows in (slice(0, 10), slice(10, 32)):
             part = batch_slice(batch, rows)
-            halves.add(part, model(part))
+            halves.add(part, model(part), model.counts(part))
     one, two = whole.results(), halves.results()
     assert all(one[name] == pytest.approx(two[name], rel=1e-5) for name in one)
 
@@ -56,4 +56,6 @@ def test_unigram_entropy_is_the_loss_of_a_frequency_guess(prepared: Workspace) -
     tokens, spans = heldout.gather(np.arange(len(heldout)))
     wanted = [t for row, (length, _) in zip(tokens, spans, strict=True) for t in row[:length] if t not in SPECIAL]
     expected = -np.log(seen / seen.sum())[wanted].mean()
-    assert unigram_entropy(train, heldout, SPECIAL) == pytest.approx(expected, rel=1e-9)
+    assert unigram_entropy(token_counts(train, SPECIAL), token_counts(heldout, SPECIAL)) == pytest.approx(
+        expected, rel=1e-9
+    )

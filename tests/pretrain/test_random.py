@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra.shards.masking import draw_masking, num_masked
+from electra.shards.masking import MaskingRule, draw_masking, num_masked
 from electra.shards.order import examples_at, permute
 from electra.shards.philox import philox, uniforms
 
@@ -75,7 +75,7 @@ def rows(lengths: list[int], width: int, seed: int) -> np.ndarray:
 )
 def test_masking_counts_places_and_independence(lengths: list[int], probability: float, seed: int) -> None:
     tokens = rows(lengths, 64, seed)
-    arguments = {"special_ids": SPECIAL, "probability": probability, "mask_token_probability": 0.85, "seed": seed}
+    arguments = {"special_ids": SPECIAL, "rule": MaskingRule(probability), "seed": seed}
     sizes, epochs, examples = np.array(lengths), np.full(len(lengths), 3), np.arange(len(lengths)) * 7
     masking = draw_masking(tokens, sizes, epochs, examples, **arguments)
     for row, length in enumerate(lengths):
@@ -97,7 +97,7 @@ def test_shares_of_masked_and_shown_tokens() -> None:
     tokens = rows(lengths.tolist(), 128, 0)
     masking = draw_masking(
         tokens, lengths, np.zeros(2000), np.arange(2000),
-        special_ids=SPECIAL, probability=0.15, mask_token_probability=0.85, seed=1,
+        special_ids=SPECIAL, rule=MaskingRule(), seed=1,
     )  # fmt: skip
     assert masking.positions.shape == (2000, 19) and masking.weights.all()
     assert abs(masking.shown.mean() - 0.15) < 0.01

@@ -54,7 +54,7 @@ def test_killed_run_resumes_to_the_last_bit(workspace: Workspace, uninterrupted:
     assert code == -signal.SIGKILL
     assert not (workspace.root / "results/pretrain.json").exists()
     output = workspace.pretrain()
-    assert "resuming at step" in output
+    assert "resuming electra at step" in output
     assert weights(workspace) == weights(uninterrupted)
     assert workspace.curve() == uninterrupted.curve()
     assert not list(workspace.root.glob("checkpoints/*/step_*")), "checkpoints go once the stage has succeeded"
@@ -87,14 +87,14 @@ def test_changed_learning_rate_starts_at_step_0(workspace: Workspace) -> None:
     kill_at(workspace, 3, signal.SIGKILL)
     workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"learning_rate": 2e-3, "num_steps": 6})
     output = workspace.pretrain()
-    assert "starting of 6 steps" in output and "resuming" not in output
+    assert "starting electra: 6 steps" in output and "resuming" not in output
 
 
 def test_two_processes_killed_and_resumed_learn_what_one_learns(workspace: Workspace, uninterrupted: Workspace) -> None:
     workspace.write({"cluster": {"num_processes": 2, "checkpoint_minutes": EVERY_STEP}})
     kill_at(workspace, 5, signal.SIGKILL)
     output = workspace.pretrain()
-    assert "resuming at step" in output
+    assert "resuming electra at step" in output
     assert_curves_close(workspace, uninterrupted, 1e-5)
 
 

@@ -12,9 +12,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from electra.artifacts import read_manifest, sha256, write_manifest
-from electra.config import Settings, Shards, load_settings
+from electra.config import Settings, Shards
 from electra.errors import DataError, InfrastructureError
 from electra.paths import Paths
+from electra.settings import load_settings
 from electra.shards import build
 from electra.shards.dataset import Shards as ShardReader
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer

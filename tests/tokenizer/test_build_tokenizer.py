@@ -14,10 +14,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from electra.artifacts import read_manifest, sha256
-from electra.config import Settings, load_settings
+from electra.config import Settings
 from electra.config import Tokenizer as TokenizerSettings
 from electra.errors import ConfigError, DataError
 from electra.paths import Paths
+from electra.settings import load_settings
 from electra.tokenizer.build import build_tokenizer
 from electra.tokenizer.documents import in_sample
 from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
@@ -57,7 +58,8 @@ def paths(tmp_path: Path) -> Paths:
 def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from electra.config import load_settings, Tokenizer\n"
+        "from electra.config import Tokenizer\n"
+        "from electra.settings import load_settings\n"
         "from electra.paths import Paths\n"
         "from electra.tokenizer.build import build_tokenizer\n"
         "made = load_settings(Path(sys.argv[1])).model_copy(update={'tokenizer': Tokenizer(vocab_size=900)})\n"

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.artifacts import sha256, write_json, write_manifest
-from electra.config import Settings, parse_settings
+from electra.config import Settings
 from electra.paths import Paths
+from electra.settings import parse_settings
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]

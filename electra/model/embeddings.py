@@ -1,0 +1,66 @@
+"""What stands below the layers: word, position and segment tables with their LayerNorm.
+
+Shape legend: B examples, T tokens, E embedding width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from electra.model.shape import EncoderConfig
+
+
+class Embeddings(nn.Module):
+    """Word + position + segment embeddings, LayerNorm, dropout. One instance serves generator and discriminator."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.word = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.position = nn.Embedding(config.max_positions, config.embedding_size)
+        self.segment = nn.Embedding(config.num_segments, config.embedding_size)
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens_BT: Tensor, segments_BT: Tensor) -> Tensor:
+        positions_TE = self.position(torch.arange(tokens_BT.shape[1], device=tokens_BT.device))
+        return self.dropout(self.norm(self.word(tokens_BT) + positions_TE + self.segment(segments_BT)))
+
+
+class DisentangledEmbeddings(nn.Module):
+    """The generator's tables, which only the generator's loss trains, plus differences, which only ours does.
+
+    Gradient-disentangled sharing of DeBERTa-v3 (He et al., ICLR 2023, section 3.2): table = stop_grad(generator's) +
+    difference, for words, positions and segments. The differences start at zero; the LayerNorm is our own.
+
+    Args:
+        source: the generator's embeddings.
+    """
+
+    def __init__(self, config: EncoderConfig, source: Embeddings):
+        super().__init__()
+        self.source = source
+        self.word_difference = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.position_difference = nn.Embedding(config.max_positions, config.embedding_size)
+        self.segment_difference = nn.Embedding(config.num_segments, config.embedding_size)
+        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens_BT: Tensor, segments_BT: Tensor) -> Tensor:
+        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+        # through the generator's modules, so that ZeRO-3 has gathered the tables
+        theirs_BTE = self.source.word(tokens_BT) + self.source.position(positions_T) + self.source.segment(segments_BT)
+        ours_BTE = (
+            self.word_difference(tokens_BT)
+            + self.position_difference(positions_T)
+            + self.segment_difference(segments_BT)
+        )
+        return self.dropout(self.norm(theirs_BTE.detach() + ours_BTE))
+
+    @torch.no_grad()
+    def merged(self, config: EncoderConfig) -> Embeddings:
+        """Plain embeddings that compute the same: what is published."""
+        plain = Embeddings(config)
+        for name in ("word", "position", "segment"):
+            difference = getattr(self, f"{name}_difference").weight
+            getattr(plain, name).weight.copy_(getattr(self.source, name).weight + difference)
+        plain.norm.load_state_dict(self.norm.state_dict())
+        return plain

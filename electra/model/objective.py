@@ -1,0 +1,71 @@
+"""What all pre-training methods have in common: terms of a loss, an encoder to publish, stages."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from electra import config
+from electra.model.batch import Batch, Outputs
+from electra.model.embeddings import DisentangledEmbeddings
+from electra.model.encoder import Encoder, initialize
+from electra.model.heads import DiscriminatorHead
+
+
+class Objective(nn.Module):
+    """A pre-training method: a module that turns a :class:`Batch` into :class:`Outputs`.
+
+    Its loss is the sum over terms of weight * loss_sum / count, with counts over the global batch.
+    """
+
+    main: ClassVar[str] = "discriminator"  # the attribute that holds the encoder fine-tuning starts from
+
+    def __init__(self, method: config.Method):
+        super().__init__()
+        self.method = method
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each term, in the order the terms are reported in. Weight 0: measured, not learned from."""
+        raise NotImplementedError
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """How many tokens (or slots, or examples) each term's loss is summed over."""
+        raise NotImplementedError
+
+    def forward(self, batch: Batch) -> Outputs:
+        raise NotImplementedError
+
+    def initialize(self, std: float, seed: int) -> "Objective":
+        """Random weights as the original draws them; the same for the same seed."""
+        random = torch.Generator().manual_seed(seed)
+        initialize(self, std, random)
+        for module in self.modules():
+            if isinstance(module, DiscriminatorHead):
+                nn.init.xavier_uniform_(module.output.weight, generator=random)
+        return self
+
+    def encoder_to_publish(self) -> Encoder:
+        """The main encoder with plain embeddings."""
+        encoder: Encoder = getattr(self, self.main)
+        if isinstance(encoder.embeddings, DisentangledEmbeddings):
+            plain = Encoder(encoder.config, encoder.embeddings.merged(encoder.config))
+            plain.projection, plain.layers = encoder.projection, encoder.layers
+            return plain
+        return encoder
+
+    def stages(self, num_steps: int) -> list[range]:
+        """The steps of each stage; all methods but one have a single stage."""
+        return [range(num_steps)]
+
+    def enter_stage(self, stage: int) -> None:
+        """Change weights where a stage starts from what the one before it has learned."""
+
+    def set_stage(self, stage: int) -> None:
+        """Say which stage is trained, and which parameters it leaves as they are (requires_grad)."""
+
+    def part_of(self, parameter: str) -> str:
+        """Whom a parameter belongs to, for gradient norms: generator, shared, or the main encoder's name."""
+        if ".embeddings." in parameter or parameter.endswith("generator_head.weight"):
+            return "shared_embeddings" if hasattr(self, "generator") else self.main
+        return "generator" if parameter.startswith("generator") else self.main

@@ -1,0 +1,87 @@
+"""Every method through the same command: its files, its loss, its resume."""
+
+import json
+import signal
+
+import pytest
+from safetensors.numpy import load_file
+
+from electra.model.export import export_model
+from electra.model.methods import METHODS
+from electra.model.pretrained import load_encoder, load_objective
+from tests.pretrain.test_resume import EVERY_STEP, assert_curves_close, kill_at, weights
+from tests.workspace import Workspace
+
+OTHERS = [name for name in METHODS if name != "electra"]
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+def test_method_trains_validates_and_exports(workspace: Workspace, objective: str) -> None:
+    workspace.write(
+        pretrain={"objective": objective, "num_steps": 40, "eval_every": 20, "learning_rate": 3e-3},
+        model={"initializer_range": 0.1},
+    )
+    output = workspace.pretrain()
+    assert f"starting {objective}" in output
+    curve = workspace.curve()
+    term = {"electric": "cloze_loss", "adversarial": "disc_loss", "two_stage": "mlm_loss"}.get(objective)
+    column = f"train_{term or ('mlm_loss' if objective != 'replace_mlm' else 'replace_mlm_loss')}"
+    losses = [float(row[column]) for row in curve if row[column]]
+    assert sum(losses[-5:]) < sum(losses[:5]), "its loss falls"
+    facts = json.loads((workspace.root / "results/pretrain.json").read_text())
+    assert facts["step"] == 40
+    assert ("disc_auc" in facts) == (objective in ("electra_15", "two_stage", "adversarial", "electric"))
+    assert load_objective(workspace.paths.pretrained).method.objective == objective
+    assert load_encoder(workspace.paths.pretrained).config.num_layers == 2
+    export_model(workspace.settings(), workspace.paths)
+    exported = {path.name for path in workspace.paths.export.iterdir() if path.is_dir()}
+    assert exported == {
+        "bert": {"encoder"}, "bert_nsp": {"encoder"}, "electric": {"discriminator"},
+        "replace_mlm": {"encoder", "generator"}, "all_tokens_mlm": {"encoder", "generator"},
+    }.get(objective, {"discriminator", "generator"})  # fmt: skip
+
+
+@pytest.mark.parametrize("killed_after", [3, 14])
+def test_two_stages_resume_in_either_stage_to_the_last_bit(workspace: Workspace, killed_after: int) -> None:
+    reference = workspace.copy("reference").write(pretrain={"objective": "two_stage"})
+    reference.pretrain()
+    workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"objective": "two_stage"})
+    kill_at(workspace, killed_after, signal.SIGKILL)
+    workspace.pretrain()
+    assert weights(workspace) == weights(reference)
+    tensors = load_file(workspace.paths.pretrained / "model.safetensors")
+    generator = load_file(workspace.paths.milestones / "50/model.safetensors")
+    assert all((tensors[name] == generator[name]).all() for name in tensors if name.startswith("generator")), "it rests"
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_two_stages_learn_the_same_under_zero(workspace: Workspace, stage: int) -> None:
+    reference = workspace.copy("reference").write(pretrain={"objective": "two_stage"})
+    reference.pretrain()
+    workspace.write({"cluster": {"zero_stage": stage}}, pretrain={"objective": "two_stage"})
+    workspace.pretrain()
+    assert_curves_close(workspace, reference, 1e-5)
+
+
+@pytest.mark.parametrize("sharing", ["none", "gradient_disentangled"])
+def test_sharing_survives_zero_3_and_two_processes(workspace: Workspace, sharing: str) -> None:
+    reference = workspace.copy("reference").write(model={"embedding_sharing": sharing})
+    reference.pretrain()
+    workspace.write({"cluster": {"zero_stage": 3, "num_processes": 2}}, model={"embedding_sharing": sharing})
+    workspace.pretrain()
+    assert_curves_close(workspace, reference, 1e-5)
+
+
+def test_milestones_are_kept_with_their_steps(uninterrupted: Workspace) -> None:
+    manifest = json.loads((uninterrupted.paths.milestones / "manifest.json").read_text())
+    assert manifest["steps"] == {"6.25": 2, "12.5": 3, "25": 6, "50": 12}
+    for percent in manifest["steps"]:
+        load_encoder(uninterrupted.paths.milestones / percent)
+    first = load_file(uninterrupted.paths.milestones / "6.25/model.safetensors")
+    last = load_file(uninterrupted.paths.pretrained / "model.safetensors")
+    assert set(first) == set(last) and any((first[name] != last[name]).any() for name in first)
+
+
+def test_original_fidelity_trains(workspace: Workspace) -> None:
+    workspace.write({"fidelity": "original"})
+    assert "starting electra" in workspace.pretrain()

@@ -1,0 +1,75 @@
+"""Pre-training that goes on from given weights, and texts scored by a trained model."""
+
+import subprocess
+import sys
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from electra.errors import DataError
+from electra.model.methods import build_objective
+from electra.paths import Paths
+from electra.pretrain.start import start_from
+from tests.workspace import ROOT, Workspace
+
+
+def test_training_starts_from_the_folder_and_says_so(workspace: Workspace, uninterrupted: Workspace) -> None:
+    folder = str(uninterrupted.paths.pretrained)
+    workspace.write(pretrain={"initialize_from": folder, "num_steps": 4, "warmup_steps": 1, "learning_rate": 1e-9})
+    output = workspace.pretrain()
+    assert f"starting from {folder}: " in output
+    before = load_file(uninterrupted.paths.pretrained / "model.safetensors")
+    after = load_file(workspace.paths.pretrained / "model.safetensors")
+    assert all(abs(after[name] - before[name]).max() < 1e-6 for name in before)
+
+
+def test_a_generator_of_another_size_starts_at_random(workspace: Workspace, uninterrupted: Workspace) -> None:
+    recipe = {"initialize_from": str(uninterrupted.paths.pretrained)}
+    settings = workspace.write(pretrain=recipe, model={"generator_width": 1.0}).settings()
+    model = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=1)
+    start_from(model, settings.pretrain, workspace.paths)
+    before = load_file(uninterrupted.paths.pretrained / "model.safetensors")
+    assert (model.discriminator.layers[0].attention.qkv.weight.detach().numpy()
+            == before["discriminator.layers.0.attention.qkv.weight"]).all()  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", ["no folder", "no encoder", "other shape", "other vocabulary"])
+def test_what_does_not_fit_is_refused(workspace: Workspace, uninterrupted: Workspace, fault: str) -> None:
+    folder = workspace.root / "start"
+    if fault != "no folder":
+        folder.mkdir()
+        weights = load_file(uninterrupted.paths.pretrained / "model.safetensors")
+        if fault == "no encoder":
+            weights = {name: value for name, value in weights.items() if name.startswith("generator")}
+        save_file(weights, folder / "model.safetensors")
+    if fault == "other vocabulary":
+        (folder / "tokenizer").mkdir()
+        (folder / "tokenizer/vocab.txt").write_text("[PAD]\n[UNK]\n")
+    sizes = {"hidden_size": 64} if fault == "other shape" else {}
+    settings = workspace.write(pretrain={"initialize_from": str(folder)}, model=sizes).settings()
+    model = build_objective(settings.model, 600, 4, settings.pretrain)
+    with pytest.raises(DataError) as raised:
+        start_from(model, settings.pretrain, Paths(workspace.root))
+    assert str(folder) in str(raised.value)
+
+
+def test_electric_scores_lines_and_others_say_they_cannot(workspace: Workspace, uninterrupted: Workspace) -> None:
+    def score(root: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "electra", "score"],
+            cwd=root,
+            env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+            input="The robin sang.\n\nA dog.\n",
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    refused = score(uninterrupted.root)
+    assert refused.returncode == 3 and "does not score texts" in refused.stderr
+    workspace.write(pretrain={"objective": "electric", "num_steps": 8, "eval_every": 8}).pretrain()
+    done = score(workspace.root)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [row[2] for row in rows] == ["The robin sang.", "", "A dog."], done.stderr
+    assert float(rows[1][0]) == 0 and int(rows[1][1]) == 0, "no tokens, nothing to score"
+    assert float(rows[0][0]) != 0 and int(rows[0][1]) > int(rows[2][1])
