@@ -14,7 +14,6 @@ from torch import Tensor, is_tensor
 
 from electra.artifacts import read_json, sha256
 from electra.errors import ConfigError, DataError, InfrastructureError
-from electra.model.encoder import EncoderConfig
 from electra.model.importing import (
     Half,
     Tensors,
@@ -24,6 +23,7 @@ from electra.model.importing import (
     tokenizer_files,
     write_pretrained,
 )
+from electra.model.shape import EncoderConfig
 from electra.tokenizer.vocab_file import read_vocab_file
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
 

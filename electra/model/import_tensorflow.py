@@ -15,7 +15,6 @@ from torch import Tensor
 from electra import config
 from electra.artifacts import sha256
 from electra.errors import ConfigError, DataError
-from electra.model.encoder import EncoderConfig
 from electra.model.importing import (
     Half,
     Tensors,
@@ -24,6 +23,7 @@ from electra.model.importing import (
     tokenizer_files,
     write_pretrained,
 )
+from electra.model.shape import EncoderConfig
 from electra.tokenizer.vocab_file import read_vocab_file
 from electra.tokenizer.wordpiece import make_tokenizer
 

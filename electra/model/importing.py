@@ -19,9 +19,9 @@ from electra import config
 from electra.artifacts import MANIFEST, building, read_manifest, write_manifest
 from electra.errors import ConfigError, DataError
 from electra.model.electra import Electra
-from electra.model.encoder import EncoderConfig
 from electra.model.objective import Objective
 from electra.model.pretrained import fill, save_pretrained
+from electra.model.shape import EncoderConfig
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS
 
 SEED = 1  # of weights that no source gives
