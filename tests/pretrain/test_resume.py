@@ -1,5 +1,6 @@
 """Interruptions, processes and ZeRO stages do not change what is learned."""
 
+import json
 import os
 import signal
 import subprocess
@@ -107,6 +108,12 @@ def test_zero_stage_and_accumulation_change_nothing_and_resume(
     output = workspace.pretrain()
     assert f"ZeRO {stage}, micro-batch 4 x 2" in output
     assert_curves_close(workspace, uninterrupted, 1e-5)
+    ours, theirs = (
+        json.loads((w.root / "logs/pretrain/progress.json").read_text()) for w in (workspace, uninterrupted)
+    )
+    norms = [name for name in theirs if name.startswith("gradient_norm/")]
+    assert len(norms) == 4
+    assert [ours[name] for name in norms] == pytest.approx([theirs[name] for name in norms], rel=1e-3)
 
 
 def test_weights_are_complete_and_finite(uninterrupted: Workspace) -> None:
