@@ -18,7 +18,7 @@ LEADERBOARD = {
 }
 
 
-def glue_averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def glue_averages(tasks: Mapping[Any, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The averages whose tasks are all there.
 
     ``glue_paper``: the ELECTRA paper's, the mean of eight tasks' headline metrics, without WNLI. ``glue_leaderboard``:
