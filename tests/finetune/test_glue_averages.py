@@ -3,6 +3,8 @@
 import pytest
 
 from electra.finetune.averages import LEADERBOARD, PAPER, glue_averages
+from electra.finetune.provenance import is_official
+from electra.finetune.tasks import TASKS
 
 
 def entries(values_of_seeds):
@@ -43,3 +45,17 @@ def test_an_average_needs_all_its_tasks():
     assert set(glue_averages(tasks)) == {"glue_paper"}
     del tasks[PAPER[0]]
     assert glue_averages(tasks) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "train_rows", "expected"),
+    [
+        ("files", {"train": 2490, "dev": 277}, 2490, True),
+        ("embedded", {"train": 2490, "dev": 277}, 2490, False),
+        ("files", {"train": 2490, "dev": 270}, 2490, False),
+        ("files", {"train": 2490, "dev": 277}, 100, False),  # finetune.max_train_examples
+    ],
+)
+def test_only_all_of_the_official_rows_may_stand_beside_published_scores(kind, rows, train_rows, expected):
+    manifest = {"source": {"kind": kind}, "tasks": {"RTE": {"rows": rows}}}
+    assert is_official(TASKS["RTE"], manifest, train_rows) is expected
