@@ -111,6 +111,22 @@ def evaluate() -> None:
 
 
 @app.command()
+def submission(
+    seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
+    fill_missing: Annotated[
+        bool, typer.Option("--fill-missing", help="GLUE tasks without predictions get the majority class")
+    ] = False,
+    null_threshold: Annotated[
+        float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score; tune it on development data")
+    ] = 0.0,
+) -> None:
+    """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
+    from electra.finetune.submission import write_submission
+
+    write_submission(_load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold)
+
+
+@app.command()
 def report() -> None:
     """Write the score card: results/report.md and one self-contained HTML page."""
     from electra.report.build import build_report

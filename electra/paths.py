@@ -46,6 +46,10 @@ class Paths:
         """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell."""
         return self.root / "models/finetuned" / key
 
+    def submission(self, seed: int) -> Path:
+        """``glue.zip`` and the SQuAD files of one fine-tuning seed; no stage makes it: ``electra submission``."""
+        return self.root / "models/submission" / str(seed)
+
     @property
     def export(self) -> Path:
         """``discriminator/`` and ``generator/``: Hugging Face folders."""

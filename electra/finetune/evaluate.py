@@ -6,8 +6,9 @@ from typing import Any
 
 from electra.artifacts import read_json, read_manifest, write_json
 from electra.config import Settings
+from electra.finetune.averages import glue_averages
 from electra.finetune.cells import INITS, Init, cell_key, read_lines, read_rows
-from electra.finetune.provenance import describe_card, describe_task
+from electra.finetune.provenance import describe_card, describe_task, is_official
 from electra.finetune.rows import Row
 from electra.finetune.scoring import score
 from electra.finetune.tasks import TASKS, TaskSpec
@@ -20,8 +21,9 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     """Write ``results/scores.json``. All scores are percent (x100).
 
     ``milestones``: the same from the weights after a part of pre-training, where ``cells.milestones`` asks for them.
-    ``mean``: mean over tasks of the headline metric. ``tasks``: per task the headline's median over seeds from both
-    starts, its standard deviation (null for a single seed), the other metrics, and every seed's values.
+    ``mean``: mean over tasks of the headline metric. ``averages``: those of GLUE that have all their tasks.
+    ``tasks``: per task the headline's median over seeds from both starts, its standard deviation (null for a single
+    seed), the other metrics, and every seed's values.
 
     Raises:
         DataError: a cell is missing, or its predictions are of other data.
@@ -38,6 +40,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
             "units": "percent; headline metric, median over seeds; gain = pretrained - scratch",
             "seeds": len(settings.cells.seeds),
             "mean": {**mean, "gain": _rounded(mean["pretrained"] - mean["scratch"])},
+            "averages": glue_averages(tasks),
             "tasks": tasks,
             **_milestones(settings, paths, tasks),
         },
@@ -83,6 +86,7 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
         "gain": _rounded(headline["pretrained"] - headline["scratch"]),
         **deviations,
         "data": describe_task(spec, manifest),
+        "official_rows": is_official(spec, manifest, train_rows),
         "train_rows": train_rows,
         "dev_rows": len(rows["dev"]),
         "other_metrics": medians,

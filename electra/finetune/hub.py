@@ -31,6 +31,9 @@ class HubSource:
         dataset, revision = self._dataset(spec)
         with _loading(spec, dataset):
             there = datasets.get_dataset_split_names(dataset, spec.hub_config, revision=revision)
+            if any("/" in split for split in spec.hub_splits.values()):
+                configs = datasets.get_dataset_config_names(dataset, revision=revision)
+                there += [split for split in spec.hub_splits.values() if split.partition("/")[0] in configs]
         return [ours for ours, theirs in spec.hub_splits.items() if not ours.startswith("test") or theirs in there]
 
     def read(self, spec: TaskSpec, split: str) -> Iterator[Row]:
@@ -44,10 +47,12 @@ class HubSource:
 
         dataset, revision = self._dataset(spec)
         counts = self.counts.setdefault(spec.name, Counter())
+        other, _, name = spec.hub_splits[split].rpartition("/")
+        config = other or spec.hub_config
         with _loading(spec, dataset):
-            table = datasets.load_dataset(dataset, spec.hub_config, split=spec.hub_splits[split], revision=revision)
+            table = datasets.load_dataset(dataset, config, split=name, revision=revision)
         for number, item in enumerate(table):
-            where = f"{dataset} {spec.hub_config or ''} {spec.hub_splits[split]}, row {number}"
+            where = f"{dataset} {config or ''} {name}, row {number}"
             try:
                 yield self._row(spec, str(number), item, where, counts)
             except (KeyError, TypeError) as error:

@@ -83,6 +83,8 @@ def _sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> 
                 next_step="use the file as GLUE distributes it",
             )
         column = {name: header.index(name) for name in wanted}
+        # A submission names test rows by the file's own index; labelled rows are named by their place.
+        index = next((header.index(name) for name in ("index", "id") if name in header and not is_labelled), None)
         number = 0
         for line_number, line in lines:
             values = line.split("\t")
@@ -97,7 +99,7 @@ def _sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> 
                 )
             yield sentence_row(
                 spec,
-                id=str(number),
+                id=str(number) if index is None else values[index],
                 text_a=values[column[spec.text_a]],
                 text_b=values[column[spec.text_b]] if spec.text_b else None,
                 label=values[column[spec.label]] if is_labelled else None,

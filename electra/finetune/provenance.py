@@ -13,6 +13,12 @@ def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
     return all(abs(rows.get(split, 0) - n) <= _TOLERANCE * n for split, n in spec.official_rows.items())
 
 
+def is_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> bool:
+    """Whether a task's scores may stand beside published ones: the official rows, and trained on all of them."""
+    rows = manifest["tasks"][spec.name]["rows"]
+    return manifest["source"]["kind"] != "embedded" and has_official_counts(spec, rows) and train_rows == rows["train"]
+
+
 def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
     """One task's data."""
     facts, kind = manifest["tasks"][spec.name], manifest["source"]["kind"]

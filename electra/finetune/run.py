@@ -34,7 +34,9 @@ DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the e
 def finetune_cell(
     settings: Settings, paths: Paths, *, task: str, seed: int, scratch: bool = False, milestone: str | None = None
 ) -> None:
-    """Fine-tune and write ``predictions.jsonl`` of the development splits and ``run.json``.
+    """Fine-tune and write ``predictions.jsonl`` and ``run.json``.
+
+    Predicted are the development splits and, from the pre-trained weights, the test splits that are there.
 
     Args:
         scratch: start from random weights instead of the pre-trained ones.
@@ -83,6 +85,10 @@ def finetune_cell(
             _append(folder / "predictions.jsonl", split, predictions)
             value = score(spec, rows, predictions)[spec.headline]
             print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
+        for split in _test_splits(paths, spec) if init == "pretrained" else ():  # nobody submits the others
+            rows = read_rows(paths, task, split)
+            _append(folder / "predictions.jsonl", split, _predict(settings, spec, model, rows, vocabulary, bf16))
+            print(f"{key}: {split} predicted, {len(rows):,} rows")
         write_json(
             folder / "run.json",
             {
@@ -96,6 +102,10 @@ def finetune_cell(
             },
         )
         write_manifest(folder, cell=key)
+
+
+def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
+    return [split for split in spec.test_splits if (paths.tasks / spec.name / f"{split}.jsonl").is_file()]
 
 
 def _machine(settings: Settings) -> tuple[torch.device, bool]:

@@ -23,7 +23,8 @@ class TaskSpec:
         fixed_header: column names of a labelled split whose file has no header line.
         may_have_broken_rows: rows that are too short are left out and counted instead of refused.
         files: file of each split, relative to the task's GLUE folder (or to the SQuAD folder).
-        hub_config, hub_splits: the same on the Hugging Face hub; hub_a, hub_b: its column names where they differ.
+        hub_config, hub_splits: the same on the Hugging Face hub (``config/split`` where a split is of another
+            configuration); hub_a, hub_b: its column names where they differ.
         official_rows: rows per split of the official release.
     """
 
@@ -51,6 +52,11 @@ class TaskSpec:
     def dev_splits(self) -> list[str]:
         """Development splits with their own scores, the one the headline is taken from first."""
         return [split for split in self.files if split.startswith("dev")]
+
+    @property
+    def test_splits(self) -> list[str]:
+        """Splits without labels, predicted for submissions where they are there."""
+        return [split for split in self.files if split.startswith("test")]
 
     @property
     def has_unanswerable(self) -> bool:
@@ -127,6 +133,7 @@ _SPECS = [
             "dev_mismatched": "dev_mismatched.tsv",
             "test": "test_matched.tsv",
             "test_mismatched": "test_mismatched.tsv",
+            "test_diagnostic": "../diagnostic/diagnostic.tsv",  # AX, answered by MNLI's model
         },
         hub_config="mnli",
         hub_a="premise",
@@ -137,6 +144,7 @@ _SPECS = [
             "dev_mismatched": "validation_mismatched",
             "test": "test_matched",
             "test_mismatched": "test_mismatched",
+            "test_diagnostic": "ax/test",
         },
         official_rows={"train": 392702, "dev": 9815, "dev_mismatched": 9832},
     ),

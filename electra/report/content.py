@@ -1,9 +1,10 @@
 """What the report says, as titled tables: the Markdown and the HTML page print the same ones."""
 
-from dataclasses import dataclass
 from typing import Any
 
+from electra.report.beside import beside_published
 from electra.report.facts import Facts
+from electra.report.section import Section
 
 METRIC_NAMES = {
     "matthews": "Matthews corr.",
@@ -13,6 +14,7 @@ METRIC_NAMES = {
     "exact": "exact match",
     "accuracy": "accuracy",
 }
+AVERAGES = {"glue_paper": "GLUE, paper", "glue_leaderboard": "GLUE, leaderboard's rule"}
 PRETRAIN_NAMES = {
     "step": "steps",
     "examples_seen": "examples seen",
@@ -50,20 +52,12 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class Section:
-    """A titled table; numbers are text already."""
-
-    title: str
-    note: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
 def sections(facts: Facts) -> list[Section]:
     """All tables below the score card, those whose stage has run."""
     made = [
+        averages(facts),
         _milestones(facts),
+        beside_published(facts),
         _other_metrics(facts),
         pretraining(facts),
         corpus(facts),
@@ -72,7 +66,7 @@ def sections(facts: Facts) -> list[Section]:
         validation(facts),
         settings_table(facts),
     ]
-    return [section for section in made if section.rows]
+    return [section for section in made if section.rows or (section.note and not section.columns)]
 
 
 def data_in_words(facts: Facts) -> str:
@@ -111,6 +105,15 @@ def score_card(facts: Facts) -> Section:
         ["task", "metric", "pre-trained", "from scratch", "gain", "train", "dev"],
         rows,
     )
+
+
+def averages(facts: Facts) -> Section:
+    """GLUE as one number, each with what it counts."""
+    rows = [
+        [AVERAGES[name], entry["what"], *(f"{entry[init]:.1f}" for init in ("pretrained", "scratch"))]
+        for name, entry in (facts.scores or {}).get("averages", {}).items()
+    ]
+    return Section("GLUE averages", "", ["average", "what it is", "pre-trained", "from scratch"], rows)
 
 
 def _other_metrics(facts: Facts) -> Section:

@@ -1,7 +1,8 @@
 """The report as Markdown."""
 
-from electra.report.content import Section, data_in_words, plateaus, score_card, sections
+from electra.report.content import data_in_words, plateaus, score_card, sections
 from electra.report.facts import Facts
+from electra.report.section import Section
 
 
 def render_markdown(facts: Facts) -> str:
@@ -17,6 +18,8 @@ def render_markdown(facts: Facts) -> str:
 
 def table(section: Section) -> str:
     """A titled table; columns of numbers are right-aligned."""
+    if not section.columns:
+        return f"## {section.title}\n\n{section.note}\n"
     right = numeric_columns(section)
     lines = [f"## {section.title}", ""]
     if section.note:

@@ -52,6 +52,7 @@ def test_glue_and_squad_become_the_official_words(tmp_path, paths):
                 "test_matched": nli([-1]),
                 "test_mismatched": nli([-1]),
             },
+            "ax": {"test": nli([-1, -1])},
             "stsb": {
                 split: {"sentence1": ["a"], "sentence2": ["b"], "label": [3.8]} for split in ("train", "validation")
             },
@@ -76,6 +77,7 @@ def test_glue_and_squad_become_the_official_words(tmp_path, paths):
         {"id": "0", "text_a": 'a\t"b', "text_b": "c", "label": "neutral"}
     ]
     assert lines(paths, "MNLI/test.jsonl")[0]["label"] is None
+    assert len(lines(paths, "MNLI/test_diagnostic.jsonl")) == 2  # of another configuration
     assert lines(paths, "STS-B/dev.jsonl")[0]["label"] == 3.8
     assert lines(paths, "SQuAD1.1/dev.jsonl")[0]["answers"] == [{"text": "red", "start": 2}]
     assert lines(paths, "SQuAD2.0/dev.jsonl")[0]["impossible"] is True

@@ -12,30 +12,8 @@ from electra.report.build import build_report
 from electra.report.curves import draw_curves
 from electra.report.facts import read_curves
 from electra.report.model_card import model_card
-from electra.settings import parse_settings
 
 from .example import DATA, TASKS, write_example_results
-
-
-@pytest.fixture(scope="module")
-def settings() -> Settings:
-    return parse_settings(
-        {
-            "profile": "smoke",
-            "cells": {"tasks": list(TASKS), "seeds": [1]},
-            "cluster": {},
-            "corpus": {"sources": [{"kind": "embedded", "num_documents": 20000}]},
-            "tokenizer": {"vocab_size": 4000},
-            "shards": {"max_length": 64},
-            "model": {"num_layers": 3, "hidden_size": 128, "num_heads": 4, "intermediate_size": 512,
-                      "embedding_size": 128},
-            "pretrain": {"num_steps": 3000, "batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 300,
-                         "eval_every": 500},
-            "tasks": {"source": {"kind": "embedded"}},
-            "finetune": {"learning_rate": 5e-4},
-        },
-        where="tests",
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

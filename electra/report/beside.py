@@ -1,0 +1,109 @@
+"""Our run beside published rows, on the tasks both have.
+
+Only tasks with the official rows, trained on all of them, are set beside published figures. Scores on other data are
+left out, not only marked: a table travels without its caption, and the same task names would make it look like a
+comparison.
+"""
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from electra.report.facts import Facts
+from electra.report.published import GLUE_TASKS, SQUAD_TASKS, Published, published_scores
+from electra.report.section import Section
+
+TITLE = "Beside published results"
+MAIN = "this run"
+
+
+def beside_published(facts: Facts) -> Section:
+    """The table, or the reason why there is none."""
+    scores = facts.scores
+    if not scores:
+        return Section(TITLE, "", [], [])
+    known = [task for task in GLUE_TASKS + SQUAD_TASKS if scores["tasks"].get(task, {}).get("official_rows")]
+    if not known:
+        note = f"None: the tasks are {scores['data']}. Scores on other data cannot be compared with published ones."
+        return Section(TITLE, note, [], [])
+    seeds = len(facts.settings.cells.seeds)
+    ours = _our_rows(scores, known, f"median of {seeds} seeds" if seeds > 1 else "one seed")
+    rows = [*ours, *(row for model in published_scores() if (row := _published_row(model, known)).counted)]
+    columns = [column for task in known for column in _columns(task)]
+    if set(GLUE_TASKS) <= set(known):
+        columns.append("GLUE mean")
+    return Section(
+        TITLE,
+        _note([task for task in scores["tasks"] if task not in known]),
+        ["model", *columns, "tasks in common", "mean over them", f"mean of {MAIN}", "source"],
+        [row.as_text(columns, ours[0]) for row in rows],
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """``cells``: column -> percent. ``counted``: task -> the figure that enters the mean over tasks in common."""
+
+    name: str
+    source: str
+    cells: dict[str, float | None]
+    counted: dict[str, float]
+
+    def as_text(self, columns: list[str], main: "_Row") -> list[str]:
+        means = (statistics.fmean(values[task] for task in self.counted) for values in (self.counted, main.counted))
+        cells = [_percent(self.cells.get(column)) for column in columns]
+        return [self.name, *cells, str(len(self.counted)), *map(_percent, means), self.source]
+
+
+def _our_rows(scores: dict[str, Any], known: list[str], source: str) -> list[_Row]:
+    """The pre-trained model, the baseline and the milestones."""
+    rows = []
+    for name, init in ((MAIN, "pretrained"), (f"{MAIN}, from random weights", "scratch")):
+        counted = {task: scores["tasks"][task][init] for task in known}
+        others = {
+            f"{task} EM": scores["tasks"][task]["other_metrics"]["exact"][init] for task in known if task in SQUAD_TASKS
+        }
+        rows.append(_Row(name, source, _cells(counted) | others, counted))
+    for part, medians in scores.get("milestones", {}).items():
+        counted = {task: medians[task] for task in known}
+        rows.append(_Row(f"{MAIN}, {part}% of pre-training", source, _cells(counted), counted))
+    return rows
+
+
+def _published_row(model: Published, known: list[str]) -> _Row:
+    """A published mean of GLUE without its tasks counts as its eight tasks where we have them all."""
+    values = dict(model.glue)
+    if not values and model.glue_mean is not None and set(GLUE_TASKS) <= set(known):
+        values = dict.fromkeys(GLUE_TASKS, model.glue_mean)
+    values |= {task: found["f1"] for task, found in model.squad.items() if "f1" in found}
+    cells = _cells(values if model.glue else {task: values[task] for task in values if task in SQUAD_TASKS})
+    cells |= {f"{task} EM": found.get("exact") for task, found in model.squad.items()}
+    if model.glue_mean is not None:
+        cells["GLUE mean"] = model.glue_mean
+    return _Row(model.name, model.source, cells, {task: values[task] for task in known if task in values})
+
+
+def _columns(task: str) -> list[str]:
+    return [f"{task} EM", f"{task} F1"] if task in SQUAD_TASKS else [task]
+
+
+def _cells(counted: dict[str, float]) -> dict[str, float | None]:
+    """The columns of the figures that count, and the mean of GLUE where all its tasks are there."""
+    cells: dict[str, float | None] = {_columns(task)[-1]: value for task, value in counted.items()}
+    if set(GLUE_TASKS) <= set(counted):
+        cells["GLUE mean"] = statistics.fmean(counted[task] for task in GLUE_TASKS)
+    return cells
+
+
+def _note(left_out: list[str]) -> str:
+    note = (
+        "Development sets, percent. The last two means are over the tasks that a row and this run both have, SQuAD by "
+        "its F1; a row with a published GLUE mean only counts with it eight times."
+    )
+    if left_out:
+        note += f" Left out, since not on the official rows or without published figures: {', '.join(left_out)}."
+    return note
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

@@ -1,0 +1,29 @@
+"""Settings of the imagined run."""
+
+import pytest
+
+from electra.config import Settings
+from electra.settings import parse_settings
+
+from .example import TASKS
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return parse_settings(
+        {
+            "profile": "smoke",
+            "cells": {"tasks": list(TASKS), "seeds": [1]},
+            "cluster": {},
+            "corpus": {"sources": [{"kind": "embedded", "num_documents": 20000}]},
+            "tokenizer": {"vocab_size": 4000},
+            "shards": {"max_length": 64},
+            "model": {"num_layers": 3, "hidden_size": 128, "num_heads": 4, "intermediate_size": 512,
+                      "embedding_size": 128},
+            "pretrain": {"num_steps": 3000, "batch_size": 32, "learning_rate": 1e-3, "warmup_steps": 300,
+                         "eval_every": 500},
+            "tasks": {"source": {"kind": "embedded"}},
+            "finetune": {"learning_rate": 5e-4},
+        },
+        where="tests",
+    )  # fmt: skip

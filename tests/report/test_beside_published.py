@@ -1,0 +1,103 @@
+"""Our scores stand beside published ones only where both are of the same data."""
+
+import json
+import statistics
+
+import pytest
+import yaml
+
+from electra.artifacts import write_json
+from electra.config import Settings
+from electra.paths import Paths
+from electra.report.beside import beside_published
+from electra.report.build import build_report
+from electra.report.content import averages
+from electra.report.facts import gather
+from electra.report.published import FILE, GLUE_TASKS, published_scores
+
+from .example import official, write_example_results
+
+
+@pytest.fixture
+def results(tmp_path) -> Paths:
+    paths = Paths(tmp_path)
+    write_example_results(paths)
+    return paths
+
+
+def scores_of(paths: Paths) -> dict:
+    return json.loads((paths.results / "scores.json").read_text())
+
+
+def test_every_published_figure_has_a_source_and_is_a_percentage():
+    content = yaml.safe_load(FILE.read_text())
+    for model in content["models"]:
+        assert model["source"] in content["sources"], model["name"]
+        assert set(model) <= {"name", "source", "where", "glue", "glue_mean", "squad"}
+    names = [model.name for model in published_scores()]
+    assert len(set(names)) == len(names)
+    for model in published_scores():
+        figures = [*model.glue.values(), *(v for found in model.squad.values() for v in found.values())]
+        assert figures or model.glue_mean, model.name
+        assert all(50 < figure < 100 for figure in figures)
+        assert set(model.glue) in (set(), set(GLUE_TASKS))
+        assert all(found.keys() <= {"exact", "f1"} for found in model.squad.values())
+        assert all(found["exact"] < found["f1"] for found in model.squad.values() if len(found) == 2)
+
+
+def test_published_means_are_those_of_the_published_tasks():
+    checked = [model for model in published_scores() if model.glue and model.glue_mean]
+    assert len(checked) >= 6
+    for model in checked:
+        assert statistics.fmean(model.glue.values()) == pytest.approx(model.glue_mean, abs=0.06), model.name
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_embedded_tasks_get_a_reason_instead_of_a_table(settings: Settings, results: Paths, name: str):
+    build_report(settings, results)
+    text = (results.results / name).read_text()
+    assert "Beside published results" in text
+    assert "cannot be compared with published ones" in text
+    assert "RoBERTa" not in text
+
+
+def test_means_are_over_the_tasks_that_both_have(settings: Settings, results: Paths):
+    write_json(results.results / "scores.json", official(scores_of(results), ["MRPC", "SQuAD1.1"]))
+    section = beside_published(gather(settings, results))
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
+    ours = rows["this run"]
+    assert (ours["MRPC"], ours["SQuAD1.1 EM"], ours["SQuAD1.1 F1"]) == ("81.4", "50.0", "61.0")
+    assert ours["mean over them"] == ours["mean of this run"] == "71.2" and ours["source"] == "one seed"
+    roberta = rows["RoBERTa-Large, 100K steps"]
+    assert (roberta["tasks in common"], roberta["mean over them"], roberta["mean of this run"]) == ("2", "92.7", "71.2")
+    assert roberta["SQuAD1.1 EM"] == "-"
+    span = rows["SpanBERT"]  # SQuAD only
+    assert (span["MRPC"], span["tasks in common"], span["mean of this run"]) == ("-", "1", "61.0")
+    assert "table 4" in span["source"]
+    assert "ELMo" not in rows and "GLUE mean" not in section.columns  # its only figure is over tasks we lack
+    assert "STS-B" not in section.columns
+    assert section.note.endswith("published figures: STS-B, CoLA.")
+
+
+def test_a_published_mean_counts_as_eight_tasks_and_milestones_are_rows(settings: Settings, results: Paths):
+    scores = scores_of(results)
+    entry = scores["tasks"]["MRPC"]
+    scores["tasks"] = {task: {**entry, "pretrained": 80.0, "scratch": 60.0} for task in GLUE_TASKS}
+    scores["milestones"] = {"25": {"mean": 70.0, **dict.fromkeys(GLUE_TASKS, 70.0)}}
+    write_json(results.results / "scores.json", official(scores, list(GLUE_TASKS)))
+    section = beside_published(gather(settings, results))
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
+    small = rows["ELECTRA-Small, 25% trained"]
+    assert (small["CoLA"], small["GLUE mean"]) == ("-", "77.7")
+    assert (small["tasks in common"], small["mean over them"], small["mean of this run"]) == ("8", "77.7", "80.0")
+    assert rows["this run, 25% of pre-training"]["GLUE mean"] == "70.0"
+    assert rows["ELECTRA-Small on OpenWebText"]["GLUE mean"] == "80.4"
+
+
+def test_the_card_says_how_each_average_counts(settings: Settings, results: Paths):
+    assert not averages(gather(settings, results)).rows
+    scores = scores_of(results)
+    scores["averages"] = {"glue_paper": {"what": "mean of 8", "pretrained": 79.94, "scratch": 50.0, "gain": 29.9}}
+    write_json(results.results / "scores.json", scores)
+    build_report(settings, results)
+    assert "| GLUE, paper | mean of 8 | 79.9 | 50.0 |" in (results.results / "report.md").read_text()
