@@ -95,11 +95,25 @@ def finetune(
     milestone: Annotated[
         str | None, typer.Option(help="start from the weights after this percentage of pre-training")
     ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="start from what transformers loads: a folder with safetensors, or owner/name on the hub"),
+    ] = None,
+    encoder_name: Annotated[
+        str | None, typer.Option(help="name in the cell's name; the folder's own where none is given")
+    ] = None,
+    encoder_revision: Annotated[str | None, typer.Option(help="full commit of the encoder on the hub")] = None,
+    keep: Annotated[
+        bool | None,
+        typer.Option("--keep/--no-keep", help="write the fine-tuned model too; finetune.keep_models says otherwise"),
+    ] = None,
 ) -> None:
     """Fine-tune one task with one seed and write its predictions on the development set."""
+    from electra.finetune.encoders import EncoderSource
     from electra.finetune.run import finetune_cell
 
-    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone)
+    source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
+    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone, encoder=source, keep=keep)
 
 
 @app.command()
