@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -114,6 +114,44 @@ def finetune(
 
     source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
     finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone, encoder=source, keep=keep)
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="a cell fine-tuned with --keep, such as CoLA-1, or its folder")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="JSONL, CSV, TSV or plain lines; - is standard input")],
+    output: Annotated[Path | None, typer.Option(help="the file to write; standard output where none is given")] = None,
+    format: Annotated[Literal["jsonl", "csv"], typer.Option(help="of the output")] = "jsonl",
+    input_format: Annotated[
+        Literal["jsonl", "csv", "tsv", "lines"] | None, typer.Option(help="of the input; by its suffix otherwise")
+    ] = None,
+    text_columns: Annotated[
+        str | None, typer.Option(help="names of the texts in the input, such as premise,hypothesis")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
+) -> None:
+    """Predict with a fine-tuned model: labels with probabilities, scores or answers, in the input's order."""
+    from electra.config import Cluster
+    from electra.finetune.predict import predict_file
+    from electra.paths import Paths
+
+    columns = tuple(text_columns.split(",")) if text_columns else None
+    file = None if source == "-" else Path(source)
+    cluster = _load()[0].cluster if Path("params.yaml").exists() else Cluster()
+    try:
+        predict_file(
+            cluster,
+            Paths(),
+            model,
+            file,
+            output,
+            format=format,
+            input_format=input_format,
+            text_columns=columns,
+            batch_size=batch_size,
+        )
+    except BrokenPipeError:  # whoever read the output has had enough, as in `electra predict ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()

@@ -163,10 +163,16 @@ def _model(
 
 
 def predict_rows(
-    options: Finetune, spec: TaskSpec, model: TaskModel, rows: list[Row], vocabulary: Vocabulary, bf16: bool
+    options: Finetune,
+    spec: TaskSpec,
+    model: TaskModel,
+    rows: list[Row],
+    vocabulary: Vocabulary,
+    bf16: bool,
+    batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
     """One prediction per row; see :func:`electra.finetune.scoring.score` for the fields."""
-    batch_size = 2 * options.batch_size  # no gradients are kept: twice as many fit
+    batch_size = batch_size or 2 * options.batch_size  # no gradients are kept: twice as many fit
     pad = vocabulary.pad
     if spec.kind == "span":
         windows = span_features(rows, vocabulary, options)

@@ -90,8 +90,10 @@ def _describe_encoder(encoder: AnyEncoder) -> dict[str, Any]:
 
 def _spec(facts: dict[str, Any]) -> TaskSpec:
     fields = {field.name for field in dataclasses.fields(TaskSpec)}
-    values: dict[str, Any] = {name: value for name, value in facts.items() if name in fields}
-    return TaskSpec(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    values: dict[str, Any] = {}
+    for name in fields & facts.keys():
+        values[name] = tuple(facts[name]) if isinstance(facts[name], list) else facts[name]  # JSON has no tuples
+    return TaskSpec(**values)
 
 
 def _encoder(facts: dict[str, Any], inputs: InputFormat) -> AnyEncoder:
