@@ -38,7 +38,7 @@ from electra.finetune.trainer import num_steps, predict, train
 from electra.hardware import choose_device, choose_precision
 from electra.model.electra import Electra
 from electra.model.export import export_model
-from electra.model.pretrained import load_encoder, save_pretrained
+from electra.model.pretrained import load_encoder, save_pretrained, special_token_ids
 from electra.paths import Paths
 from electra.settings import parse_settings
 from electra.tokenizer.build import build_tokenizer
@@ -97,7 +97,7 @@ def make_workspace(paths: Paths, vocab: Path) -> Settings:
     settings = parse_settings({**common, **profile}, where="benchmarks.finetune")
     build_tokenizer(settings, paths)
     size = Vocabulary.load(paths).size
-    model = Electra(settings.model, size, mask_id=Vocabulary.load(paths).tokenizer.token_to_id("[MASK]"))
+    model = Electra(settings.model, size, special_token_ids(paths.tokenizer)[-1])
     model.initialize(settings.model.initializer_range, seed=1)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     save_pretrained(paths.pretrained, weights, settings.model, size, paths.tokenizer)

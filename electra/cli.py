@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -95,11 +95,63 @@ def finetune(
     milestone: Annotated[
         str | None, typer.Option(help="start from the weights after this percentage of pre-training")
     ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="start from what transformers loads: a folder with safetensors, or owner/name on the hub"),
+    ] = None,
+    encoder_name: Annotated[
+        str | None, typer.Option(help="name in the cell's name; the folder's own where none is given")
+    ] = None,
+    encoder_revision: Annotated[str | None, typer.Option(help="full commit of the encoder on the hub")] = None,
+    keep: Annotated[
+        bool | None,
+        typer.Option("--keep/--no-keep", help="write the fine-tuned model too; finetune.keep_models says otherwise"),
+    ] = None,
 ) -> None:
     """Fine-tune one task with one seed and write its predictions on the development set."""
+    from electra.finetune.encoders import EncoderSource
     from electra.finetune.run import finetune_cell
 
-    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone)
+    source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
+    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone, encoder=source, keep=keep)
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="a cell fine-tuned with --keep, such as CoLA-1, or its folder")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="JSONL, CSV, TSV or plain lines; - is standard input")],
+    output: Annotated[Path | None, typer.Option(help="the file to write; standard output where none is given")] = None,
+    format: Annotated[Literal["jsonl", "csv"], typer.Option(help="of the output")] = "jsonl",
+    input_format: Annotated[
+        Literal["jsonl", "csv", "tsv", "lines"] | None, typer.Option(help="of the input; by its suffix otherwise")
+    ] = None,
+    text_columns: Annotated[
+        str | None, typer.Option(help="names of the texts in the input, such as premise,hypothesis")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
+) -> None:
+    """Predict with a fine-tuned model: labels with probabilities, scores or answers, in the input's order."""
+    from electra.config import Cluster
+    from electra.finetune.predict import predict_file
+    from electra.paths import Paths
+
+    columns = tuple(text_columns.split(",")) if text_columns else None
+    file = None if source == "-" else Path(source)
+    cluster = _load()[0].cluster if Path("params.yaml").exists() else Cluster()
+    try:
+        predict_file(
+            cluster,
+            Paths(),
+            model,
+            file,
+            output,
+            format=format,
+            input_format=input_format,
+            text_columns=columns,
+            batch_size=batch_size,
+        )
+    except BrokenPipeError:  # whoever read the output has had enough, as in `electra predict ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()

@@ -2,17 +2,20 @@
 
     [CLS] a [SEP]        or        [CLS] a [SEP] b [SEP]
 
-The first segment, with its [CLS] and [SEP], has segment id 0, the second 1.
+The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. Encoders that want other special tokens
+have another :class:`InputFormat`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from electra.artifacts import read_json
 from electra.errors import DataError
+from electra.finetune.input_format import InputFormat
 from electra.finetune.rows import Row
 from electra.finetune.tasks import TaskSpec
 from electra.paths import Paths
@@ -26,8 +29,8 @@ class Feature:
     """One model input.
 
     Attributes:
-        token_ids: with [CLS] and [SEP], not padded.
-        first_length: tokens of the first segment, [CLS] and its [SEP] included.
+        token_ids: with special tokens, not padded.
+        first_length: tokens of the first segment, its special tokens included.
         target: class number, score in 0..1, or (start, end, impossible) of a span; None where unlabelled.
         row: number of the row it comes from.
     """
@@ -40,12 +43,10 @@ class Feature:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer and the ids of its special tokens."""
+    """The tokenizer, and how its model wants inputs."""
 
     tokenizer: Tokenizer
-    pad: int
-    cls: int
-    sep: int
+    inputs: InputFormat
 
     @classmethod
     def load(cls, paths: Paths) -> "Vocabulary":
@@ -54,15 +55,29 @@ class Vocabulary:
         Raises:
             DataError: the file is missing or no tokenizer.
         """
-        path = paths.tokenizer / "tokenizer.json"
+        return cls.read(paths.tokenizer / "tokenizer.json")
+
+    @classmethod
+    def read(cls, path: Path, inputs: InputFormat | None = None) -> "Vocabulary":
+        """Read a ``tokenizer.json``; the format is BERT's where none is given.
+
+        Raises:
+            DataError: the file is missing or no tokenizer.
+        """
         read_json(path)  # a missing or broken file gets the message of every other artefact
         tokenizer = Tokenizer.from_file(str(path))
         tokenizer.no_padding()
         tokenizer.no_truncation()
+        if inputs is not None:
+            return cls(tokenizer, inputs)
         pad, cls_id, sep = (tokenizer.token_to_id(token) for token in ("[PAD]", "[CLS]", "[SEP]"))
         if pad is None or cls_id is None or sep is None:
             raise DataError("the vocabulary lacks [PAD], [CLS] or [SEP]", where=str(path))
-        return cls(tokenizer, pad=pad, cls=cls_id, sep=sep)
+        return cls(tokenizer, InputFormat.bert(cls_id, sep, pad))
+
+    @property
+    def pad(self) -> int:
+        return self.inputs.pad
 
     @property
     def size(self) -> int:
@@ -81,15 +96,15 @@ def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, m
     """One feature per row, in order; texts that are too long lose tokens at the end of the longer one."""
     ids_a = vocabulary.encode([row["text_a"] for row in rows])
     ids_b = vocabulary.encode([row["text_b"] for row in rows]) if spec.text_b else None
-    cls, sep = vocabulary.cls, vocabulary.sep
-    features = []
+    inputs, features = vocabulary.inputs, []
+    room = max_length - inputs.num_special(pair=ids_b is not None)
     for number, row in enumerate(rows):
         a, b = ids_a[number], ids_b[number] if ids_b else None
         if b is None:
-            first, second = [cls, *a[: max_length - 2], sep], []
+            first, second = inputs.single(a[:room]), []
         else:
-            keep_a, keep_b = truncated_lengths(len(a), len(b), max_length - 3)
-            first, second = [cls, *a[:keep_a], sep], [*b[:keep_b], sep]
+            keep_a, keep_b = truncated_lengths(len(a), len(b), room)
+            first, second = inputs.first_part(a[:keep_a]), inputs.second_part(b[:keep_b])
         features.append(Feature(first + second, len(first), _target(spec, row["label"]), number))
     return features
 

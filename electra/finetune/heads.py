@@ -8,64 +8,75 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra.finetune.batching import Batch
+from electra.finetune.encoders import AnyEncoder
+from electra.finetune.input_format import Layout, Position
 from electra.finetune.tasks import TaskSpec
-from electra.model.encoder import Encoder
 
 HEAD_DROPOUT = 0.1
 
 
 class SentenceHead(nn.Module):
-    """Dropout and one linear layer on [CLS] (google-research/electra, finetune/classification).
+    """Dropout and one linear layer on the summary token, [CLS] (google-research/electra, finetune/classification).
 
     Classification gives C logits; regression gives one number in units of the target.
     """
 
-    def __init__(self, hidden_size: int, num_outputs: int):
+    def __init__(self, hidden_size: int, num_outputs: int, layout: Layout):
         super().__init__()
+        self.layout = layout
         self.dropout = nn.Dropout(HEAD_DROPOUT)
         self.output = nn.Linear(hidden_size, num_outputs)
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
         """Logits [B, C]; for regression values [B, 1]."""
-        return self.output(self.dropout(hidden_BTD[:, 0]))
+        return self.output(self.dropout(token_at(self.layout.summary, hidden_BTD, batch)))
 
 
 class SpanHead(nn.Module):
     """Start and end of the answer as two linear layers over the tokens; one on [CLS] says whether there is none.
 
-    Positions that cannot be part of an answer (question, special tokens, padding) have logit -inf, but for [CLS]:
-    it stands for an answer outside the window.
+    Positions that cannot be part of an answer (question, special tokens, padding) have logit -inf, but for column 0:
+    it has the logit of [CLS], wherever that stands, and means an answer outside the window.
     """
 
-    def __init__(self, hidden_size: int, has_unanswerable: bool):
+    def __init__(self, hidden_size: int, has_unanswerable: bool, layout: Layout):
         super().__init__()
+        self.layout = layout
         self.span = nn.Linear(hidden_size, 2)
         self.impossible = nn.Linear(hidden_size, 1) if has_unanswerable else None
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         """Start and end logits, each [B, T], and the no-answer logit [B] (None where all have answers)."""
         positions_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
-        last_B1 = batch.mask_BT.sum(1, keepdim=True) - 1  # the closing [SEP]
-        allowed_BT = (positions_T >= batch.first_B[:, None]) & (positions_T < last_B1) | (positions_T == 0)
-        logits_BT2 = self.span(hidden_BTD).float().masked_fill(~allowed_BT[..., None], float("-inf"))
+        end_B1 = batch.mask_BT.sum(1, keepdim=True) - self.layout.num_after  # the closing special tokens
+        allowed_BT = (positions_T >= batch.first_B[:, None]) & (positions_T < end_B1)
+        logits_BT2 = self.span(hidden_BTD).float()
+        null_B2 = token_at(self.layout.null, logits_BT2, batch)
+        logits_BT2 = logits_BT2.masked_fill(~allowed_BT[..., None], float("-inf"))
+        logits_BT2 = torch.cat([null_B2[:, None], logits_BT2[:, 1:]], 1)
         if self.impossible is None:
             return logits_BT2[..., 0], logits_BT2[..., 1], None
-        return logits_BT2[..., 0], logits_BT2[..., 1], self.impossible(hidden_BTD[:, 0]).float().squeeze(-1)
+        summary_BD = token_at(self.layout.summary, hidden_BTD, batch)
+        return logits_BT2[..., 0], logits_BT2[..., 1], self.impossible(summary_BD).float().squeeze(-1)
 
 
 class TaskModel(nn.Module):
-    """Encoder and head of one task."""
+    """Encoder and head of one task.
 
-    def __init__(self, spec: TaskSpec, encoder: Encoder, generator: torch.Generator):
+    Args:
+        layout: where the encoder's summary token stands; first where nothing is said.
+    """
+
+    def __init__(self, spec: TaskSpec, encoder: AnyEncoder, generator: torch.Generator, layout: Layout | None = None):
         super().__init__()
         self.kind = spec.kind
         self.encoder = encoder
-        hidden_size = encoder.config.hidden_size
+        hidden_size, layout = encoder.config.hidden_size, layout or Layout()
         self.head: SentenceHead | SpanHead
         if spec.kind == "span":
-            self.head = SpanHead(hidden_size, spec.has_unanswerable)
+            self.head = SpanHead(hidden_size, spec.has_unanswerable, layout)
         else:
-            self.head = SentenceHead(hidden_size, len(spec.labels) or 1)
+            self.head = SentenceHead(hidden_size, len(spec.labels) or 1, layout)
         initialize_head(self.head, generator)
 
     def forward(self, batch: Batch):
@@ -87,6 +98,14 @@ class TaskModel(nn.Module):
             # Weight 0.5 as in the original; the label is the question's, also in windows without its answer.
             loss = loss + 0.5 * F.binary_cross_entropy_with_logits(impossible_B, is_impossible_B.float())
         return loss
+
+
+def token_at(position: Position, values_BTD: Tensor, batch: Batch) -> Tensor:
+    """The values [B, D] at each example's first token, or at its last one that is not padding."""
+    if position == "first":
+        return values_BTD[:, 0]
+    last_B = batch.mask_BT.sum(1) - 1
+    return values_BTD[torch.arange(len(last_B), device=last_B.device), last_B]
 
 
 def initialize_head(head: nn.Module, generator: torch.Generator) -> None:

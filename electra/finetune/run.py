@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from electra.artifacts import building, write_json, write_manifest
-from electra.config import Finetune, Settings
+from electra.config import Cluster, Finetune, Settings
 from electra.errors import ConfigError, DataError
 from electra.finetune.cells import Init, cell_key, read_rows
+from electra.finetune.encoders import EncoderSource, load_transformers_encoder
 from electra.finetune.features import MAX_SCORE, Feature, Vocabulary, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.rows import Row
+from electra.finetune.saved import save_model
 from electra.finetune.scoring import score
 from electra.finetune.spans import BestSpan, answers, best_spans
 from electra.finetune.tasks import TASKS, TaskSpec
@@ -32,7 +34,15 @@ DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the e
 
 
 def finetune_cell(
-    settings: Settings, paths: Paths, *, task: str, seed: int, scratch: bool = False, milestone: str | None = None
+    settings: Settings,
+    paths: Paths,
+    *,
+    task: str,
+    seed: int,
+    scratch: bool = False,
+    milestone: str | None = None,
+    encoder: EncoderSource | None = None,
+    keep: bool | None = None,
 ) -> None:
     """Fine-tune and write ``predictions.jsonl`` and ``run.json``.
 
@@ -41,22 +51,32 @@ def finetune_cell(
     Args:
         scratch: start from random weights instead of the pre-trained ones.
         milestone: start from the weights after this percentage of pre-training.
+        encoder: start from an encoder that ``transformers`` loads.
+        keep: write the fine-tuned model too; ``finetune.keep_models`` where None.
 
     A scratch cell starts from random weights and reads nothing of ``models/pretrained``. The same cell on the same
     machine gives the same bytes.
 
     Raises:
-        ConfigError: no such task, or cuda is asked for and not there.
+        ConfigError: no such task, several starts at once, an encoder that cannot be used, or cuda is asked for and
+            not there.
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
     """
     if task not in TASKS:
         raise ConfigError(f"there is no task {task!r}", next_step=f"choose one of: {', '.join(TASKS)}")
     spec, options = TASKS[task], settings.finetune
-    init: Init = "scratch" if scratch else milestone or "pretrained"
-    device, bf16 = _machine(settings)
-    vocabulary = Vocabulary.load(paths)
-    model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
+    init = _init(scratch, milestone, encoder)
+    device, bf16 = prepare_machine(settings.cluster)
+    facts: dict[str, Any] = {}
+    if encoder is None:
+        vocabulary = Vocabulary.load(paths)
+        model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
+    else:
+        longest = options.span_max_length if spec.kind == "span" else options.max_length
+        module, vocabulary, facts["encoder"] = load_transformers_encoder(encoder, longest)
+        random = torch.Generator().manual_seed(seed)
+        model = TaskModel(spec, module, random, vocabulary.inputs.layout).to(device)
 
     train_rows = read_rows(paths, task, "train")[: options.max_train_examples]
     features: Sequence[Feature]
@@ -81,13 +101,13 @@ def finetune_cell(
     with building(paths.finetuned(key)) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
-            predictions = _predict(settings, spec, model, rows, vocabulary, bf16)
+            predictions = predict_rows(options, spec, model, rows, vocabulary, bf16)
             _append(folder / "predictions.jsonl", split, predictions)
             value = score(spec, rows, predictions)[spec.headline]
             print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
         for split in _test_splits(paths, spec) if init == "pretrained" else ():  # nobody submits the others
             rows = read_rows(paths, task, split)
-            _append(folder / "predictions.jsonl", split, _predict(settings, spec, model, rows, vocabulary, bf16))
+            _append(folder / "predictions.jsonl", split, predict_rows(options, spec, model, rows, vocabulary, bf16))
             print(f"{key}: {split} predicted, {len(rows):,} rows")
         write_json(
             folder / "run.json",
@@ -99,8 +119,11 @@ def finetune_cell(
                 "epochs": epochs,
                 "steps": num_steps(len(features), options.batch_size, epochs),
                 "loss": float(f"{loss:.6g}"),
+                **facts,
             },
         )
+        if options.keep_models if keep is None else keep:
+            save_model(folder, model, spec, vocabulary, options)
         write_manifest(folder, cell=key)
 
 
@@ -108,15 +131,22 @@ def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
     return [split for split in spec.test_splits if (paths.tasks / spec.name / f"{split}.jsonl").is_file()]
 
 
-def _machine(settings: Settings) -> tuple[torch.device, bool]:
+def _init(scratch: bool, milestone: str | None, encoder: EncoderSource | None) -> Init:
+    starts = ["scratch"] * scratch + ([milestone] if milestone else []) + ([encoder.name] if encoder else [])
+    if len(starts) > 1:
+        raise ConfigError("a cell has one start", next_step="give one of --scratch, --milestone and --encoder")
+    return starts[0] if starts else "pretrained"
+
+
+def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
     """Device, and whether matrix products are in bf16; repeatable on either."""
-    if settings.cluster.num_threads != "auto":
-        torch.set_num_threads(settings.cluster.num_threads)
-    device = choose_device(settings.cluster)
+    if cluster.num_threads != "auto":
+        torch.set_num_threads(cluster.num_threads)
+    device = choose_device(cluster)
     if device == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
-    return torch.device(device), choose_precision(settings.cluster, device) == "bf16"
+    return torch.device(device), choose_precision(cluster, device) == "bf16"
 
 
 def _model(
@@ -142,12 +172,17 @@ def _model(
     return TaskModel(spec, encoder, random)
 
 
-def _predict(
-    settings: Settings, spec: TaskSpec, model: TaskModel, rows: list[Row], vocabulary: Vocabulary, bf16: bool
+def predict_rows(
+    options: Finetune,
+    spec: TaskSpec,
+    model: TaskModel,
+    rows: list[Row],
+    vocabulary: Vocabulary,
+    bf16: bool,
+    batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
     """One prediction per row; see :func:`electra.finetune.scoring.score` for the fields."""
-    options = settings.finetune
-    batch_size = 2 * options.batch_size  # no gradients are kept: twice as many fit
+    batch_size = batch_size or 2 * options.batch_size  # no gradients are kept: twice as many fit
     pad = vocabulary.pad
     if spec.kind == "span":
         windows = span_features(rows, vocabulary, options)

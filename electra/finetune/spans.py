@@ -44,7 +44,29 @@ def best_spans(start_BT: Tensor, end_BT: Tensor, impossible_B: Tensor | None, ma
     return [BestSpan(*values) for values in zip(*columns, strict=True)]
 
 
+@dataclass
+class Answer:
+    """A row's best answer.
+
+    Attributes:
+        start: first character in the context.
+        score: log probability within its window.
+        null_score: how much the row is held to have no answer; above 0 none is given.
+    """
+
+    text: str
+    start: int
+    score: float
+    null_score: float
+
+
 def answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) -> list[dict[str, object]]:
+    """The best answer of each row: the fields that its score is computed from."""
+    best = best_answers(rows, windows, spans)
+    return [{"id": row["id"], "text": a.text, "null_score": a.null_score} for row, a in zip(rows, best, strict=True)]
+
+
+def best_answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) -> list[Answer]:
     """The best span over all windows of each row, as text; a row is held unanswerable only if all its windows are."""
     best: dict[int, tuple[Window, BestSpan]] = {}
     nulls: dict[int, float] = {}
@@ -56,6 +78,6 @@ def answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) -> li
     for number, row in enumerate(rows):
         window, span = best[number]
         # A context without a single token has no span.
-        text = window.text(row["context"], span.start, span.end) if window.offsets else ""
-        found.append({"id": row["id"], "text": text, "null_score": nulls[number]})
+        start, end = window.characters(row["context"], span.start, span.end) if window.offsets else (0, 0)
+        found.append(Answer(row["context"][start:end], start, span.score, nulls[number]))
     return found

@@ -10,16 +10,19 @@ from torch import nn
 from electra.config import Finetune
 from electra.errors import TrainingError
 from electra.finetune.batching import collate, endless_batches, sorted_batches
+from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature
 from electra.finetune.heads import TaskModel
 from electra.pretrain.optimizer import ElectraAdamW, learning_rate
 
 
-def depth_of(name: str, num_layers: int) -> int:
+def depth_of(name: str, encoder: AnyEncoder) -> int:
     """Depth of a parameter of :class:`TaskModel`: embeddings 0, layer k k + 1, head num_layers + 1."""
     parts = name.split(".")
     if parts[0] == "head":
-        return num_layers + 1
+        return encoder.config.num_layers + 1
+    if isinstance(encoder, TransformersEncoder):
+        return encoder.depth_of(name.removeprefix("encoder."))
     return int(parts[2]) + 1 if parts[1] == "layers" else 0
 
 
@@ -39,8 +42,8 @@ def parameter_groups(model: TaskModel, settings: Finetune, fidelity: str = "corr
     num_layers = model.encoder.config.num_layers
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        is_decayed = not (name.endswith("bias") or name.rsplit(".", 2)[-2].endswith("norm"))
-        groups.setdefault((depth_of(name, num_layers), is_decayed), []).append(parameter)
+        is_decayed = not (name.endswith("bias") or parameter.dim() < 2)  # gains of LayerNorm are vectors
+        groups.setdefault((depth_of(name, model.encoder), is_decayed), []).append(parameter)
     return [
         {
             "params": parameters,

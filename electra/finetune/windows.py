@@ -2,7 +2,8 @@
 
     [CLS] question [SEP] window of the context [SEP]
 
-Every token keeps its character range in the context, so an answer is always cut from the original text.
+Every token keeps its character range in the context, so an answer is always cut from the original text. The special
+tokens are those of the encoder's :class:`~electra.finetune.input_format.InputFormat`.
 """
 
 import unicodedata
@@ -29,18 +30,27 @@ class Window(Feature):
 
     def text(self, context: str, start: int, end: int) -> str:
         """The text from token ``start`` to token ``end`` inclusive; both count from the window's first token."""
+        first, last = self.characters(context, start, end)
+        return context[first:last]
+
+    def characters(self, context: str, start: int, end: int) -> tuple[int, int]:
+        """The character range of these tokens, without white space at its ends."""
         first = self.offsets[start - self.first_length][0]
         last = self.offsets[end - self.first_length][1]
         # The normaliser drops combining accents, and no token's range has them; they belong to the letter before.
         while last < len(context) and unicodedata.combining(context[last]):
             last += 1
-        return context[first:last]
+        while first < last and context[first].isspace():  # byte-level tokens begin with the space before their word
+            first += 1
+        while first < last and context[last - 1].isspace():
+            last -= 1
+        return first, last
 
 
 def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -> list[Window]:
     """The windows of all rows, in order. A target is (start, end, impossible), positions inclusive.
 
-    A window that does not hold the whole answer points at [CLS] (0, 0), as do questions without answer. The first
+    A window that does not hold the whole answer points at (0, 0), as do questions without answer. The first
     reference answer is the one that is learned.
     """
     windows: list[Window] = []
@@ -62,10 +72,11 @@ def _row_windows(
     vocabulary: Vocabulary,
     settings: Finetune,
 ) -> list[Window]:
-    # A window needs room for at least one context token beside the question and three special tokens.
-    question = question[: min(settings.max_question_length, settings.span_max_length - 4)]
-    first = [vocabulary.cls, *question, vocabulary.sep]
-    size = settings.span_max_length - len(first) - 1
+    # A window needs room for at least one context token beside the question and the special tokens.
+    inputs = vocabulary.inputs
+    room = settings.span_max_length - inputs.num_special(pair=True) - 1
+    first = inputs.first_part(question[: min(settings.max_question_length, room)])
+    size = settings.span_max_length - len(first) - len(inputs.after)
     span = answer_tokens(row, offsets)
     windows = []
     for begin in window_starts(len(context_ids), size, settings.span_stride):
@@ -75,7 +86,7 @@ def _row_windows(
             position = (len(first) + span[0] - begin, len(first) + span[1] - begin)
         windows.append(
             Window(
-                token_ids=[*first, *context_ids[begin:end], vocabulary.sep],
+                token_ids=[*first, *inputs.second_part(context_ids[begin:end])],
                 first_length=len(first),
                 target=(*position, int(row["impossible"])),
                 row=number,

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from tokenizers import Tokenizer, normalizers
 from torch import Tensor, is_tensor
 
 from electra.artifacts import read_json, sha256
-from electra.errors import ConfigError, DataError, InfrastructureError
+from electra.errors import ConfigError, DataError
+from electra.hub_folder import local_folder
 from electra.model.importing import (
     Half,
     Tensors,
@@ -29,6 +29,7 @@ from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+FILES = ("config.json", *WEIGHTS, *TOKENIZER)
 SIZES = {  # names in config.json, and ours
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
@@ -65,8 +66,8 @@ def import_huggingface(
         DataError: files are missing, damaged or contradict each other.
         InfrastructureError: the hub cannot be reached.
     """
-    folder = _folder(discriminator, revision)
-    generator_folder = None if generator is None else _folder(generator, generator_revision)
+    folder = local_folder(discriminator, revision, FILES)
+    generator_folder = None if generator is None else local_folder(generator, generator_revision, FILES)
     ours, facts = _half(folder), read_json(folder / "config.json")
     theirs = None if generator_folder is None else _half(generator_folder)
     model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
@@ -84,34 +85,6 @@ def import_huggingface(
         origin["generator"] = _origin(generator, generator_folder, generator_revision)
     write_pretrained(target, electra, model, len(vocabulary), tokenizer, imported_from=origin)
     print(f"import-huggingface: {target}, {len(vocabulary):,} entries, {ours.shape.num_layers} layers")
-
-
-def _folder(source: Path, revision: str | None) -> Path:
-    """A local folder as it is; a repository of the hub after fetching the files that are read."""
-    if source.is_dir():
-        return source
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(source)):
-        raise ConfigError(f"there is no folder {source}", next_step="name a folder, or owner/name on the hub")
-    if revision is None or not re.fullmatch("[0-9a-f]{40}", revision):
-        raise ConfigError(
-            f"there is no folder {source}, and a hub repository needs its full 40-hex commit",
-            next_step=f"correct the path, or copy the commit from https://huggingface.co/{source}/commits/main",
-        )
-    import huggingface_hub
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    from huggingface_hub.utils import httpx
-
-    files = ["config.json", *WEIGHTS, *TOKENIZER]
-    try:
-        return Path(huggingface_hub.snapshot_download(str(source), revision=revision, allow_patterns=files))
-    except (ConnectionError, TimeoutError, httpx.RequestError, LocalEntryNotFoundError) as error:
-        raise InfrastructureError(
-            f"{source} cannot be fetched: {error}", next_step="check the network and run again"
-        ) from error
-    except HfHubHTTPError as error:
-        raise ConfigError(
-            f"{source} cannot be loaded: {error}", next_step="check name, revision and your access rights"
-        ) from error
 
 
 def _half(folder: Path) -> Half:

@@ -6,9 +6,10 @@ import pytest
 import torch
 from tokenizers import BertWordPieceTokenizer
 
+from electra.finetune.prepare import prepare_tasks
 from electra.paths import Paths
 
-from .small import VOCAB
+from .small import VOCAB, make_settings, write_tasks
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +28,19 @@ def paths(tmp_path: Path) -> Paths:
     vocabulary.write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
     BertWordPieceTokenizer(str(vocabulary), lowercase=True).save(str(paths.tokenizer / "tokenizer.json"))
     return paths
+
+
+@pytest.fixture
+def workspace(paths):
+    """Settings for tasks written by :func:`write_tasks`, prepared."""
+
+    def prepare(tasks, **finetune):
+        folder = paths.root / "official"
+        write_tasks(folder)
+        settings = make_settings(
+            {"kind": "files", "glue": str(folder), "squad": str(folder)}, tasks, seeds=[1, 2], **finetune
+        )
+        prepare_tasks(settings, paths)
+        return settings
+
+    return prepare

@@ -61,3 +61,28 @@ def write_squad(path: Path, questions: list[dict], context: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
     path.write_text(json.dumps({"version": "x", "data": data}), encoding="utf-8")
+
+
+ANIMALS = ["cat", "dog"]
+
+
+def write_tasks(folder, rows=64):
+    """CoLA: good or bad. STS-B: the number of equal words. SQuAD: the colour before the animal, or none."""
+    for split in ("train", "dev"):
+        words = [("good", "1") if i % 3 else ("bad", "0") for i in range(rows)]
+        write_tsv(
+            folder / f"CoLA/{split}.tsv",
+            [["x", label, "", f"the {ANIMALS[i % 2]} is {word}"] for i, (word, label) in enumerate(words)],
+        )
+        header = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
+        pairs = [("cat", "cat", "5.000") if i % 2 else ("dog", "house", "0.5") for i in range(rows)]
+        write_tsv(folder / f"STS-B/{split}.tsv", [[*"0123456", a, b, score] for a, b, score in pairs], header)
+        context = "the red cat sat on a blue house. a big dog ran in the small park."
+        items = []
+        for i in range(rows):
+            item = {"id": f"{split}{i}", "question": "where who?", "is_impossible": bool(i % 2), "answers": []}
+            if not i % 2:
+                item |= {"question": "what cat?", "answers": [{"text": "red cat", "answer_start": 4}]}
+            items.append(item)
+        write_squad(folder / f"{split}-v2.0.json", items, context)
+        write_squad(folder / f"{split}-v1.1.json", [{**i, "is_impossible": False} for i in items[::2]], context)

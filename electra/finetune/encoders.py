@@ -1,0 +1,298 @@
+"""Encoders of other makes: what ``transformers`` loads, with the interface of :class:`electra.model.encoder.Encoder`.
+
+For baselines on the same footing: tasks, heads, rates, order and scoring are the project's own. Dropout is what the
+encoder's own ``config.json`` says. No code of a folder is ever run and no pickle read: weights are safetensors.
+
+Shape legend: B examples, T tokens, D hidden width.
+"""
+
+import inspect
+import re
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from electra.artifacts import sha256
+from electra.errors import ConfigError, DataError
+from electra.finetune.features import Vocabulary
+from electra.finetune.input_format import InputFormat
+from electra.hub_folder import local_folder
+from electra.model.encoder import Encoder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+FILES = (  # of a repository on the hub; nothing else is fetched
+    *("config.json", "model*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json"),
+)
+RESERVED = re.compile(r"scratch|[0-9.]+")  # other cells' names: the baseline and the milestones
+_FP32_ONLY = ("deberta",)  # masks bf16 scores with the least float32 number, which bf16 cannot hold
+_FINAL_NORMS = ("ln_f", "norm", "final_norm", "final_layer_norm")  # of pre-norm models, above the last layer
+
+
+@dataclass(frozen=True)
+class EncoderSource:
+    """Where an encoder comes from.
+
+    Attributes:
+        folder: a local folder, or ``owner/name`` on the hub.
+        name: stands in the names of its cells.
+        revision: full commit on the hub.
+    """
+
+    folder: Path
+    name: str
+    revision: str | None = None
+
+    @classmethod
+    def named(cls, folder: Path, name: str | None = None, revision: str | None = None) -> "EncoderSource":
+        """With the folder's own name where none is given.
+
+        Raises:
+            ConfigError: the name cannot be part of a file name, or is that of other cells.
+        """
+        name = folder.resolve().name if name is None else name
+        if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or RESERVED.fullmatch(name):
+            raise ConfigError(
+                f"{name!r} cannot be an encoder's name",
+                next_step="give --encoder-name: letters, digits, '-', '_' and '.'; not 'scratch' and not a number",
+            )
+        return cls(folder, name, revision)
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """What fine-tuning asks of an encoder's shape."""
+
+    hidden_size: int
+    num_layers: int
+
+
+class TransformersEncoder(nn.Module):
+    """A model of ``transformers`` behind the interface of the project's own encoder.
+
+    Args:
+        model: what ``AutoModel`` gives.
+        inputs: how it wants inputs.
+    """
+
+    def __init__(self, model: "PreTrainedModel", inputs: InputFormat):
+        super().__init__()
+        facts = model.config
+        self.config = EncoderShape(facts.hidden_size, facts.num_hidden_layers)
+        self.inputs = inputs
+        if getattr(model, "pooler", None) is not None:
+            model.pooler = None  # type: ignore[assignment]  # what stands on the encoder is the task's head
+        self.options: dict[str, Any] = {n: False for n in ("use_cache", "use_mems") if n in _parameters(model)}
+        self.takes_segments = inputs.has_segments and _takes_segments(model, inputs)
+        self.fp32_only = facts.model_type in _FP32_ONLY
+        self.model = model
+        self._layers = _layer_prefix(model, self.config.num_layers)
+
+    def forward(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Hidden states [B, T, D] of the last layer; padding stands on the right.
+
+        Args:
+            tokens_BT: token ids, int64.
+            segments_BT: 0 for the first segment, 1 for the second, int64; left out where they mean nothing.
+            mask_BT: True at real tokens.
+        """
+        options = dict(self.options)
+        if self.takes_segments:
+            options["token_type_ids"] = self._segments(segments_BT, mask_BT)
+        with torch.autocast(tokens_BT.device.type, enabled=False) if self.fp32_only else nullcontext():
+            return self.model(input_ids=tokens_BT, attention_mask=mask_BT.long(), **options).last_hidden_state
+
+    def depth_of(self, name: str) -> int:
+        """Depth of a parameter of this module: embeddings 0, layer k k + 1.
+
+        Layers that share their weights (ALBERT) are as deep as the last one.
+        """
+        if self._layers is None:
+            return self.config.num_layers if re.search(r"\.\d+\.", name) else 0
+        if name.startswith(self._layers):
+            return int(name.removeprefix(self._layers).split(".")[0]) + 1
+        return self.config.num_layers if name.split(".")[1] in _FINAL_NORMS else 0
+
+    def _segments(self, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        if self.inputs.summary_segment is None:
+            return segments_BT
+        last_B1 = mask_BT.sum(1, keepdim=True) - 1
+        return segments_BT.scatter(1, last_B1, self.inputs.summary_segment)
+
+
+AnyEncoder = Encoder | TransformersEncoder
+
+
+def load_transformers_encoder(
+    source: EncoderSource, max_length: int
+) -> tuple[TransformersEncoder, Vocabulary, dict[str, Any]]:
+    """The encoder, its tokenizer, and the facts for the cell's ``run.json``.
+
+    Args:
+        max_length: tokens of the longest input it will see.
+
+    Raises:
+        ConfigError: ``transformers`` is missing or does not know the model, the encoder's positions are too few, it is
+            none (an encoder-decoder), or its hub revision is not pinned.
+        DataError: files are missing or damaged, weights are missing or no safetensors.
+        InfrastructureError: the hub cannot be reached.
+    """
+    transformers = _transformers()
+    folder = local_folder(source.folder, source.revision, FILES)
+    weights = _weight_files(folder)
+    model, loading = _loading(
+        folder,
+        lambda: transformers.AutoModel.from_pretrained(
+            folder,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        ),
+    )
+    if missing := sorted(name for name in loading["missing_keys"] if not name.startswith("pooler.")):
+        raise DataError(
+            f"the weights lack {len(missing)} tensors of the encoder, such as {missing[0]}", where=str(folder)
+        )
+    if model.config.is_encoder_decoder:
+        raise ConfigError(f"{model.config.model_type} has a decoder: it is no encoder", where=str(folder))
+    vocabulary = _vocabulary(transformers, folder, model)
+    limit = _positions(model)
+    if limit is not None and max_length > limit:
+        raise ConfigError(
+            f"inputs of {max_length} tokens are asked for, {source.name} takes {limit}",
+            next_step="lower finetune.max_length or finetune.span_max_length",
+        )
+    is_local = source.folder.is_dir()
+    facts = {
+        "name": source.name,
+        "model_type": model.config.model_type,
+        "source": source.folder.resolve().name if is_local else str(source.folder),
+        "revision": None if is_local else source.revision,
+        "weights": {path.name: sha256(path) for path in weights},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    return TransformersEncoder(model, vocabulary.inputs), vocabulary, facts
+
+
+def rebuild(facts: dict[str, Any], inputs: InputFormat) -> TransformersEncoder:
+    """The module of a saved fine-tuned model, its weights still to be filled in.
+
+    Args:
+        facts: the encoder's ``config.json``, as :func:`configuration` gives it.
+
+    Raises:
+        ConfigError: ``transformers`` is missing or does not know the model.
+    """
+    transformers = _transformers()
+    try:
+        config = transformers.AutoConfig.for_model(**facts)
+        model = transformers.AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
+    except ValueError as error:
+        raise ConfigError(f"transformers cannot build the encoder: {error}") from error
+    return TransformersEncoder(model, inputs)
+
+
+def configuration(encoder: TransformersEncoder) -> dict[str, Any]:
+    """What :func:`rebuild` needs: the encoder's configuration, without what says where it came from."""
+    facts = encoder.model.config.to_dict()
+    for name in ("_name_or_path", "transformers_version", "architectures", "dtype"):
+        facts.pop(name, None)
+    return facts
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError(
+            "encoders of other makes need the package transformers, which is not installed",
+            next_step="run: pip install -c constraints.txt -e '.[encoders]'",
+        ) from None
+    transformers.logging.set_verbosity_error()  # its report of heads that are left out; what matters is checked here
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
+
+
+def _loading(folder: Path, load: Any) -> Any:
+    """Turn what ``transformers`` says of a folder into the project's errors."""
+    from safetensors import SafetensorError
+
+    try:
+        return load()
+    except SafetensorError as error:
+        raise DataError(f"the weights cannot be read: {error}", where=str(folder)) from error
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        raise ConfigError(f"transformers cannot load it: {error}", where=str(folder)) from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if not (folder / "config.json").is_file():
+        raise DataError("there is no config.json", where=str(folder), next_step="name a folder transformers can load")
+    weights = sorted(folder.glob("model*.safetensors"))
+    if not weights:
+        raise DataError(
+            "there is no model.safetensors; pickled weights are never read, since they can run code",
+            where=str(folder),
+            next_step="get the model as safetensors",
+        )
+    return weights
+
+
+def _vocabulary(transformers: Any, folder: Path, model: "PreTrainedModel") -> Vocabulary:
+    found = _loading(
+        folder,
+        lambda: transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+    )
+    if not found.is_fast:
+        raise ConfigError(
+            f"its tokenizer, {type(found).__name__}, cannot say where in the text a token stands",
+            where=str(folder),
+            next_step="put the tokenizer.json of a fast tokenizer beside it",
+        )
+    tokenizer = Tokenizer.from_str(found.backend_tokenizer.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    rows = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[index]
+    if (highest := max(tokenizer.get_vocab(with_added_tokens=True).values())) >= rows:
+        raise DataError(f"the tokenizer has ids up to {highest}, the word table only {rows} rows", where=str(folder))
+    pads = (found.pad_token_id, found.eos_token_id, 0)  # GPT-2 has no padding token; padding is masked in any case
+    pad = next(number for number in pads if number is not None)
+    return Vocabulary(tokenizer, InputFormat.of(tokenizer, found.cls_token_id, pad, str(folder)))
+
+
+def _positions(model: "PreTrainedModel") -> int | None:
+    """Tokens the position table has room for; None where positions are relative."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1  # RoBERTa's count from there
+    limit = getattr(model.config, "max_position_embeddings", None)
+    return limit if limit and limit > 0 else None
+
+
+def _parameters(model: "PreTrainedModel") -> set[str]:
+    return set(inspect.signature(model.forward).parameters)
+
+
+def _takes_segments(model: "PreTrainedModel", inputs: InputFormat) -> bool:
+    if "token_type_ids" not in _parameters(model):
+        return False
+    if model.config.model_type == "xlnet":
+        return True  # its segments are relative: any ids will do
+    return getattr(model.config, "type_vocab_size", 0) > max(1, inputs.summary_segment or 0)
+
+
+def _layer_prefix(model: "PreTrainedModel", num_layers: int) -> str | None:
+    """Prefix of the layers' parameters; None where there is no list of that many layers (they share their weights)."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == num_layers and "group" not in name:
+            return f"model.{name}."
+    return None

@@ -1,0 +1,120 @@
+"""`electra predict`: a saved fine-tuned model over a file or a pipe, in the input's order, a window at a time."""
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import BinaryIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from electra.config import Cluster
+from electra.errors import ConfigError, DataError
+from electra.finetune.predict_input import InputFormatName, Rows, format_of, impatient_windows, windows
+from electra.finetune.predict_kinds import kind_of
+from electra.finetune.predict_output import OutputFormat, writing
+from electra.finetune.run import prepare_machine
+from electra.finetune.saved import load_model
+from electra.paths import Paths
+
+
+def predict_file(
+    cluster: Cluster,
+    paths: Paths,
+    model: str,
+    source: Path | None,
+    output: Path | None = None,
+    *,
+    format: OutputFormat = "jsonl",
+    input_format: InputFormatName | None = None,
+    text_columns: tuple[str, ...] | None = None,
+    batch_size: int | None = None,
+) -> int:
+    """Write one record per row: a label with probabilities, a score, or an answer with its place; see the README.
+
+    Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe wait
+    at most a moment for others, so their batches, and with them the last digits, depend on when they come.
+
+    Args:
+        model: name of a cell that was fine-tuned with ``--keep``, or its folder.
+        source: the input; standard input where None.
+        output: the file to write, complete or not at all; standard output where None.
+        text_columns: names of the texts in the input, where they are not those of the project.
+        batch_size: examples per batch; twice fine-tuning's where None.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ConfigError: no such model, columns that do not fit the task.
+        DataError: no such input, a malformed line (with its number), a damaged model.
+    """
+    device, bf16 = prepare_machine(cluster)
+    saved = load_model(_folder(paths, model))
+    saved.model.to(device)
+    kind = kind_of(saved.spec)
+    fields = kind.fields(saved.spec)
+    columns = text_columns or fields
+    if len(columns) != len(fields):
+        raise ConfigError(
+            f"{saved.spec.name} has {len(fields)} texts ({', '.join(fields)}), {len(columns)} columns are named",
+            next_step=f"give --text-columns {','.join(f'<{field}>' for field in fields)}",
+        )
+    start, number = time.perf_counter(), 0
+    with ExitStack() as stack:
+        file = sys.stdin.buffer if source is None else stack.enter_context(_open(source))
+        size = _regular_size(file)
+        bar = stack.enter_context(_bar())
+        task = bar.add_task("0 rows", total=size)
+        lines = _counted(file, bar, task)
+        where = "standard input" if source is None else str(source)
+        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where)
+        write = stack.enter_context(writing(output, format))
+        for window in (impatient_windows if size is None else windows)(rows, kind.window):
+            write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
+            number += len(window)
+            bar.update(task, description=f"{number:,} rows")
+    seconds = time.perf_counter() - start
+    print(f"predict: {number:,} rows in {seconds:.1f} s, {number / seconds:,.0f} a second", file=sys.stderr)
+    return number
+
+
+def _folder(paths: Paths, model: str) -> Path:
+    for folder in (paths.finetuned(model), Path(model)):
+        if folder.is_dir():
+            return folder
+    cells = paths.finetuned("x").parent
+    kept = ", ".join(sorted(path.parent.name for path in cells.glob("*/model.safetensors"))) or "none"
+    raise ConfigError(
+        f"there is no cell and no folder {model!r}",
+        next_step=f"fine-tune with --keep; cells with a model are: {kept}",
+    )
+
+
+def _open(source: Path) -> BinaryIO:
+    try:
+        return open(source, "rb")
+    except OSError as error:
+        raise DataError(f"cannot be read: {os.strerror(error.errno or 0)}", where=str(source)) from None
+
+
+def _regular_size(file: BinaryIO) -> int | None:
+    """Bytes of a file; None for a pipe or a terminal."""
+    facts = os.fstat(file.fileno())
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def _bar() -> Progress:
+    """On a terminal only, and never among the predictions."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+
+
+def _counted(lines: Iterable[bytes], bar: Progress, task: object) -> Iterator[bytes]:
+    for line in lines:
+        bar.advance(task, len(line))  # type: ignore[arg-type]
+        yield line

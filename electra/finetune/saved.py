@@ -1,0 +1,102 @@
+"""A fine-tuned model in its cell's folder: weights, tokenizer, and all that is needed to rebuild it."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from electra.artifacts import read_json, sha256, write_json, write_text
+from electra.config import Finetune
+from electra.errors import DataError
+from electra.finetune.encoders import AnyEncoder, TransformersEncoder, configuration, rebuild
+from electra.finetune.features import Vocabulary
+from electra.finetune.heads import TaskModel
+from electra.finetune.input_format import InputFormat
+from electra.finetune.tasks import TaskSpec
+from electra.model.encoder import Encoder
+from electra.model.pretrained import fill
+from electra.model.shape import EncoderConfig
+
+PARTS = {"task", "encoder", "inputs", "finetune", "tokenizer_sha256"}  # of config.json
+
+
+@dataclass
+class SavedModel:
+    """A fine-tuned model with what its inputs are made with."""
+
+    model: TaskModel
+    spec: TaskSpec
+    vocabulary: Vocabulary
+    options: Finetune
+
+
+def save_model(folder: Path, model: TaskModel, spec: TaskSpec, vocabulary: Vocabulary, options: Finetune) -> None:
+    """Write ``model.safetensors``, ``config.json`` and ``tokenizer.json`` into the folder of a cell."""
+    weights = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    write_text(folder / "tokenizer.json", vocabulary.tokenizer.to_str())
+    write_json(
+        folder / "config.json",
+        {
+            "task": dataclasses.asdict(spec),
+            "encoder": _describe_encoder(model.encoder),
+            "inputs": dataclasses.asdict(vocabulary.inputs),
+            "finetune": options.model_dump(),
+            "tokenizer_sha256": sha256(folder / "tokenizer.json"),
+        },
+    )
+
+
+def load_model(folder: Path) -> SavedModel:
+    """The model in evaluation mode, on the CPU.
+
+    Raises:
+        DataError: there is no saved model, its files do not belong together, or are damaged.
+        ConfigError: ``transformers`` is needed and missing.
+    """
+    if not (folder / "model.safetensors").is_file():
+        raise DataError(
+            "there is no fine-tuned model",
+            where=str(folder),
+            next_step="fine-tune with --keep (or finetune.keep_models: true), or correct the path",
+        )
+    facts = read_json(folder / "config.json")
+    if not isinstance(facts, dict) or not PARTS <= facts.keys():
+        raise DataError("this is another kind of model, not a fine-tuned one", where=str(folder / "config.json"))
+    spec = _spec(facts["task"])
+    inputs = InputFormat.from_facts(facts["inputs"])
+    if sha256(folder / "tokenizer.json") != facts["tokenizer_sha256"]:
+        raise DataError("tokenizer.json is not the one the model was fine-tuned with", where=str(folder))
+    vocabulary = Vocabulary.read(folder / "tokenizer.json", inputs)
+    model = TaskModel(spec, _encoder(facts["encoder"], inputs), torch.Generator(), inputs.layout)
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except SafetensorError as error:
+        raise DataError(f"the weights cannot be read: {error}", where=str(folder)) from error
+    fill(model, weights, str(folder))
+    options = {name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields}
+    return SavedModel(model.eval(), spec, vocabulary, Finetune(**options))
+
+
+def _describe_encoder(encoder: AnyEncoder) -> dict[str, Any]:
+    if isinstance(encoder, TransformersEncoder):
+        return {"make": "transformers", "config": configuration(encoder)}
+    return {"make": "electra", "config": dataclasses.asdict(encoder.config)}
+
+
+def _spec(facts: dict[str, Any]) -> TaskSpec:
+    fields = {field.name for field in dataclasses.fields(TaskSpec)}
+    values: dict[str, Any] = {}
+    for name in fields & facts.keys():
+        values[name] = tuple(facts[name]) if isinstance(facts[name], list) else facts[name]  # JSON has no tuples
+    return TaskSpec(**values)
+
+
+def _encoder(facts: dict[str, Any], inputs: InputFormat) -> AnyEncoder:
+    if facts["make"] == "transformers":
+        return rebuild(facts["config"], inputs)
+    return Encoder(EncoderConfig(**facts["config"]))

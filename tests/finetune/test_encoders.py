@@ -1,0 +1,287 @@
+"""Encoders that ``transformers`` loads, fine-tuned by the same harness."""
+
+import builtins
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+
+from electra.artifacts import read_json
+from electra.config import Cluster
+from electra.errors import ConfigError, DataError
+from electra.finetune.batching import collate
+from electra.finetune.cells import read_lines, read_rows
+from electra.finetune.encoders import EncoderSource, load_transformers_encoder
+from electra.finetune.features import sentence_features
+from electra.finetune.heads import TaskModel
+from electra.finetune.run import finetune_cell
+from electra.finetune.scoring import score
+from electra.finetune.tasks import TASKS
+from electra.finetune.trainer import parameter_groups, predict
+from electra.finetune.windows import span_features
+from electra.model.electra import Electra
+from electra.model.export import export_model
+from electra.model.pretrained import save_pretrained
+
+from .foreign import MAKES, write_encoder
+from .small import VOCAB, make_settings
+
+SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
+PAIR = {"id": "0", "text_a": "the cat sat on a blue house", "text_b": "a dog ran", "label": "entailment"}
+SINGLE = {"id": "0", "text_a": "the cat sat", "text_b": None, "label": "1"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("encoders")
+    return {make: write_encoder(root / make, make) for make in MAKES}
+
+
+def load(folder: Path, max_length: int = 32):
+    return load_transformers_encoder(EncoderSource.named(folder), max_length)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_inputs_are_those_of_the_encoders_own_tokenizer(folders, make):
+    encoder, vocabulary, _ = load(folders[make])
+    theirs = AutoTokenizer.from_pretrained(folders[make])
+    (pair,) = sentence_features(TASKS["RTE"], [PAIR], vocabulary, 60)
+    (single,) = sentence_features(TASKS["CoLA"], [SINGLE], vocabulary, 60)
+    expected = theirs(PAIR["text_a"], PAIR["text_b"], return_token_type_ids=True)
+    assert list(pair.token_ids) == expected["input_ids"]
+    assert list(single.token_ids) == theirs(SINGLE["text_a"])["input_ids"]
+    batch = collate([pair], vocabulary.pad)
+    assert encoder.takes_segments == (make in ("bert", "albert", "xlnet"))
+    if encoder.takes_segments:
+        assert encoder._segments(batch.segments_BT, batch.mask_BT).tolist() == [expected["token_type_ids"]]
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_texts_that_are_too_long_keep_their_special_tokens(folders, make):
+    _, vocabulary, _ = load(folders[make])
+    (whole,) = sentence_features(TASKS["RTE"], [PAIR], vocabulary, 60)
+    (cut,) = sentence_features(TASKS["RTE"], [PAIR], vocabulary, 8)
+    inputs = vocabulary.inputs
+    assert len(whole.token_ids) > len(cut.token_ids) == 8
+    assert tuple(cut.token_ids[: len(inputs.before)]) == inputs.before
+    assert tuple(cut.token_ids[8 - len(inputs.after) :]) == inputs.after
+    assert tuple(cut.token_ids[cut.first_length - len(inputs.between) : cut.first_length]) == inputs.between
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("task", ["RTE", "SQuAD1.1", "SQuAD2.0"])
+def test_padding_changes_no_prediction(folders, make, task):
+    encoder, vocabulary, _ = load(folders[make])
+    model = TaskModel(TASKS[task], encoder, torch.Generator().manual_seed(1), vocabulary.inputs.layout)
+    question = {"question": "what cat?", "answers": [{"text": "cat", "start": 4}], "impossible": False}
+    rows = [{**PAIR, **question, "context": "the cat sat " * n, "text_b": "a dog ran " * n} for n in (4, 1, 2)]
+    if task == "RTE":
+        features = sentence_features(TASKS[task], rows, vocabulary, 60)
+    else:
+        features = span_features(rows, vocabulary, SETTINGS.model_copy(update={"span_max_length": 60}))
+    assert len({len(feature.token_ids) for feature in features}) > 1
+
+    def outputs(logits):
+        columns = logits if isinstance(logits, tuple) else (logits,)
+        return [[part[i][part[i].isfinite()] for part in columns if part is not None] for i in range(len(columns[0]))]
+
+    together = predict(model, features, 8, outputs, pad=vocabulary.pad, bf16=False)
+    for feature, found in zip(features, together, strict=True):
+        (alone,) = predict(model, [feature], 1, outputs, pad=vocabulary.pad, bf16=False)
+        for a, b in zip(alone, found, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_the_summary_token_has_seen_the_whole_input(folders, make):
+    encoder, vocabulary, _ = load(folders[make])
+    model = TaskModel(TASKS["RTE"], encoder, torch.Generator().manual_seed(1), vocabulary.inputs.layout)
+    rows = [PAIR, {**PAIR, "text_a": "a cat sat on a blue house"}, {**PAIR, "text_b": "a dog sat"}]
+    features = sentence_features(TASKS["RTE"], rows, vocabulary, 60)
+    logits = predict(model, features, 8, lambda logits: logits.tolist(), pad=vocabulary.pad, bf16=False)
+    assert not np.allclose(logits[0], logits[1]) and not np.allclose(logits[0], logits[2])
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_an_answer_is_recovered_from_its_tokens(folders, make):
+    _, vocabulary, _ = load(folders[make])
+    context = "the red cat sat on a blue house. mary ran in the park."
+    for answer in ("the red cat", "mary", "in the park", "blue house"):
+        row = {"id": "q", "question": "what cat?", "context": context, "impossible": False}
+        row["answers"] = [{"text": answer, "start": context.index(answer)}]
+        windows = span_features([row], vocabulary, SETTINGS.model_copy(update={"span_max_length": 40}))
+        holding = [window for window in windows if window.target[0]]
+        assert holding
+        for window in holding:
+            assert window.text(context, window.target[0], window.target[1]) == answer
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("task", ["CoLA", "SQuAD1.1"])
+def test_every_make_learns_a_trivial_task(paths, workspace, folders, make, task):
+    settings = workspace([task], epochs=12, learning_rate=5e-3, layerwise_decay=1.0, span_max_length=56)
+    finetune_cell(settings, paths, task=task, seed=1, encoder=EncoderSource.named(folders[make]))
+    cell = paths.finetuned(f"{task}-1-{make}")
+    predictions = read_lines(cell / "predictions.jsonl", "")
+    values = score(TASKS[task], read_rows(paths, task, "dev"), predictions)
+    assert values[TASKS[task].headline] > 0.9, values
+    run = read_json(cell / "run.json")
+    assert (run["init"], run["encoder"]["model_type"], run["encoder"]["source"]) == (make, make, make)
+    assert list(run["encoder"]["weights"]) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("task", ["CoLA", "SQuAD2.0"])
+def test_an_exported_encoder_fares_as_it_does_at_home(paths, workspace, monkeypatch, task):
+    settings = workspace([task], epochs=2, learning_rate=2e-3)
+    settings = settings.model_copy(update={"cluster": Cluster(device="cpu", precision="fp32")})
+    electra = Electra(settings.model, len(VOCAB), mask_id=4).initialize(0.2, seed=7)
+    weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
+    save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB), paths.tokenizer)
+    (paths.tokenizer / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
+    (paths.tokenizer / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    monkeypatch.setattr("electra.report.model_card.model_card", lambda *_: "")
+    export_model(settings, paths)
+    # what the folder says of dropout is pre-training's, fine-tuning's own is another
+    monkeypatch.setattr("electra.finetune.run.DROPOUT", {"dropout": 0.0, "attention_dropout": 0.0})
+
+    finetune_cell(settings, paths, task=task, seed=3)
+    finetune_cell(settings, paths, task=task, seed=3, encoder=EncoderSource.named(paths.export / "discriminator"))
+    ours, theirs = (
+        read_lines(paths.finetuned(f"{task}-3{name}") / "predictions.jsonl", "") for name in ("", "-discriminator")
+    )
+    assert len(ours) == len(theirs) == 64
+    for a, b in zip(ours, theirs, strict=True):
+        assert {k: v for k, v in a.items() if isinstance(v, str)} == {k: v for k, v in b.items() if isinstance(v, str)}
+        numbers = [np.ravel([v for k, v in x.items() if k in ("logits", "null_score")]) for x in (a, b)]
+        np.testing.assert_allclose(*numbers, rtol=2e-3, atol=2e-4)
+    losses = [read_json(paths.finetuned(f"{task}-3{name}") / "run.json")["loss"] for name in ("", "-discriminator")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_the_rate_falls_layer_by_layer_in_every_make(folders, make):
+    encoder, vocabulary, _ = load(folders[make])
+    model = TaskModel(TASKS["CoLA"], encoder, torch.Generator(), vocabulary.inputs.layout)
+    settings = SETTINGS.model_copy(update={"learning_rate": 0.1, "layerwise_decay": 0.5, "weight_decay": 0.01})
+    rates, decays = {}, {}
+    for group in parameter_groups(model, settings):
+        for parameter in group["params"]:
+            rates[id(parameter)], decays[id(parameter)] = group["lr"], group["weight_decay"]
+    by_rate: dict[float, set[str]] = {}
+    for name, parameter in model.named_parameters():
+        by_rate.setdefault(round(rates[id(parameter)], 6), set()).add(name)
+        if "norm" in name.lower() or ".ln_" in name or name.endswith("bias"):
+            assert decays[id(parameter)] == 0, name
+        if name.endswith(("embeddings.weight", "query.weight", "wte.weight")):
+            assert decays[id(parameter)] == 0.01, name
+    assert all(name.startswith("head.") for name in by_rate[0.1])
+    words = [name for name, p in model.named_parameters() if p is encoder.model.get_input_embeddings().weight]
+    if make == "albert":  # its layers are one, as deep as the last
+        assert set(by_rate) == {0.1, 0.05, 0.0125}
+        assert all("albert_layer" in name for name in by_rate[0.05])
+    else:
+        assert set(by_rate) == {0.1, 0.05, 0.025, 0.0125}
+        layers = {rate: {n for n in by_rate[rate] if ".layer." in n or ".h." in n} for rate in (0.05, 0.025)}
+        assert layers[0.05] and all(".1." in name for name in layers[0.05])
+        assert layers[0.025] == by_rate[0.025] and all(".0." in name for name in layers[0.025])
+        assert by_rate[0.05] - layers[0.05] == (
+            {"encoder.model.ln_f.weight", "encoder.model.ln_f.bias"} if make == "gpt2" else set()
+        )
+    assert words[0] in by_rate[0.0125]
+
+
+def test_bf16_autocast_runs_every_make(folders):
+    for folder in folders.values():
+        encoder, vocabulary, _ = load(folder)
+        model = TaskModel(TASKS["SQuAD2.0"], encoder, torch.Generator(), vocabulary.inputs.layout)
+        row = {"question": "what cat?", "context": "the cat sat", "answers": [], "impossible": True}
+        batch = collate(list(span_features([row], vocabulary, SETTINGS)), vocabulary.pad)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model.loss(batch)
+        loss.backward()
+        assert loss.isfinite()
+
+
+def test_a_folder_with_a_pickle_only_is_refused(folders, tmp_path):
+    folder = shutil.copytree(folders["bert"], tmp_path / "pickled")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="pickled weights are never read"):
+        load(folder)
+
+
+def test_code_of_a_folder_is_never_run(folders, tmp_path):
+    folder = shutil.copytree(folders["bert"], tmp_path / "custom")
+    facts = json.loads((folder / "config.json").read_text())
+    auto_map = {"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel"}
+    (folder / "config.json").write_text(json.dumps({**facts, "model_type": "evil", "auto_map": auto_map}))
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(ConfigError, match="transformers cannot load it"):
+        load(folder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_that_are_missing_or_damaged_are_named(folders, tmp_path):
+    folder = shutil.copytree(folders["bert"], tmp_path / "short")
+    weights = load_file(folder / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError, match="lack 1 tensors of the encoder, such as encoder.layer.1.output.dense.weight"):
+        load(folder)
+    (folder / "model.safetensors").write_bytes(b"\x00" * 100)
+    with pytest.raises(DataError, match="cannot be read"):
+        load(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(DataError, match="no config.json"):
+        load(folder)
+
+
+def test_a_tokenizer_that_is_larger_than_the_word_table_is_refused(folders, tmp_path):
+    folder = write_encoder(tmp_path / "small", "bert", vocab_size=40)
+    with pytest.raises(DataError, match="the word table only 40 rows"):
+        load(folder)
+
+
+@pytest.mark.parametrize(("make", "limit"), [("bert", 64), ("roberta", 62), ("gpt2", 64), ("xlnet", 500)])
+def test_inputs_longer_than_the_position_table_are_refused(folders, make, limit):
+    load(folders[make], limit)
+    if make != "xlnet":  # its positions are relative
+        with pytest.raises(ConfigError, match=f"{make} takes {limit}"):
+            load(folders[make], limit + 1)
+
+
+def test_a_hub_repository_needs_its_full_commit_and_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="40-hex"):
+        load_transformers_encoder(EncoderSource.named(Path("google/electra-small-discriminator")), 32)
+    with pytest.raises(ConfigError, match="there is no folder"):
+        load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["scratch", "25", "6.25", "../x", "", "a/b", ".hidden"])
+def test_names_that_other_cells_have_or_that_are_no_file_names_are_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="cannot be an encoder's name"):
+        EncoderSource.named(tmp_path, name)
+
+
+def test_a_cell_has_one_start(paths, workspace, folders):
+    settings = workspace(["CoLA"])
+    with pytest.raises(ConfigError, match="one start"):
+        finetune_cell(settings, paths, task="CoLA", seed=1, scratch=True, encoder=EncoderSource.named(folders["bert"]))
+
+
+def test_without_transformers_the_message_names_the_extra(folders, monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name == "transformers":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ConfigError, match=r"\.\[encoders\]"):
+        load(folders["bert"])
