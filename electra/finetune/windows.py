@@ -57,10 +57,18 @@ def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -
     for begin in range(0, len(rows), _CHUNK):
         chunk = rows[begin : begin + _CHUNK]
         questions = vocabulary.encode([row["question"] for row in chunk])
-        contexts = vocabulary.tokenizer.encode_batch([row["context"] for row in chunk], add_special_tokens=False)
-        for number, (row, question, context) in enumerate(zip(chunk, questions, contexts, strict=True), start=begin):
-            windows.extend(_row_windows(number, row, question, context.ids, context.offsets, vocabulary, settings))
+        contexts = _encoded_contexts(chunk, vocabulary)
+        for number, (row, question) in enumerate(zip(chunk, questions, strict=True), start=begin):
+            ids, offsets = contexts[row["context"]]
+            windows.extend(_row_windows(number, row, question, ids, offsets, vocabulary, settings))
     return windows
+
+
+def _encoded_contexts(rows: list[Row], vocabulary: Vocabulary) -> dict[str, tuple[list[int], Offsets]]:
+    """Ids and offsets of every distinct context: in SQuAD some five questions share one."""
+    contexts = list(dict.fromkeys(row["context"] for row in rows))
+    found = vocabulary.tokenizer.encode_batch(contexts, add_special_tokens=False)
+    return {text: (encoding.ids, encoding.offsets) for text, encoding in zip(contexts, found, strict=True)}
 
 
 def _row_windows(
