@@ -17,7 +17,6 @@ from electra.finetune.rows import Row
 from electra.finetune.tasks import TaskSpec
 from electra.paths import Paths
 
-MAX_SCORE = 5.0  # of STS-B; models are trained on score / MAX_SCORE
 _CHUNK = 10_000  # texts tokenised at a time: bounds the memory of what the tokenizer returns
 
 
@@ -28,7 +27,8 @@ class Feature:
     Attributes:
         token_ids: with [CLS] and [SEP], not padded.
         first_length: tokens of the first segment, [CLS] and its [SEP] included.
-        target: class number, score in 0..1, or (start, end, impossible) of a span; None where unlabelled.
+        target: class number, score in 0..1, (start, end, impossible) of a span, or a class number per token; None
+            where unlabelled.
         row: number of the row it comes from.
     """
 
@@ -107,4 +107,7 @@ def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
 def _target(spec: TaskSpec, label: Any) -> Any:
     if label is None:
         return None
-    return label / MAX_SCORE if spec.kind == "regression" else spec.labels.index(label)
+    if spec.kind == "regression":  # learned as a share of the range, 0..1
+        low, high = spec.score_range
+        return (label - low) / (high - low)
+    return spec.labels.index(label)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.finetune.batching import Batch
+from electra.finetune.batching import IGNORED, Batch
 from electra.finetune.tasks import TaskSpec
 from electra.model.encoder import Encoder
 
@@ -53,6 +53,30 @@ class SpanHead(nn.Module):
         return logits_BT2[..., 0], logits_BT2[..., 1], self.impossible(hidden_BTD[:, 0]).float().squeeze(-1)
 
 
+class TagHead(nn.Module):
+    """One linear layer over the tokens (google-research/electra, finetune/tagging: no dropout)."""
+
+    def __init__(self, hidden_size: int, num_tags: int):
+        super().__init__()
+        self.output = nn.Linear(hidden_size, num_tags)
+
+    def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """Logits [B, T, C]."""
+        return self.output(hidden_BTD)
+
+
+class ChoiceHead(SentenceHead):
+    """One logit per choice from its [CLS]; the batch holds the choices of an example one after the other."""
+
+    def __init__(self, hidden_size: int, num_choices: int):
+        super().__init__(hidden_size, 1)
+        self.num_choices = num_choices
+
+    def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """Logits [B / C, C], to be compared with each other."""
+        return super().forward(hidden_BTD, batch).view(-1, self.num_choices)
+
+
 class TaskModel(nn.Module):
     """Encoder and head of one task."""
 
@@ -61,9 +85,13 @@ class TaskModel(nn.Module):
         self.kind = spec.kind
         self.encoder = encoder
         hidden_size = encoder.config.hidden_size
-        self.head: SentenceHead | SpanHead
+        self.head: SentenceHead | SpanHead | TagHead
         if spec.kind == "span":
             self.head = SpanHead(hidden_size, spec.has_unanswerable)
+        elif spec.kind == "tagging":
+            self.head = TagHead(hidden_size, len(spec.labels))
+        elif spec.kind == "multiple_choice":
+            self.head = ChoiceHead(hidden_size, len(spec.labels))
         else:
             self.head = SentenceHead(hidden_size, len(spec.labels) or 1)
         initialize_head(self.head, generator)
@@ -76,8 +104,10 @@ class TaskModel(nn.Module):
         """Mean loss over a labelled batch, a scalar."""
         assert batch.targets is not None
         outputs = self(batch)
-        if self.kind == "classification":
+        if self.kind in ("classification", "multiple_choice"):
             return F.cross_entropy(outputs.float(), batch.targets)
+        if self.kind == "tagging":  # the mean over words: longer sentences weigh more, as in the original's sum
+            return F.cross_entropy(outputs.float().flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
         if self.kind == "regression":
             return F.mse_loss(outputs.float().squeeze(-1), batch.targets.float())
         start_BT, end_BT, impossible_B = outputs

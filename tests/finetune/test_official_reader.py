@@ -11,6 +11,7 @@ from electra.errors import ConfigError, DataError
 from electra.finetune.official import OfficialSource
 from electra.finetune.prepare import prepare_tasks
 from electra.finetune.tasks import TASKS
+from electra.microworld.tasks import EMBEDDED_TASKS
 
 from .small import SHARED, make_settings, write_squad, write_tsv
 
@@ -160,9 +161,16 @@ def test_a_task_without_a_folder_is_a_configuration_error(tmp_path, paths):
         prepare_tasks(settings, paths)
 
 
+@pytest.mark.parametrize("task", ["CoNLL-2003", "CoNLL-2000", "SWAG", "NewsQA"])
+def test_a_task_without_embedded_form_is_refused_with_the_embedded_source(paths, task):
+    with pytest.raises(ConfigError, match=f"{task} has no embedded form") as caught:
+        prepare_tasks(make_settings({"kind": "embedded"}, ["CoLA", task]), paths)
+    assert "cells.tasks" in str(caught.value) and "tasks.source" in str(caught.value)
+    assert not paths.tasks.exists()
+
+
 def test_embedded_tasks_go_through_the_official_formats(paths):
-    tasks = list(TASKS)
-    tasks.remove("WNLI")
+    tasks = list(EMBEDDED_TASKS)
     prepare_tasks(make_settings({"kind": "embedded", "train_examples": 20, "dev_examples": 10}, tasks), paths)
     manifest = read_manifest(paths.tasks)
     assert manifest["source"] == {"kind": "embedded", "seed": 1}
