@@ -310,6 +310,14 @@ class Finetune(Section):
         None, ge=8, le=512, description="tokens of a tagged sentence; max_length where none is given"
     )
     span_max_length: int = Field(512, ge=16, le=512, description="tokens of a question and context window")
+    span_head: Literal["joint", "plain"] = Field(
+        "plain",
+        description="joint: the paper's, where the end depends on the start (beam search over both); plain: two linear "
+        "layers",
+    )
+    double_unordered: bool = Field(
+        False, description="train MRPC, STS-B and own tasks with `unordered` on both orders of their two texts"
+    )
     span_stride: int = Field(128, gt=0, description="tokens between the starts of two windows")
     max_question_length: int = Field(64, gt=0, description="tokens of a question; longer ones are cut")
     max_answer_length: int = Field(30, gt=0, description="tokens of an answer")

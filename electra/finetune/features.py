@@ -94,6 +94,11 @@ def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, m
     return features
 
 
+def both_orders(rows: list[Row]) -> list[Row]:
+    """The rows, and after them the same with their two texts in the other order."""
+    return [*rows, *({**row, "text_a": row["text_b"], "text_b": row["text_a"]} for row in rows)]
+
+
 def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
     """Lengths after taking tokens from the longer of two texts, from the second on a tie, until both fit."""
     if a + b <= limit:

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra.finetune.batching import IGNORED, Batch
-from electra.finetune.tasks import TaskSpec
+from electra.finetune.joint_span import JointSpanHead
+from electra.finetune.tasks import SpanHeadName, TaskSpec
 from electra.model.encoder import Encoder
 
 HEAD_DROPOUT = 0.1
@@ -78,15 +79,23 @@ class ChoiceHead(SentenceHead):
 
 
 class TaskModel(nn.Module):
-    """Encoder and head of one task."""
+    """Encoder and head of one task.
 
-    def __init__(self, spec: TaskSpec, encoder: Encoder, generator: torch.Generator):
+    Args:
+        span_head: which of the two heads for spans.
+    """
+
+    def __init__(
+        self, spec: TaskSpec, encoder: Encoder, generator: torch.Generator, *, span_head: SpanHeadName = "plain"
+    ):
         super().__init__()
         self.kind = spec.kind
         self.encoder = encoder
         hidden_size = encoder.config.hidden_size
-        self.head: SentenceHead | SpanHead | TagHead
-        if spec.kind == "span":
+        self.head: SentenceHead | SpanHead | JointSpanHead | TagHead
+        if spec.kind == "span" and span_head == "joint":
+            self.head = JointSpanHead(hidden_size)
+        elif spec.kind == "span":
             self.head = SpanHead(hidden_size, spec.has_unanswerable)
         elif spec.kind == "tagging":
             self.head = TagHead(hidden_size, len(spec.labels))
@@ -98,11 +107,13 @@ class TaskModel(nn.Module):
 
     def forward(self, batch: Batch):
         """What the head returns."""
-        return self.head(self.encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT), batch)
+        return self.head(self._hidden(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean loss over a labelled batch, a scalar."""
         assert batch.targets is not None
+        if isinstance(self.head, JointSpanHead):  # its ends are learned from the reference starts
+            return self.head.loss(self._hidden(batch), batch)
         outputs = self(batch)
         if self.kind in ("classification", "multiple_choice"):
             return F.cross_entropy(outputs.float(), batch.targets)
@@ -117,6 +128,9 @@ class TaskModel(nn.Module):
             # Weight 0.5 as in the original; the label is the question's, also in windows without its answer.
             loss = loss + 0.5 * F.binary_cross_entropy_with_logits(impossible_B, is_impossible_B.float())
         return loss
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        return self.encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT)
 
 
 def initialize_head(head: nn.Module, generator: torch.Generator) -> None:

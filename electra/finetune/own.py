@@ -74,19 +74,19 @@ class OwnSource:
 
     def _columns(self, labelled: bool) -> list[str]:
         task = self.task
-        texts: list[str | None] = [task.id]
+        texts: list[str | None]
         match task:
             case OwnClassification():
-                texts, labels = [*texts, task.text], [task.label]
+                texts, label = [task.text], task.label
             case OwnPair() | OwnRegression():
-                texts, labels = [*texts, task.text_a, task.text_b], [task.label]
+                texts, label = [task.text_a, task.text_b], task.label
             case OwnTagging():
-                texts, labels = [*texts, task.words], [task.tags]
+                texts, label = [task.words], task.tags
             case OwnSpan():
-                texts, labels = [*texts, task.question, task.context, task.start], [task.answer]
+                texts, label = [task.question, task.context, task.start], task.answer
             case OwnChoice():
-                texts, labels = [*texts, task.text, *task.choices], [task.label]
-        return [name for name in [*texts, *(labels if labelled else [])] if name is not None]
+                texts, label = [task.text, *task.choices], task.label
+        return [name for name in [task.id, *texts, label if labelled else None] if name is not None]
 
     def _row(self, spec: TaskSpec, id: str, values: dict[str, Any], labelled: bool, where: str) -> Row:
         task = self.task
@@ -110,22 +110,21 @@ class OwnSource:
         task = self.task
         assert isinstance(task, OwnSpan)
         context = _text(values, task.context, where)
-        answer = values[task.answer] or ""
-        start = 0 if task.start is None else values[task.start]
-        if not answer:
-            start = 0
-        elif task.start is None:
-            start = nearest_occurrence(context, str(answer), 0) or 0
-        try:
-            start = int(start)
-        except (TypeError, ValueError):
-            raise DataError(f"{spec.name}: {task.start} {start!r} is not a whole number", where=where) from None
+        answer = "" if values[task.answer] is None else _text(values, task.answer, where)
+        if task.start is None or not answer:
+            start = nearest_occurrence(context, answer, 0) or 0
+        else:
+            try:
+                start = int(values[task.start])
+            except (TypeError, ValueError):
+                given = f"{task.start} {values[task.start]!r}"
+                raise DataError(f"{spec.name}: {given} is not a whole number", where=where) from None
         return question_row(
             spec,
             id=id,
             question=_text(values, task.question, where),
             context=context,
-            answers=[(str(answer), start)] if answer else [],
+            answers=[(answer, start)] if answer else [],
             impossible=task.unanswerable and not answer,
             where=where,
             counts=self.counts[spec.name],

@@ -59,14 +59,15 @@ def own_spec(name: str, task: OwnTask, train_column: TrainColumn) -> TaskSpec:
                 unordered=task.unordered,
             )
         case OwnTagging():
-            tags = sorted(
-                {tag for where, value in train_column(task.tags) for tag in as_words(value, task.tags, where)}
-            )
+            tags: dict[str, str] = {}  # with the place of its first occurrence
+            for where, value in train_column(task.tags):
+                for tag in as_words(value, task.tags, where):
+                    tags.setdefault(tag, where)
             has_entities = task.metric == "f1" or (task.metric is None and all(map(is_entity_tag, tags)))
-            if has_entities:
-                tags = list(bioes_labels(sorted(_types(tags, task))))
+            found = task.labels or sorted(_types(tags) if has_entities else tags)
             metrics = ("f1", "precision", "recall") if has_entities else ("accuracy",)
-            return TaskSpec(**base, kind="tagging", metrics=metrics, labels=tuple(tags))
+            labels = bioes_labels(found) if has_entities else tuple(found)
+            return TaskSpec(**base, kind="tagging", metrics=metrics, labels=labels)
         case OwnSpan():
             names = [task.metric, "f1", "exact", *(["best_f1", "best_exact"] if task.unanswerable else [])]
             return TaskSpec(**base, kind="span", metrics=tuple(dict.fromkeys(names)))
@@ -94,16 +95,17 @@ def _infer_labels(column: Iterator[tuple[str, Any]]) -> list[str]:
     return sorted(labels)
 
 
-def _types(tags: list[str], task: OwnTagging) -> set[str]:
-    if wrong := [tag for tag in tags if not is_entity_tag(tag)]:
-        raise DataError(
-            f"tag {wrong[0]!r} marks no entity: tags are O or B-, I-, E- or S- and a type",
-            where=f"{task.train}: column {task.tags}",
-            next_step="repair the tags, or use `metric: accuracy`",
-        )
+def _types(tags: dict[str, str]) -> set[str]:
+    for tag, where in tags.items():
+        if not is_entity_tag(tag):
+            raise DataError(
+                f"tag {tag!r} marks no entity: tags are O or B-, I-, E- or S- and a type",
+                where=where,
+                next_step="repair the row, or use `metric: accuracy`",
+            )
     types = {tag[2:] for tag in tags if tag != "O"}
     if not types:
-        raise DataError("no tag marks an entity", where=f"{task.train}: column {task.tags}")
+        raise DataError("no tag of the training table marks an entity", next_step="correct `tags` in the YAML file")
     return types
 
 
@@ -111,7 +113,7 @@ def as_label(value: Any) -> str | None:
     """A label as a string: 1 and true of JSON as they stand there."""
     if value is None or value == "":
         return None
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def as_words(value: Any, column: str, where: str) -> list[str]:

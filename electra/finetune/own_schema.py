@@ -75,9 +75,11 @@ class OwnRegression(_Labelled):
     )
 
     @model_validator(mode="after")
-    def _range_rises(self) -> "OwnRegression":
+    def _is_consistent(self) -> "OwnRegression":
         if not self.range[0] < self.range[1]:
             raise ValueError("range: the first number must be the lower one")
+        if self.unordered and self.text_b is None:
+            raise ValueError("unordered: there is no text_b")
         return self
 
 
@@ -88,6 +90,11 @@ class OwnTagging(_OwnTask):
     words: str = Field(description="column with the words: a list, or text with spaces between words")
     tags: str = Field(description="column with as many tags")
     test: str | None = Field(None, description="table of sentences without tags")
+    labels: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="all entity types (or all tags); those of the training table where none are given",
+    )
     metric: Literal["f1", "accuracy"] | None = Field(
         None, description="f1 of entities, or accuracy of tags; f1 where none is given and all tags mark entities"
     )

@@ -16,14 +16,16 @@ from electra.config import Finetune, Settings
 from electra.errors import DataError
 from electra.finetune.cells import Init, cell_key, read_rows
 from electra.finetune.choices import choice_features
-from electra.finetune.features import Feature, Vocabulary, sentence_features
+from electra.finetune.features import Feature, Vocabulary, both_orders, sentence_features
 from electra.finetune.heads import TaskModel
+from electra.finetune.joint_span import JointSpans, best_joint_spans
 from electra.finetune.rows import Row
 from electra.finetune.scoring import score
 from electra.finetune.spans import BestSpan, answers, best_spans
-from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features, words_cut
+from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features
 from electra.finetune.tasks import TaskSpec, find_spec
 from electra.finetune.trainer import num_steps, predict, train
+from electra.finetune.unlearnable import unlearnable
 from electra.finetune.windows import span_features
 from electra.hardware import choose_device, choose_precision
 from electra.model.encoder import Encoder, initialize
@@ -57,7 +59,8 @@ def finetune_cell(
     model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
 
     train_rows = read_rows(paths, task, "train")[: options.max_train_examples]
-    features = _features(options, spec, train_rows, vocabulary)
+    is_doubled = options.double_unordered and spec.unordered
+    features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
     key = cell_key(task, seed, init)
     loss = train(
@@ -89,7 +92,7 @@ def finetune_cell(
                 "epochs": epochs,
                 "steps": num_steps(len(features), options.batch_size, epochs),
                 "loss": float(f"{loss:.6g}"),
-                **({"words_cut": words_cut(train_rows, features)} if spec.kind == "tagging" else {}),
+                **unlearnable(spec, train_rows, features),
             },
         )
         write_manifest(folder, cell=key)
@@ -126,7 +129,7 @@ def _model(
                 where=f"{folder} and {paths.tokenizer}",
                 next_step="run: dvc repro pretrain",
             )
-    return TaskModel(spec, encoder, random)
+    return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)
 
 
 def _predict(
@@ -173,7 +176,9 @@ def _tagging_features(
     return tagging_features(spec, rows, vocabulary, options.tagging_max_length or options.max_length)
 
 
-def _best_spans(options: Finetune, outputs: tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
+def _best_spans(options: Finetune, outputs: JointSpans | tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
+    if isinstance(outputs, JointSpans):
+        return best_joint_spans(outputs, options.max_answer_length)
     start_BT, end_BT, impossible_B = outputs
     return best_spans(start_BT, end_BT, impossible_B, options.max_answer_length)
 

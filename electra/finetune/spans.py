@@ -55,7 +55,7 @@ def answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) -> li
     found = []
     for number, row in enumerate(rows):
         window, span = best[number]
-        # A context without a single token has no span.
-        text = window.text(row["context"], span.start, span.end) if window.offsets else ""
+        # A context without a single token has no span, nor has a beam in which no start has an end.
+        text = window.text(row["context"], span.start, span.end) if window.offsets and span.start else ""
         found.append({"id": row["id"], "text": text, "null_score": nulls[number]})
     return found

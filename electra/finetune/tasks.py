@@ -13,6 +13,7 @@ from electra.errors import ConfigError
 from electra.finetune.tag_schemes import bioes_labels
 
 Kind = Literal["classification", "regression", "span", "tagging", "multiple_choice"]
+SpanHeadName = Literal["joint", "plain"]
 SPEC_FILE = "task.json"  # in data/tasks/<task>: what an own task is
 
 

@@ -137,7 +137,7 @@ def test_a_tiny_model_learns_to_tag_through_all_stages(paths):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")
 def test_real_chunks_have_the_counts_of_their_readme_and_lose_nothing(paths):
-    settings = make_settings({"kind": "files", "conll": str(SHARED / "conll2000/..")}, ["CoNLL-2000"])
+    settings = make_settings({"kind": "files", "conll": str(SHARED)}, ["CoNLL-2000"])
     prepare_tasks(settings, paths)
     assert read_manifest(paths.tasks)["tasks"]["CoNLL-2000"]["rows"] == {"train": 8936, "dev": 2012}
     BertWordPieceTokenizer(str(SHARED / "vocab/bert-base-uncased-vocab.txt")).save(
