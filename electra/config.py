@@ -6,13 +6,15 @@ the two. Unknown keys and impossible values are refused with the path of the key
 also its help text (``electra config --help-fields``). Reading the files: electra/settings.py.
 """
 
+import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 TaskName = Literal[
-    "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0"
+    "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0",
+    "CoNLL-2003", "CoNLL-2000", "SWAG", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA",
 ]  # fmt: skip
 ObjectiveName = Literal[
     "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "all_tokens_mlm", "bert", "bert_nsp", "electric"
@@ -233,11 +235,18 @@ class EmbeddedTasks(Section):
 
 
 class FilesTasks(Section):
-    """Official GLUE TSV folders and SQuAD JSON files."""
+    """The files of GLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
 
     kind: Literal["files"] = Field(description="official TSV and JSON layouts on disk")
     glue: str | None = Field(None, description="folder with CoLA/, MRPC/, ... each with train.tsv and dev.tsv")
     squad: str | None = Field(None, description="folder with train-v1.1.json, dev-v1.1.json, train-v2.0.json, ...")
+    conll: str | None = Field(
+        None, description="folder with conll2003/{train,testa,testb}.txt and conll2000/{train,test}.txt"
+    )
+    swag: str | None = Field(None, description="folder with train.csv, val.csv and test.csv of SWAG")
+    mrqa: str | None = Field(
+        None, description="folder with train/ and dev/ of MRQA 2019: NewsQA.jsonl, SearchQA.jsonl.gz, ..."
+    )
 
 
 class HubTasks(Section):
@@ -258,6 +267,29 @@ class Tasks(Section):
     source: Annotated[EmbeddedTasks | FilesTasks | HubTasks, Field(discriminator="kind")] = Field(
         description="embedded, files or hub"
     )
+    own: list[str] = Field(
+        [],
+        description="YAML files that describe tasks of your own (docs/own-tasks.md); a file's name without .yaml is "
+        "the task's name in cells.tasks",
+    )
+
+    @property
+    def own_files(self) -> dict[str, Path]:
+        """The description of each own task by the task's name."""
+        return {Path(path).stem: Path(path) for path in self.own}
+
+    @field_validator("own")
+    @classmethod
+    def _names_can_be_used(cls, paths: list[str]) -> list[str]:
+        names = [Path(path).stem for path in paths]
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
+                raise ValueError(f"{name!r} cannot name a task: letters, digits, _, . and - can")
+            if name in get_args(TaskName):
+                raise ValueError(f"{name} is the name of a built-in task; rename the file")
+        if len(set(names)) < len(names):
+            raise ValueError(f"two files give the same name: {names}")
+        return paths
 
 
 class Finetune(Section):
@@ -267,14 +299,25 @@ class Finetune(Section):
     layerwise_decay: float = Field(0.8, gt=0, le=1, description="factor on the rate per layer below the head")
     batch_size: int = Field(32, gt=0, description="examples per step")
     epochs: float = Field(3.0, gt=0, description="passes over the training set, unless the task is named below")
-    task_epochs: dict[TaskName, float] = Field(
+    task_epochs: dict[str, float] = Field(
         {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay; biases and LayerNorm are excluded")
     max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
     max_length: int = Field(128, ge=8, le=512, description="tokens of a sentence or pair")
+    tagging_max_length: int | None = Field(
+        None, ge=8, le=512, description="tokens of a tagged sentence; max_length where none is given"
+    )
     span_max_length: int = Field(512, ge=16, le=512, description="tokens of a question and context window")
+    span_head: Literal["joint", "plain"] = Field(
+        "plain",
+        description="joint: the paper's, where the end depends on the start (beam search over both); plain: two linear "
+        "layers",
+    )
+    double_unordered: bool = Field(
+        False, description="train MRPC, STS-B and own tasks with `unordered` on both orders of their two texts"
+    )
     span_stride: int = Field(128, gt=0, description="tokens between the starts of two windows")
     max_question_length: int = Field(64, gt=0, description="tokens of a question; longer ones are cut")
     max_answer_length: int = Field(30, gt=0, description="tokens of an answer")
@@ -292,7 +335,7 @@ class Finetune(Section):
 class Cells(Section):
     """The fine-tuning matrix: every task with every seed, from the pre-trained and from random weights."""
 
-    tasks: list[TaskName] = Field(min_length=1, description="tasks on the score card")
+    tasks: list[str] = Field(min_length=1, description="tasks on the score card, built-in or of tasks.own")
     seeds: list[int] = Field(min_length=1, description="fine-tuning seeds; the card shows their median")
     milestones: list[Milestone] = Field(
         [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
@@ -349,10 +392,20 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _tasks_are_known(self) -> "Settings":
+        known = [*get_args(TaskName), *self.tasks.own_files]
+        for key, names in [("cells.tasks", self.cells.tasks), ("finetune.task_epochs", self.finetune.task_epochs)]:
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{key}: there is no task {name!r}; choose among {', '.join(known)}")
+        return self
+
+    @model_validator(mode="after")
     def _lengths_fit(self) -> "Settings":
         for name, length in [
             ("shards.max_length", self.shards.max_length),
             ("finetune.max_length", self.finetune.max_length),
+            ("finetune.tagging_max_length", self.finetune.tagging_max_length or 0),
             ("finetune.span_max_length", self.finetune.span_max_length),
         ]:
             if length > self.model.max_positions:

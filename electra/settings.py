@@ -59,6 +59,8 @@ def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
 def _complaint(error: Any) -> str:
     tags = {"embedded", "files", "hub"}  # names of union members, not keys
     key = ".".join(str(part) for part in error["loc"] if part not in tags) or "(top level)"
+    if error["type"] == "value_error" and not error["loc"]:  # of several sections: the message names the keys
+        return error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         return f"{key}: unknown key"
     if error["type"] == "missing":

@@ -9,18 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from electra.finetune.choices import ChoiceFeature
 from electra.finetune.features import Feature
 
+IGNORED = -100  # a target that no loss counts
 _POOL = 16  # batches sorted by length together: little padding, yet batches still mix
 
 
 @dataclass
 class Batch:
-    """Padded inputs. B examples, T tokens of the longest.
+    """Padded inputs. B examples, T tokens of the longest; for multiple choice, B counts choices.
 
     Attributes:
         first_B: tokens of the first segment.
-        targets: what the head's loss takes; None where unlabelled.
+        targets: what the head's loss takes, one per example and, for tagging, per token; None where unlabelled.
     """
 
     tokens_BT: Tensor  # int64
@@ -37,18 +39,19 @@ class Batch:
 
 
 def collate(features: list[Feature], pad: int) -> Batch:
-    """Pad to the longest of the features."""
-    lengths_B = np.array([len(feature.token_ids) for feature in features])
-    tokens_BT = np.full((len(features), lengths_B.max()), pad, dtype=np.int64)
-    for row_T, feature in zip(tokens_BT, features, strict=True):
+    """Pad to the longest of the features; each choice of a multiple-choice feature is an input of its own."""
+    inputs = [part for f in features for part in (f.choices if isinstance(f, ChoiceFeature) else [f])]
+    lengths_B = np.array([len(feature.token_ids) for feature in inputs])
+    tokens_BT = np.full((len(inputs), lengths_B.max()), pad, dtype=np.int64)
+    for row_T, feature in zip(tokens_BT, inputs, strict=True):
         row_T[: len(feature.token_ids)] = feature.token_ids
-    first_B = np.array([feature.first_length for feature in features])
+    first_B = np.array([feature.first_length for feature in inputs])
     positions_T = np.arange(tokens_BT.shape[1])
     mask_BT = positions_T < lengths_B[:, None]
     segments_BT = (mask_BT & (positions_T >= first_B[:, None])).astype(np.int64)
     targets = None
     if features[0].target is not None:
-        targets = torch.tensor([feature.target for feature in features])
+        targets = _targets([feature.target for feature in features], tokens_BT.shape[1])
     return Batch(
         tokens_BT=torch.from_numpy(tokens_BT),
         segments_BT=torch.from_numpy(segments_BT),
@@ -56,6 +59,13 @@ def collate(features: list[Feature], pad: int) -> Batch:
         first_B=torch.from_numpy(first_B),
         targets=targets,
     )
+
+
+def _targets(targets: list[Any], length: int) -> Tensor:
+    """One target per example; lists of targets per token are padded."""
+    if isinstance(targets[0], list):
+        targets = [[*target, *[IGNORED] * (length - len(target))] for target in targets]
+    return torch.tensor(targets)
 
 
 def training_order(lengths: list[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:

@@ -11,7 +11,7 @@ from electra.finetune.cells import INITS, Init, cell_key, read_lines, read_rows
 from electra.finetune.provenance import describe_card, describe_task, is_official
 from electra.finetune.rows import Row
 from electra.finetune.scoring import score
-from electra.finetune.tasks import TASKS, TaskSpec
+from electra.finetune.tasks import TaskSpec, find_spec
 from electra.paths import Paths
 
 Scores = dict[str, float]
@@ -29,7 +29,8 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
         DataError: a cell is missing, or its predictions are of other data.
     """
     manifest = read_manifest(paths.tasks)
-    tasks = {name: _task_entry(settings, paths, TASKS[name], manifest) for name in settings.cells.tasks}
+    specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
+    tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
     mean = {
         init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in ("pretrained", "scratch")
     }
@@ -60,7 +61,7 @@ def _milestones(settings: Settings, paths: Paths, tasks: Mapping[Any, Any]) -> d
     for milestone in settings.cells.milestones:
         medians = {}
         for name in tasks:
-            spec = TASKS[name]
+            spec = find_spec(paths.tasks, name)
             rows = {split: read_rows(paths, name, split) for split in spec.dev_splits}
             values = [cell_scores(paths, spec, rows, seed, milestone)[spec.headline] for seed in settings.cells.seeds]
             medians[name] = _rounded(statistics.median(values))

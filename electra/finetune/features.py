@@ -20,7 +20,6 @@ from electra.finetune.rows import Row
 from electra.finetune.tasks import TaskSpec
 from electra.paths import Paths
 
-MAX_SCORE = 5.0  # of STS-B; models are trained on score / MAX_SCORE
 _CHUNK = 10_000  # texts tokenised at a time: bounds the memory of what the tokenizer returns
 
 
@@ -31,7 +30,8 @@ class Feature:
     Attributes:
         token_ids: with special tokens, not padded.
         first_length: tokens of the first segment, its special tokens included.
-        target: class number, score in 0..1, or (start, end, impossible) of a span; None where unlabelled.
+        target: class number, score in 0..1, (start, end, impossible) of a span, or a class number per token; None
+            where unlabelled.
         row: number of the row it comes from.
     """
 
@@ -109,6 +109,11 @@ def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, m
     return features
 
 
+def both_orders(rows: list[Row]) -> list[Row]:
+    """The rows, and after them the same with their two texts in the other order."""
+    return [*rows, *({**row, "text_a": row["text_b"], "text_b": row["text_a"]} for row in rows)]
+
+
 def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
     """Lengths after taking tokens from the longer of two texts, from the second on a tie, until both fit."""
     if a + b <= limit:
@@ -122,4 +127,7 @@ def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
 def _target(spec: TaskSpec, label: Any) -> Any:
     if label is None:
         return None
-    return label / MAX_SCORE if spec.kind == "regression" else spec.labels.index(label)
+    if spec.kind == "regression":  # learned as a share of the range, 0..1
+        low, high = spec.score_range
+        return (label - low) / (high - low)
+    return spec.labels.index(label)

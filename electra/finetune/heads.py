@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.finetune.batching import Batch
+from electra.finetune.batching import IGNORED, Batch
 from electra.finetune.encoders import AnyEncoder
 from electra.finetune.input_format import Layout, Position
-from electra.finetune.tasks import TaskSpec
+from electra.finetune.joint_span import JointSpanHead
+from electra.finetune.tasks import SpanHeadName, TaskSpec
 
 HEAD_DROPOUT = 0.1
 
@@ -60,35 +61,79 @@ class SpanHead(nn.Module):
         return logits_BT2[..., 0], logits_BT2[..., 1], self.impossible(summary_BD).float().squeeze(-1)
 
 
+class TagHead(nn.Module):
+    """One linear layer over the tokens (google-research/electra, finetune/tagging: no dropout)."""
+
+    def __init__(self, hidden_size: int, num_tags: int):
+        super().__init__()
+        self.output = nn.Linear(hidden_size, num_tags)
+
+    def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """Logits [B, T, C]."""
+        return self.output(hidden_BTD)
+
+
+class ChoiceHead(SentenceHead):
+    """One logit per choice from its [CLS]; the batch holds the choices of an example one after the other."""
+
+    def __init__(self, hidden_size: int, num_choices: int, layout: Layout):
+        super().__init__(hidden_size, 1, layout)
+        self.num_choices = num_choices
+
+    def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+        """Logits [B / C, C], to be compared with each other."""
+        return super().forward(hidden_BTD, batch).view(-1, self.num_choices)
+
+
 class TaskModel(nn.Module):
     """Encoder and head of one task.
 
     Args:
         layout: where the encoder's summary token stands; first where nothing is said.
+        span_head: which of the two heads for spans; the joint one needs the summary token to stand first, and others
+            get the plain one.
     """
 
-    def __init__(self, spec: TaskSpec, encoder: AnyEncoder, generator: torch.Generator, layout: Layout | None = None):
+    def __init__(
+        self,
+        spec: TaskSpec,
+        encoder: AnyEncoder,
+        generator: torch.Generator,
+        layout: Layout | None = None,
+        *,
+        span_head: SpanHeadName = "plain",
+    ):
         super().__init__()
         self.kind = spec.kind
         self.encoder = encoder
         hidden_size, layout = encoder.config.hidden_size, layout or Layout()
-        self.head: SentenceHead | SpanHead
-        if spec.kind == "span":
+        self.head: SentenceHead | SpanHead | JointSpanHead | TagHead
+        if spec.kind == "span" and span_head == "joint" and layout == Layout():
+            self.head = JointSpanHead(hidden_size)
+        elif spec.kind == "span":
             self.head = SpanHead(hidden_size, spec.has_unanswerable, layout)
+        elif spec.kind == "tagging":
+            self.head = TagHead(hidden_size, len(spec.labels))
+        elif spec.kind == "multiple_choice":
+            self.head = ChoiceHead(hidden_size, len(spec.labels), layout)
         else:
             self.head = SentenceHead(hidden_size, len(spec.labels) or 1, layout)
         initialize_head(self.head, generator)
 
     def forward(self, batch: Batch):
         """What the head returns."""
-        return self.head(self.encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT), batch)
+        return self.head(self._hidden(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:
         """Mean loss over a labelled batch, a scalar."""
         assert batch.targets is not None
+        if isinstance(self.head, JointSpanHead):  # its ends are learned from the reference starts
+            return self.head.loss(self._hidden(batch), batch)
         outputs = self(batch)
-        if self.kind == "classification":
+        if self.kind in ("classification", "multiple_choice"):
             return F.cross_entropy(outputs.float(), batch.targets)
+        if self.kind == "tagging":  # the mean over words: longer sentences weigh more, as in the original's sum
+            return F.cross_entropy(outputs.float().flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
         if self.kind == "regression":
             return F.mse_loss(outputs.float().squeeze(-1), batch.targets.float())
         start_BT, end_BT, impossible_B = outputs
@@ -98,6 +143,9 @@ class TaskModel(nn.Module):
             # Weight 0.5 as in the original; the label is the question's, also in windows without its answer.
             loss = loss + 0.5 * F.binary_cross_entropy_with_logits(impossible_B, is_impossible_B.float())
         return loss
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        return self.encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT)
 
 
 def token_at(position: Position, values_BTD: Tensor, batch: Batch) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from electra.artifacts import sha256
 from electra.config import HubTasks
-from electra.errors import DataError, InfrastructureError
+from electra.errors import ConfigError, DataError, InfrastructureError
 from electra.finetune.rows import Row, question_row, sentence_row
 from electra.finetune.tasks import TaskSpec
 
@@ -76,6 +76,12 @@ class HubSource:
     def _dataset(self, spec: TaskSpec) -> tuple[str, str | None]:
         """Name and revision; the revision is None for a local folder."""
         source = self.source
+        if spec.source not in ("glue", "squad"):
+            raise ConfigError(
+                f"{spec.name} is read from files only",
+                where="tasks.source.kind: hub",
+                next_step=f"use `kind: files` with `{spec.source}`, or remove {spec.name} from cells.tasks",
+            )
         if spec.kind != "span":
             dataset, revision = source.glue, source.glue_revision
         elif spec.has_unanswerable:

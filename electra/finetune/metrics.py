@@ -20,6 +20,12 @@ def f1(gold: ArrayLike, predicted: ArrayLike, positive: object = 1) -> float:
     return 2 * int((is_gold & is_predicted).sum()) / denominator if denominator else 0.0
 
 
+def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Mean of the F1 of every class that is in gold or predicted, each counting the same."""
+    classes = np.unique(np.concatenate([gold, predicted]))
+    return float(np.mean([f1(gold, predicted, positive=label) for label in classes]))
+
+
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
     """Matthews' correlation coefficient for any number of classes (Gorodkin 2004); 0 where one side is constant."""
     classes, codes = np.unique(np.concatenate([gold, predicted]), return_inverse=True)

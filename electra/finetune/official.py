@@ -1,4 +1,4 @@
-"""Tasks in the official layouts: GLUE's tab-separated files and SQuAD's JSON files."""
+"""Tasks in their official layouts: GLUE's tab-separated files, SQuAD's JSON, and those of CoNLL, SWAG and MRQA."""
 
 import json
 from collections import Counter
@@ -8,7 +8,10 @@ from typing import Any
 
 from electra.artifacts import sha256
 from electra.errors import ConfigError, DataError
+from electra.finetune.conll import read_conll
+from electra.finetune.mrqa import mrqa_file, read_mrqa
 from electra.finetune.rows import Row, question_row, sentence_row
+from electra.finetune.swag import read_swag
 from electra.finetune.tasks import TaskSpec
 
 
@@ -18,13 +21,14 @@ class OfficialSource:
     Args:
         glue: folder with one folder per GLUE task; None where no GLUE task is wanted.
         squad: folder with the SQuAD files; None where no SQuAD task is wanted.
+        more: the same for ``conll``, ``swag`` and ``mrqa``.
 
     Attributes:
         counts: per task, what was repaired or left out so far.
     """
 
-    def __init__(self, glue: Path | None, squad: Path | None):
-        self.glue, self.squad = glue, squad
+    def __init__(self, glue: Path | None, squad: Path | None, **more: Path | None):
+        self.folders = {"glue": glue, "squad": squad, **more}
         self.counts: dict[str, Counter[str]] = {}
 
     def splits(self, spec: TaskSpec) -> list[str]:
@@ -42,8 +46,14 @@ class OfficialSource:
             raise DataError(f"{spec.name}: {path} does not exist", next_step="add the file, or drop the task")
         counts = self.counts.setdefault(spec.name, Counter())
         try:
-            if spec.kind == "span":
+            if spec.source == "squad":
                 yield from _questions(spec, path, counts)
+            elif spec.source == "mrqa":
+                yield from read_mrqa(spec, path, counts)
+            elif spec.source == "conll":
+                yield from read_conll(spec, path)
+            elif spec.source == "swag":
+                yield from read_swag(spec, path, labelled=not split.startswith("test"))
             else:
                 yield from _sentences(spec, split, path, counts)
         except UnicodeDecodeError as error:
@@ -55,14 +65,16 @@ class OfficialSource:
         return {"files": [{"name": path.name, "sha256": sha256(path)} for path in paths]}
 
     def _path(self, spec: TaskSpec, split: str) -> Path:
-        key, folder = ("squad", self.squad) if spec.kind == "span" else ("glue", self.glue)
+        folder = self.folders.get(spec.source)
         if folder is None:
             raise ConfigError(
                 f"{spec.name} is among cells.tasks, but there is no folder to read it from",
-                where=f"tasks.source.{key}",
-                next_step=f"set tasks.source.{key}, or remove {spec.name} from cells.tasks",
+                where=f"tasks.source.{spec.source}",
+                next_step=f"set tasks.source.{spec.source}, or remove {spec.name} from cells.tasks",
             )
-        return folder / spec.files[split] if spec.kind == "span" else folder / spec.name / spec.files[split]
+        if spec.source == "mrqa":
+            return mrqa_file(folder, spec.files[split])
+        return folder / spec.name / spec.files[split] if spec.source == "glue" else folder / spec.files[split]
 
 
 def _sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:

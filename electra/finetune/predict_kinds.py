@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from electra.errors import ConfigError
 from electra.finetune.rows import Row
-from electra.finetune.run import predict_rows
+from electra.finetune.run import decode_spans, predict_rows
 from electra.finetune.saved import SavedModel
-from electra.finetune.spans import best_answers, best_spans
+from electra.finetune.spans import best_answers
 from electra.finetune.tasks import TaskSpec
 from electra.finetune.trainer import predict
 from electra.finetune.windows import span_features
@@ -71,7 +72,7 @@ def _answers(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) ->
         saved.model,
         features,
         batch_size,
-        lambda found: best_spans(found[0], found[1], found[2], saved.options.max_answer_length),
+        partial(decode_spans, saved.options),
         pad=saved.vocabulary.pad,
         bf16=bf16,
     )

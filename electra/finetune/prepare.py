@@ -1,16 +1,18 @@
 """The tasks stage: every task of the matrix, from any source, in one format."""
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from electra.artifacts import building, write_manifest
+from electra.artifacts import building, write_json, write_manifest
 from electra.config import EmbeddedTasks, FilesTasks, HubTasks, Settings
 from electra.errors import DataError
+from electra.finetune.own import OwnSource
 from electra.finetune.rows import Row
-from electra.finetune.tasks import TASKS, TaskSpec
+from electra.finetune.tasks import SPEC_FILE, TASKS, TaskSpec
 from electra.paths import Paths
 
 
@@ -27,17 +29,27 @@ class Source(Protocol):
 def prepare_tasks(settings: Settings, paths: Paths) -> None:
     """Write ``data/tasks/<task>/<split>.jsonl`` for the tasks of ``cells.tasks``, and the manifest.
 
-    Embedded data is first written in the official formats, kept in ``data/tasks/official/``, and read from there.
+    Embedded data is first written in the official formats, kept in ``data/tasks/official/``, and read from there. What
+    an own task is, its labels included, is written to ``data/tasks/<task>/task.json``.
 
     Raises:
         DataError: a missing file or a malformed row, with file and line.
         InfrastructureError: the hub cannot be reached, the disk is full.
     """
     with building(paths.tasks) as folder:
-        source = _open_source(settings, folder)
+        own_files = settings.tasks.own_files
+        public = [name for name in settings.cells.tasks if name not in own_files]
+        official = _open_source(settings, folder, public) if public else None
         facts = {}
         for name in settings.cells.tasks:
-            spec = TASKS[name]
+            source: Source
+            if name in own_files:
+                source = own = OwnSource(own_files[name])
+                spec = own.spec
+                write_json(folder / name / SPEC_FILE, dataclasses.asdict(spec))
+            else:
+                assert official is not None
+                source, spec = official, TASKS[name]
             rows = {
                 split: _write_rows(spec, split, source.read(spec, split), folder / name / f"{split}.jsonl")
                 for split in source.splits(spec)
@@ -50,7 +62,7 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
         write_manifest(folder, source=_describe_source(settings), tasks=facts)
 
 
-def _open_source(settings: Settings, folder: Path) -> Source:
+def _open_source(settings: Settings, folder: Path, tasks: list[str]) -> Source:
     source = settings.tasks.source
     if isinstance(source, HubTasks):
         from electra.finetune.hub import HubSource
@@ -59,12 +71,13 @@ def _open_source(settings: Settings, folder: Path) -> Source:
     from electra.finetune.official import OfficialSource
 
     if isinstance(source, FilesTasks):
-        return OfficialSource(Path(source.glue) if source.glue else None, Path(source.squad) if source.squad else None)
+        folders = {key: Path(value) for key, value in source.model_dump(exclude={"kind"}).items() if value}
+        return OfficialSource(folders.pop("glue", None), folders.pop("squad", None), **folders)
     from electra.microworld.tasks import write_official_tasks
 
     official = folder / "official"
     official.mkdir()
-    write_official_tasks(official, settings.cells.tasks, source.seed, source.train_examples, source.dev_examples)
+    write_official_tasks(official, tasks, source.seed, source.train_examples, source.dev_examples)
     return OfficialSource(official / "glue", official / "squad")
 
 
@@ -81,7 +94,7 @@ def _write_rows(spec: TaskSpec, split: str, rows: Iterator[Row], path: Path) -> 
     number = 0
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for row in rows:
-            if row.get("label", "") is None and not split.startswith("test"):
+            if row.get("label", row.get("tags", "")) is None and not split.startswith("test"):
                 raise DataError(f"{spec.name}: row {row['id']} of split {split} has no label")
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             number += 1

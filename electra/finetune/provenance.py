@@ -4,6 +4,7 @@ from typing import Any
 
 from electra.finetune.tasks import TASKS, TaskSpec
 
+OWN = "data of your own, not a public benchmark"
 EMBEDDED = "microworld (embedded), not the real GLUE or SQuAD"
 _TOLERANCE = 1e-4  # releases of QQP differ in a handful of broken training rows
 
@@ -22,6 +23,8 @@ def is_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> bo
 def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
     """One task's data."""
     facts, kind = manifest["tasks"][spec.name], manifest["source"]["kind"]
+    if spec.source == "own":
+        return OWN
     if kind == "embedded":
         return EMBEDDED
     where = f"hub ({facts['dataset']}, revision {facts.get('revision', 'none')})" if kind == "hub" else "files"
@@ -34,6 +37,13 @@ def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
 
 def describe_card(manifest: dict[str, Any]) -> str:
     """The whole card's data, in one sentence."""
+    own = [name for name in manifest["tasks"] if name not in TASKS]
+    public = {name: facts for name, facts in manifest["tasks"].items() if name in TASKS}
+    parts = [_describe_public({**manifest, "tasks": public})] if public else []
+    return "; ".join([*parts, f"{', '.join(own)}: {OWN}"] if own else parts)
+
+
+def _describe_public(manifest: dict[str, Any]) -> str:
     if manifest["source"]["kind"] == "embedded":
         return EMBEDDED
     odd = [name for name, facts in manifest["tasks"].items() if not has_official_counts(TASKS[name], facts["rows"])]

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from electra.errors import DataError
+from electra.finetune.tag_schemes import entities, iob2
 from electra.finetune.tasks import TaskSpec
 
 Row = dict[str, Any]
@@ -13,12 +14,48 @@ def sentence_row(spec: TaskSpec, id: str, text_a: str, text_b: str | None, label
     """A classification or regression row; ``label`` is None where the split has no labels.
 
     Raises:
-        DataError: an empty text, a label outside the label set, a score outside 0..5.
+        DataError: an empty text, a label outside the label set, a score outside the task's range.
     """
-    for text in (text_a, text_b):
-        if text is not None and not text.strip():
-            raise DataError(f"{spec.name}: a text is empty", where=where, next_step="remove or repair the row")
+    _check_texts(spec, [text_a] if text_b is None else [text_a, text_b], where)
     return {"id": id, "text_a": text_a, "text_b": text_b, "label": _checked_label(spec, label, where)}
+
+
+def choice_row(spec: TaskSpec, id: str, text_a: str, choices: list[str], label: str | None, where: str) -> Row:
+    """A multiple-choice row; the label is the number of the right choice, from 0, as a string.
+
+    Raises:
+        DataError: an empty text or choice, a label that is no choice's number.
+    """
+    _check_texts(spec, [text_a, *choices], where)
+    return {"id": id, "text_a": text_a, "choices": choices, "label": _checked_label(spec, label, where)}
+
+
+def tagged_row(spec: TaskSpec, id: str, words: list[str], tags: list[str] | None, where: str) -> Row:
+    """A tagging row, entities in IOB2; ``tags`` is None where the split has none.
+
+    Raises:
+        DataError: no words, an empty word, another number of tags than words, a tag the task does not have.
+    """
+    if not words or not all(word.strip() for word in words):
+        raise DataError(f"{spec.name}: a word is empty", where=where, next_step="remove or repair the row")
+    if tags is None:
+        return {"id": id, "words": words, "tags": None}
+    if len(words) != len(tags):
+        raise DataError(
+            f"{spec.name}: {len(words)} words and {len(tags)} tags", where=where, next_step="repair the row"
+        )
+    if unknown := [tag for tag in tags if tag not in spec.labels]:
+        raise DataError(
+            f"{spec.name}: tag {unknown[0]!r} is not one of {', '.join(spec.labels)}",
+            where=where,
+            next_step="repair the row",
+        )
+    return {"id": id, "words": words, "tags": iob2(entities(tags), len(tags)) if spec.has_entities else tags}
+
+
+def _check_texts(spec: TaskSpec, texts: list[str], where: str) -> None:
+    if not all(text.strip() for text in texts):
+        raise DataError(f"{spec.name}: a text is empty", where=where, next_step="remove or repair the row")
 
 
 def _checked_label(spec: TaskSpec, label: str | None, where: str) -> str | float | None:
@@ -29,8 +66,9 @@ def _checked_label(spec: TaskSpec, label: str | None, where: str) -> str | float
             score = float(label)
         except ValueError:
             score = float("nan")
-        if not 0 <= score <= 5:
-            raise DataError(f"{spec.name}: score {label!r} is not a number in 0..5", where=where)
+        low, high = spec.score_range
+        if not low <= score <= high:
+            raise DataError(f"{spec.name}: score {label!r} is not a number in {low:g}..{high:g}", where=where)
         return score
     if label not in spec.labels:
         raise DataError(

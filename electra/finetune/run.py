@@ -15,15 +15,19 @@ from electra.artifacts import building, write_json, write_manifest
 from electra.config import Cluster, Finetune, Settings
 from electra.errors import ConfigError, DataError
 from electra.finetune.cells import Init, cell_key, read_rows
+from electra.finetune.choices import choice_features
 from electra.finetune.encoders import EncoderSource, load_transformers_encoder
-from electra.finetune.features import MAX_SCORE, Feature, Vocabulary, sentence_features
+from electra.finetune.features import Feature, Vocabulary, both_orders, sentence_features
 from electra.finetune.heads import TaskModel
+from electra.finetune.joint_span import JointSpans, best_joint_spans
 from electra.finetune.rows import Row
 from electra.finetune.saved import save_model
 from electra.finetune.scoring import score
 from electra.finetune.spans import BestSpan, answers, best_spans
-from electra.finetune.tasks import TASKS, TaskSpec
+from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features
+from electra.finetune.tasks import TaskSpec, find_spec
 from electra.finetune.trainer import num_steps, predict, train
+from electra.finetune.unlearnable import unlearnable
 from electra.finetune.windows import span_features
 from electra.hardware import choose_device, choose_precision
 from electra.model.encoder import Encoder, initialize
@@ -63,9 +67,7 @@ def finetune_cell(
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
     """
-    if task not in TASKS:
-        raise ConfigError(f"there is no task {task!r}", next_step=f"choose one of: {', '.join(TASKS)}")
-    spec, options = TASKS[task], settings.finetune
+    spec, options = find_spec(paths.tasks, task), settings.finetune
     init = _init(scratch, milestone, encoder)
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
@@ -76,14 +78,11 @@ def finetune_cell(
         longest = options.span_max_length if spec.kind == "span" else options.max_length
         module, vocabulary, facts["encoder"] = load_transformers_encoder(encoder, longest)
         random = torch.Generator().manual_seed(seed)
-        model = TaskModel(spec, module, random, vocabulary.inputs.layout).to(device)
+        model = TaskModel(spec, module, random, vocabulary.inputs.layout, span_head=options.span_head).to(device)
 
     train_rows = read_rows(paths, task, "train")[: options.max_train_examples]
-    features: Sequence[Feature]
-    if spec.kind == "span":
-        features = span_features(train_rows, vocabulary, options)
-    else:
-        features = sentence_features(spec, train_rows, vocabulary, options.max_length)
+    is_doubled = options.double_unordered and spec.unordered
+    features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
     key = cell_key(task, seed, init)
     loss = train(
@@ -120,6 +119,7 @@ def finetune_cell(
                 "steps": num_steps(len(features), options.batch_size, epochs),
                 "loss": float(f"{loss:.6g}"),
                 **facts,
+                **unlearnable(spec, train_rows, features),
             },
         )
         if options.keep_models if keep is None else keep:
@@ -169,7 +169,7 @@ def _model(
                 where=f"{folder} and {paths.tokenizer}",
                 next_step="run: dvc repro pretrain",
             )
-    return TaskModel(spec, encoder, random)
+    return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)
 
 
 def predict_rows(
@@ -186,19 +186,45 @@ def predict_rows(
     pad = vocabulary.pad
     if spec.kind == "span":
         windows = span_features(rows, vocabulary, options)
-        spans = predict(model, windows, batch_size, partial(_best_spans, options), pad=pad, bf16=bf16)
+        spans = predict(model, windows, batch_size, partial(decode_spans, options), pad=pad, bf16=bf16)
         return answers(rows, windows, spans)
-    features = sentence_features(spec, rows, vocabulary, options.max_length)
+    if spec.kind == "tagging":
+        tagged = _tagging_features(options, spec, rows, vocabulary)
+        classes = predict(model, tagged, batch_size, lambda x_BTC: x_BTC.argmax(-1).tolist(), pad=pad, bf16=bf16)
+        return tag_predictions(spec, rows, tagged, classes)
+    features = _features(options, spec, rows, vocabulary)
     logits = predict(model, features, batch_size, lambda logits_BC: logits_BC.float().tolist(), pad=pad, bf16=bf16)
     if spec.kind == "regression":
-        return [{"id": row["id"], "score": _rounded(v * MAX_SCORE)} for row, (v,) in zip(rows, logits, strict=True)]
+        low, high = spec.score_range
+        scores = [_rounded(low + share * (high - low)) for (share,) in logits]
+        return [{"id": row["id"], "score": value} for row, value in zip(rows, scores, strict=True)]
     return [
         {"id": row["id"], "label": spec.labels[values.index(max(values))], "logits": [_rounded(v) for v in values]}
         for row, values in zip(rows, logits, strict=True)
     ]
 
 
-def _best_spans(options: Finetune, outputs: tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
+def _features(options: Finetune, spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary) -> Sequence[Feature]:
+    """The model's inputs for the rows, by the task's kind."""
+    if spec.kind == "span":
+        return span_features(rows, vocabulary, options)
+    if spec.kind == "tagging":
+        return _tagging_features(options, spec, rows, vocabulary)
+    if spec.kind == "multiple_choice":
+        return choice_features(spec, rows, vocabulary, options.max_length)
+    return sentence_features(spec, rows, vocabulary, options.max_length)
+
+
+def _tagging_features(
+    options: Finetune, spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary
+) -> list[TaggedFeature]:
+    return tagging_features(spec, rows, vocabulary, options.tagging_max_length or options.max_length)
+
+
+def decode_spans(options: Finetune, outputs: JointSpans | tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
+    """The best span of each window, from whichever head."""
+    if isinstance(outputs, JointSpans):
+        return best_joint_spans(outputs, options.max_answer_length)
     start_BT, end_BT, impossible_B = outputs
     return best_spans(start_BT, end_BT, impossible_B, options.max_answer_length)
 

@@ -72,14 +72,15 @@ def load_model(folder: Path) -> SavedModel:
     if sha256(folder / "tokenizer.json") != facts["tokenizer_sha256"]:
         raise DataError("tokenizer.json is not the one the model was fine-tuned with", where=str(folder))
     vocabulary = Vocabulary.read(folder / "tokenizer.json", inputs)
-    model = TaskModel(spec, _encoder(facts["encoder"], inputs), torch.Generator(), inputs.layout)
+    options = Finetune(**{name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields})
+    encoder = _encoder(facts["encoder"], inputs)
+    model = TaskModel(spec, encoder, torch.Generator(), inputs.layout, span_head=options.span_head)
     try:
         weights = load_file(folder / "model.safetensors")
     except SafetensorError as error:
         raise DataError(f"the weights cannot be read: {error}", where=str(folder)) from error
     fill(model, weights, str(folder))
-    options = {name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields}
-    return SavedModel(model.eval(), spec, vocabulary, Finetune(**options))
+    return SavedModel(model.eval(), spec, vocabulary, options)
 
 
 def _describe_encoder(encoder: AnyEncoder) -> dict[str, Any]:

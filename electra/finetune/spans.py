@@ -77,7 +77,8 @@ def best_answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) 
     found = []
     for number, row in enumerate(rows):
         window, span = best[number]
-        # A context without a single token has no span.
-        start, end = window.characters(row["context"], span.start, span.end) if window.offsets else (0, 0)
+        # A context without a single token has no span, nor has a beam in which no start has an end.
+        is_found = window.offsets and span.start
+        start, end = window.characters(row["context"], span.start, span.end) if is_found else (0, 0)
         found.append(Answer(row["context"][start:end], start, span.score, nulls[number]))
     return found

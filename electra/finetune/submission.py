@@ -14,7 +14,6 @@ from typing import Any
 from electra.artifacts import building, write_json, write_manifest
 from electra.errors import DataError
 from electra.finetune.cells import cell_key, read_rows
-from electra.finetune.features import MAX_SCORE
 from electra.finetune.tasks import TASKS
 from electra.paths import Paths
 
@@ -146,8 +145,10 @@ def _write_glue(paths: Paths, path: Path, predicted: dict[GlueFile, list[dict[st
 
 def _word(file: GlueFile, line: dict[str, Any]) -> str:
     """The label's word; a score within the scale."""
-    if TASKS[file.task].kind == "regression":
-        return f"{min(max(line['score'], 0.0), MAX_SCORE):.3f}"
+    spec = TASKS[file.task]
+    if spec.kind == "regression":
+        low, high = spec.score_range
+        return f"{min(max(line['score'], low), high):.3f}"
     return line["label"]
 
 

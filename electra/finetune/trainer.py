@@ -93,12 +93,13 @@ def train(
     losses = torch.zeros(steps, device=device)
     report_every = max(1, math.ceil(steps / 5))
     for step in range(steps):
-        batch = collate([features[i] for i in next(batches)], pad).to(device)
+        indices = next(batches)
+        batch = collate([features[i] for i in indices], pad).to(device)
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
             group["lr"] = learning_rate(step, peak, steps, warmup_steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             loss = model.loss(batch)
-        (loss * len(batch.tokens_BT) if fidelity == "original" else loss).backward()
+        (loss * len(indices) if fidelity == "original" else loss).backward()
         nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()

@@ -51,7 +51,7 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
             raise ConfigError(
                 f"{task} has no embedded form",
                 where="cells.tasks",
-                next_step=f"leave it out, or read it from files or the hub; embedded: {', '.join(EMBEDDED_TASKS)}",
+                next_step=f"leave it out, or choose another tasks.source; embedded: {', '.join(EMBEDDED_TASKS)}",
             )
     world = World(seed)
     for task in tasks:

@@ -49,12 +49,14 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
     Raises:
         DataError: a critical expectation failed; the rows are named.
     """
+    from electra.finetune.tasks import find_spec
     from electra.validation.judge import judge
     from electra.validation.tasks_suite import tasks_suite
     from electra.validation.tasks_table import tasks_tables
 
     tables, statistics = tasks_tables(settings.tasks, paths.tasks)
-    _conclude("tasks", judge(tables, tasks_suite(tables.keys() - {"files", "splits"})), statistics, paths)
+    specs = [find_spec(paths.tasks, name) for name in sorted(statistics)]
+    _conclude("tasks", judge(tables, tasks_suite(specs)), statistics, paths)
 
 
 def _conclude(name: str, checks: list["Check"], statistics: dict[str, Any], paths: Paths) -> None:

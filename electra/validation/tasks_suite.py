@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from electra.finetune.tasks import TASKS, TaskSpec
+from electra.finetune.tasks import TaskSpec
 from electra.validation.files_suite import files_expectations
 from electra.validation.judge import CRITICAL, WARNING, Suite, gxe
 from electra.validation.task_records import OK
@@ -10,7 +10,7 @@ from electra.validation.task_records import OK
 FIX_LINES = "correct these examples in the source, then: dvc repro tasks"
 
 
-def tasks_suite(tasks: Iterable[str]) -> Suite:
+def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
     """Expectations per table of ``tasks_table.tasks_tables``."""
     return {
         "files": files_expectations("data/tasks", "tasks"),
@@ -52,7 +52,7 @@ def tasks_suite(tasks: Iterable[str]) -> Suite:
                 notes="scores are not comparable with published ones",
             ),
         ],
-        **{task: _examples(TASKS[task]) for task in sorted(tasks)},
+        **{spec.name: _examples(spec) for spec in specs},
     }
 
 
@@ -80,12 +80,14 @@ def _examples(spec: TaskSpec) -> list[gxe.Expectation]:
             notes=FIX_LINES,
         ),
     ]
-    return common + (_span_rules(spec) if spec.kind == "span" else _label_rules(spec))
+    if spec.kind == "span":
+        return common + _span_rules(spec)
+    return common + (_tag_rules(spec) if spec.kind == "tagging" else _label_rules(spec))
 
 
 def _label_rules(spec: TaskSpec) -> list[gxe.Expectation]:
     known: gxe.Expectation
-    if spec.kind == "classification":
+    if spec.labels:
         known = gxe.ExpectColumnValuesToBeInSet(
             column="label",
             value_set=list(spec.labels),
@@ -96,10 +98,10 @@ def _label_rules(spec: TaskSpec) -> list[gxe.Expectation]:
     else:
         known = gxe.ExpectColumnValuesToBeBetween(
             column="label",
-            min_value=0,
-            max_value=5,
+            min_value=spec.score_range[0],
+            max_value=spec.score_range[1],
             severity=CRITICAL,
-            description=f"{spec.name}: scores are between 0 and 5",
+            description=f"{spec.name}: scores are between {spec.score_range[0]:g} and {spec.score_range[1]:g}",
             notes=FIX_LINES,
         )
     return [
@@ -109,6 +111,25 @@ def _label_rules(spec: TaskSpec) -> list[gxe.Expectation]:
             value_set=[False],
             severity=CRITICAL,
             description=f"{spec.name}: train and dev are labelled",
+            notes=FIX_LINES,
+        ),
+    ]
+
+
+def _tag_rules(spec: TaskSpec) -> list[gxe.Expectation]:
+    return [
+        gxe.ExpectColumnValuesToBeInSet(
+            column="unknown_tag",
+            value_set=[""],
+            severity=CRITICAL,
+            description=f"{spec.name}: tags are {', '.join(spec.row_tags)}",
+            notes=FIX_LINES,
+        ),
+        gxe.ExpectColumnValuesToBeInSet(
+            column="tags_missing",
+            value_set=[0],
+            severity=CRITICAL,
+            description=f"{spec.name}: every word of train and dev has a tag",
             notes=FIX_LINES,
         ),
     ]

@@ -15,18 +15,10 @@ import pandas as pd
 
 from electra.artifacts import read_manifest
 from electra.config import Tasks
-from electra.finetune.tasks import TASKS, TaskSpec
+from electra.finetune.tasks import TaskSpec, find_spec
 from electra.validation.files_table import files_table
 from electra.validation.sample import RowSample, Table
-from electra.validation.task_records import (
-    OK,
-    SENTENCE_COLUMNS,
-    SPAN_COLUMNS,
-    TEXT_KEYS,
-    describe_sentences,
-    describe_span,
-    parse,
-)
+from electra.validation.task_records import COLUMNS, OK, describe, parse, text_of
 
 BLOCK = 4096  # lines looked at together
 PLACE = ["file", "line", "id_repeats"]
@@ -43,12 +35,12 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
     real = tasks.source.kind != "embedded"
     tables, splits, statistics = {"files": files}, [], {}
     for task in sorted(manifest["tasks"]):
-        listed = manifest["tasks"][task]["rows"]
-        scan = TaskScan(TASKS[task], sum(listed.values()))
+        spec, listed = find_spec(folder, task), manifest["tasks"][task]["rows"]
+        scan = TaskScan(spec, sum(listed.values()))
         for split in ["train", *sorted(set(listed) - {"train"} | {"dev"})]:
             path = folder / task / f"{split}.jsonl"
             facts = scan.split(path, split) if path in readable else TaskScan.absent()
-            official = TASKS[task].official_rows.get(split) if real else None
+            official = spec.official_rows.get(split) if real else None
             splits.append(
                 {
                     "file": f"{task}/{split}.jsonl",
@@ -75,7 +67,7 @@ class TaskScan:
 
     def __init__(self, spec: TaskSpec, expected_rows: int):
         self._spec, self._spans = spec, spec.kind == "span"
-        self._columns = PLACE + (SPAN_COLUMNS if self._spans else SENTENCE_COLUMNS)
+        self._columns = PLACE + COLUMNS[spec.kind]
         self._sample = RowSample(expected_rows, ["file", "line", "id", "begins", *(["found"] if self._spans else [])])
         self._train = np.empty(0, np.uint64)
 
@@ -97,7 +89,7 @@ class TaskScan:
             frame = pd.DataFrame(rows, columns=self._columns)
             keys = np.array(text_hashes, np.uint64)
             self._sample.add(frame, keys, self._breaks_rule(frame))
-            if labelled and not self._spans:
+            if labelled and "label" in frame:
                 classes.update(frame["label"].dropna())
             if split == "train":
                 train_hashes.append(keys)
@@ -106,12 +98,17 @@ class TaskScan:
             num_rows += len(rows)
         if train_hashes:
             self._train = np.unique(np.concatenate(train_hashes))
-        wanted = self._spec.labels if labelled else ()
         return {
             "rows": num_rows,
-            "labels_absent": " ".join(label for label in wanted if not classes[label]),
+            "labels_absent": " ".join(label for label in self._wanted(split) if not classes[label]),
             "seen_in_train_share": seen_in_train / max(1, num_rows),
         }
+
+    def _wanted(self, split: str) -> tuple[str, ...]:
+        """Labels that must occur in a split: an own task's labels may be rare, and dev may lack one."""
+        if self._spec.kind != "classification" or split.startswith("test"):
+            return ()
+        return self._spec.labels if split == "train" or self._spec.source != "own" else ()
 
     @staticmethod
     def absent() -> dict[str, Any]:
@@ -126,20 +123,21 @@ class TaskScan:
         record, complaint = parse(line, self._spec)
         if complaint != OK:
             return {"record": complaint, "begins": line.strip()[:40]}, 0
-        row = describe_span(record, labelled) if self._spans else describe_sentences(record, self._spec, labelled)
-        text = "\x1f".join(record[key] or "" for key in TEXT_KEYS[self._spans])
-        text_hash = int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
-        return {"record": OK, **row}, text_hash
+        text = text_of(record, self._spec).encode("utf-8", "surrogatepass")
+        text_hash = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+        return {"record": OK, **describe(record, self._spec, labelled)}, text_hash
 
     def _breaks_rule(self, rows: pd.DataFrame) -> np.ndarray:
         wrong = (rows["record"] != OK) | rows["id_repeats"] | rows["text_missing"].eq(True)
         if self._spans:
             wrong |= rows["answers_fit"].eq(False) | rows["answer_at_start"].eq(False)
-        elif self._spec.kind == "classification":
+        elif self._spec.kind == "tagging":
+            wrong |= rows["unknown_tag"].fillna("").ne("") | rows["tags_missing"].fillna(0).ne(0)
+        elif self._spec.labels:
             wrong |= ~rows["label"].isin([*self._spec.labels, None]) | rows["label_missing"].eq(True)
         else:
             scores = pd.to_numeric(rows["label"], errors="coerce")
-            wrong |= ~scores.between(0, 5) & rows["label"].notna() | rows["label_missing"].eq(True)
+            wrong |= ~scores.between(*self._spec.score_range) & rows["label"].notna() | rows["label_missing"].eq(True)
         return wrong.to_numpy(bool)
 
 

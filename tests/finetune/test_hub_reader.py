@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.artifacts import read_manifest
-from electra.errors import DataError
+from electra.errors import ConfigError, DataError
 from electra.finetune.prepare import prepare_tasks
 
 from .small import make_settings
@@ -94,3 +94,8 @@ def test_a_wrong_label_and_a_missing_configuration_are_named(tmp_path, paths):
         prepare_tasks(make_settings({"kind": "hub", "glue": glue}, ["RTE"]), paths)
     with pytest.raises(DataError, match="cannot be loaded"):
         prepare_tasks(make_settings({"kind": "hub", "glue": glue}, ["WNLI"]), paths)
+
+
+def test_tasks_that_are_read_from_files_only_are_refused(paths):
+    with pytest.raises(ConfigError, match="CoNLL-2003 is read from files only"):
+        prepare_tasks(make_settings({"kind": "hub"}, ["CoNLL-2003"]), paths)

@@ -11,6 +11,7 @@ from electra.errors import ConfigError, DataError
 from electra.finetune.official import OfficialSource
 from electra.finetune.prepare import prepare_tasks
 from electra.finetune.tasks import TASKS
+from electra.microworld.tasks import EMBEDDED_TASKS
 
 from .small import SHARED, make_settings, write_squad, write_tsv
 
@@ -160,9 +161,16 @@ def test_a_task_without_a_folder_is_a_configuration_error(tmp_path, paths):
         prepare_tasks(settings, paths)
 
 
+@pytest.mark.parametrize("task", ["CoNLL-2003", "CoNLL-2000", "SWAG", "NewsQA"])
+def test_a_task_without_embedded_form_is_refused_with_the_embedded_source(paths, task):
+    with pytest.raises(ConfigError, match=f"{task} has no embedded form") as caught:
+        prepare_tasks(make_settings({"kind": "embedded"}, ["CoLA", task]), paths)
+    assert "cells.tasks" in str(caught.value) and "tasks.source" in str(caught.value)
+    assert not paths.tasks.exists()
+
+
 def test_embedded_tasks_go_through_the_official_formats(paths):
-    tasks = list(TASKS)
-    tasks.remove("WNLI")
+    tasks = list(EMBEDDED_TASKS)
     prepare_tasks(make_settings({"kind": "embedded", "train_examples": 20, "dev_examples": 10}, tasks), paths)
     manifest = read_manifest(paths.tasks)
     assert manifest["source"] == {"kind": "embedded", "seed": 1}
@@ -181,8 +189,13 @@ def test_embedded_tasks_go_through_the_official_formats(paths):
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")
 def test_real_files_have_the_row_counts_of_their_readme(paths):
-    source = {"kind": "files", "glue": str(SHARED / "glue"), "squad": str(SHARED / "squad")}
-    prepare_tasks(make_settings(source, ["CoLA", "MRPC", "RTE", "STS-B", "SQuAD1.1"]), paths)
+    source = {
+        "kind": "files",
+        "glue": str(SHARED / "glue"),
+        "squad": str(SHARED / "squad"),
+        "conll": str(SHARED),
+    }
+    prepare_tasks(make_settings(source, ["CoLA", "MRPC", "RTE", "STS-B", "SQuAD1.1", "CoNLL-2000"]), paths)
     counts = {name: facts["rows"] for name, facts in read_manifest(paths.tasks)["tasks"].items()}
     assert counts == {
         "CoLA": {"train": 8551, "dev": 1043},
@@ -190,4 +203,24 @@ def test_real_files_have_the_row_counts_of_their_readme(paths):
         "RTE": {"train": 2490, "dev": 277},
         "STS-B": {"train": 5749, "dev": 1500},
         "SQuAD1.1": {"train": 8992, "dev": 1578},
+        "CoNLL-2000": {"train": 8936, "dev": 2012},
     }
+
+
+# number of columns in the file, those of the texts, and whether there is a header
+REAL = {"CoLA": (4, [3], False), "MRPC": (5, [3, 4], True), "RTE": (4, [1, 2], True), "STS-B": (10, [7, 8], True)}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")
+@pytest.mark.parametrize("task", REAL)
+def test_every_character_of_real_sentences_survives_preparation(paths, task):
+    prepare_tasks(make_settings({"kind": "files", "glue": str(SHARED / "glue")}, [task]), paths)
+    num_columns, columns, has_header = REAL[task]
+    for split in ("train", "dev"):
+        lines = (SHARED / f"glue/{task}/{split}.tsv").read_bytes().decode("utf-8-sig").split("\n")
+        table = [line.rstrip("\r").split("\t") for line in lines if line][has_header:]
+        assert all(len(values) == num_columns for values in table)
+        prepared = (paths.tasks / task / f"{split}.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+        texts = [[row["text_a"], row["text_b"]][: len(columns)] for row in map(json.loads, prepared)]
+        assert texts == [[values[column] for column in columns] for values in table]
+        assert any({*text} & {'"', "'"} for pair in texts for text in pair)  # there is something to lose

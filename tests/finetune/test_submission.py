@@ -27,7 +27,7 @@ WORDS = {
     **dict.fromkeys(["QNLI", "RTE"], {"entailment", "not_entailment"}),
     **dict.fromkeys(["CoLA", "SST-2", "MRPC", "QQP", "WNLI"], {"0", "1"}),
 }
-GLUE = [task for task in TASKS if TASKS[task].kind != "span"]
+GLUE = [task for task in TASKS if TASKS[task].source == "glue"]
 
 
 def write_glue(folder, task, *, tests=True):

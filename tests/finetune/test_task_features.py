@@ -8,6 +8,7 @@ from electra.finetune.batching import collate, sorted_batches, training_order
 from electra.finetune.features import Feature, Vocabulary, sentence_features, truncated_lengths
 from electra.finetune.official import OfficialSource
 from electra.finetune.tasks import TASKS
+from electra.finetune.unlearnable import answers_not_recoverable, unlearnable
 from electra.finetune.windows import span_features, window_starts
 
 from .small import SHARED, make_settings
@@ -109,16 +110,40 @@ def test_unanswerable_questions_and_windows_without_the_answer_point_at_cls(path
     assert set(targets[1:]) == {(0, 0, 0)}
 
 
+def test_answers_inside_a_wordpiece_or_longer_than_a_window_are_listed_as_not_recoverable(paths):
+    context = "the cat sat on a big house in the park where john ran on a small dog in the red cafe"
+    texts = {"whole": "big house", "inside": "hous", "long": context[:60]}
+    rows = [
+        {
+            "id": id,
+            "question": "who?",
+            "context": context,
+            "answers": [{"text": text, "start": context.index(text)}],
+            "impossible": False,
+        }
+        for id, text in texts.items()
+    ]
+    rows.append({"id": "none", "question": "who?", "context": context, "answers": [], "impossible": True})
+    windows = span_features(rows, Vocabulary.load(paths), SETTINGS)
+    assert answers_not_recoverable(rows, windows) == ["inside", "long"]
+    assert unlearnable(TASKS["SQuAD2.0"], rows, windows) == {"answers_not_recoverable": 2}
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")
-def test_gold_spans_of_real_squad_are_recovered(paths, tmp_path):
+@pytest.mark.parametrize(("split", "num_rows", "num_listed"), [("train", 8992, 25), ("dev", 1578, 2)])
+def test_every_answer_of_real_squad_is_recovered_but_those_inside_a_wordpiece(paths, split, num_rows, num_listed):
     BertWordPieceTokenizer(str(SHARED / "vocab/bert-base-uncased-vocab.txt")).save(
         str(paths.tokenizer / "tokenizer.json")
     )
-    rows = list(OfficialSource(None, SHARED / "squad").read(TASKS["SQuAD1.1"], "dev"))
-    settings = make_settings({"kind": "embedded"}, ["CoLA"], span_max_length=64, span_stride=16).finetune
-    recovered = {}
-    for window in span_features(rows, Vocabulary.load(paths), settings):
-        if window.target[0]:
-            recovered[window.row] = window.text(rows[window.row]["context"], *window.target[:2])
-    wrong = [row["id"] for i, row in enumerate(rows) if recovered.get(i) != row["answers"][0]["text"]]
-    assert len(wrong) <= 12, wrong  # answers that begin or end inside a word piece
+    vocabulary = Vocabulary.load(paths)
+    rows = list(OfficialSource(None, SHARED / "squad").read(TASKS["SQuAD1.1"], split))
+    assert len(rows) == num_rows
+    paper = {"span_max_length": 512, "span_stride": 128, "max_question_length": 64}
+    listed = answers_not_recoverable(rows, span_features(rows, vocabulary, SETTINGS.model_copy(update=paper)))
+    assert len(listed) == num_listed
+    for row in (row for row in rows if row["id"] in listed):
+        answer = row["answers"][0]
+        begin, end = answer["start"], answer["start"] + len(answer["text"])
+        assert row["context"][begin:end] == answer["text"]
+        pieces = vocabulary.tokenizer.encode(row["context"], add_special_tokens=False).offsets
+        assert any(first < begin < last or first < end < last for first, last in pieces), row["id"]

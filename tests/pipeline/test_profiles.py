@@ -40,6 +40,12 @@ PAPER = {
 }
 
 
+@pytest.mark.parametrize("name", ["smoke", "tiny"])
+def test_small_machines_do_without_the_papers_extras(load, name):
+    finetune = load(name).finetune
+    assert (finetune.span_head, finetune.double_unordered) == ("plain", False)
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_paper_profiles_have_the_papers_numbers(load, name):
     settings = load(name)
@@ -72,4 +78,7 @@ def test_paper_profiles_share_the_rest_of_the_recipe(load, name):
     assert (pretrain.generator_weight, pretrain.discriminator_weight, pretrain.temperature) == (1, 50, 1)
     assert (pretrain.mask_token_probability, pretrain.max_grad_norm) == (0.85, 1)
     assert (finetune.batch_size, finetune.epochs, finetune.warmup_fraction, finetune.weight_decay) == (32, 3, 0.1, 0)
+    assert (finetune.span_head, finetune.double_unordered, finetune.tagging_max_length) == ("joint", True, 256)
+    assert (finetune.max_length, finetune.span_max_length, finetune.span_stride) == (128, 512, 128)
+    assert (finetune.max_question_length, finetune.max_answer_length) == (64, 30)
     assert finetune.task_epochs == {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}

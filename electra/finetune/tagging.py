@@ -1,0 +1,95 @@
+"""Words with tags to token ids, and back.
+
+    [CLS] pieces of word 1, of word 2, ... [SEP]
+
+A word's tag is learned and predicted at its first wordpiece (google-research/electra, finetune/tagging). Entities are
+learned in the scheme BIOES, as there, and written in IOB2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from electra.finetune.batching import IGNORED
+from electra.finetune.features import Feature, Vocabulary
+from electra.finetune.rows import Row
+from electra.finetune.tag_schemes import bioes, entities, iob2
+from electra.finetune.tasks import TaskSpec
+
+_CHUNK = 10_000  # sentences tokenised at a time
+NO_TAG = {True: "O", False: ""}  # of words beyond the cut: no entity; where every word has a tag, none of them
+
+
+@dataclass
+class TaggedFeature(Feature):
+    """A sentence; its target is a class number per token, ``IGNORED`` but at first wordpieces.
+
+    Attributes:
+        positions: of each word's first wordpiece; words beyond ``max_length`` tokens have none.
+    """
+
+    positions: list[int]
+
+
+def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[TaggedFeature]:
+    """One feature per row, in order; sentences that are too long lose their last wordpieces."""
+    classes = {label: number for number, label in enumerate(spec.labels)}
+    inputs, features = vocabulary.inputs, []
+    end = max_length - len(inputs.after)  # where the last wordpiece must have ended
+    for begin in range(0, len(rows), _CHUNK):
+        chunk = rows[begin : begin + _CHUNK]
+        pieces = _wordpieces([row["words"] for row in chunk], vocabulary)
+        for number, (row, words) in enumerate(zip(chunk, pieces, strict=True), start=begin):
+            ids, positions = list(inputs.before), []
+            for word in words:
+                positions.append(len(ids))
+                ids.extend(word)
+            ids = [*ids[:end], *inputs.after]
+            positions = [position for position in positions if position < end]
+            target = None
+            if row["tags"] is not None:
+                target = [IGNORED] * len(ids)
+                for position, tag in zip(positions, learned_tags(spec, row["tags"]), strict=False):
+                    target[position] = classes[tag]
+            features.append(TaggedFeature(ids, len(ids), target, number, positions))
+    return features
+
+
+def _wordpieces(sentences: list[list[str]], vocabulary: Vocabulary) -> list[list[list[int]]]:
+    """Token ids per word and sentence. A word of which nothing is left, such as a control character, is unknown."""
+    unknown = vocabulary.encode(["[UNK]"])[0]
+    encodings = vocabulary.tokenizer.encode_batch(sentences, is_pretokenized=True, add_special_tokens=False)
+    found = []
+    for words, encoding in zip(sentences, encodings, strict=True):
+        pieces: list[list[int]] = [[] for _ in words]
+        for word, token in zip(encoding.word_ids, encoding.ids, strict=True):
+            assert word is not None  # only special tokens belong to no word
+            pieces[word].append(token)
+        found.append([word or unknown for word in pieces])
+    return found
+
+
+def learned_tags(spec: TaskSpec, tags: list[str]) -> list[str]:
+    """A row's tags as the classes of the model."""
+    return bioes(entities(tags), len(tags)) if spec.has_entities else tags
+
+
+def words_cut(rows: list[Row], features: Sequence[Feature]) -> int:
+    """Words beyond the longest input: they are neither learned nor predicted."""
+    kept = sum(len(feature.positions) for feature in features if isinstance(feature, TaggedFeature))
+    return sum(len(row["words"]) for row in rows) - kept
+
+
+def tag_predictions(
+    spec: TaskSpec, rows: list[Row], features: list[TaggedFeature], classes: list[list[int]]
+) -> list[dict[str, object]]:
+    """Tags per word, in IOB2 for entities.
+
+    Args:
+        classes: the most probable class of each token, padding included.
+    """
+    found: list[dict[str, object]] = []
+    for row, feature, numbers in zip(rows, features, classes, strict=True):
+        tags = [spec.labels[numbers[position]] for position in feature.positions]
+        tags += [NO_TAG[spec.has_entities]] * (len(row["words"]) - len(tags))
+        found.append({"id": row["id"], "tags": iob2(entities(tags), len(tags)) if spec.has_entities else tags})
+    return found
