@@ -171,16 +171,16 @@ def load_transformers_encoder(
             f"inputs of {max_length} tokens are asked for, {source.name} takes {limit}",
             next_step="lower finetune.max_length or finetune.span_max_length",
         )
-    is_local = source.folder.is_dir()
+    encoder, is_local = TransformersEncoder(model, vocabulary.inputs), source.folder.is_dir()
     facts = {
         "name": source.name,
         "model_type": model.config.model_type,
         "source": source.folder.resolve().name if is_local else str(source.folder),
         "revision": None if is_local else source.revision,
         "weights": {path.name: sha256(path) for path in weights},
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in encoder.parameters()),
     }
-    return TransformersEncoder(model, vocabulary.inputs), vocabulary, facts
+    return encoder, vocabulary, facts
 
 
 def rebuild(facts: dict[str, Any], inputs: InputFormat) -> TransformersEncoder:

@@ -7,9 +7,10 @@ import torch
 from tokenizers import BertWordPieceTokenizer
 
 from electra.finetune.prepare import prepare_tasks
+from electra.finetune.run import finetune_cell
 from electra.paths import Paths
 
-from .small import VOCAB, make_settings, write_tasks
+from .small import CPU, VOCAB, make_settings, write_tasks
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +45,16 @@ def workspace(paths):
         return settings
 
     return prepare
+
+
+@pytest.fixture
+def kept(paths, workspace):
+    """Fine-tunes a task from random weights and keeps the model."""
+
+    def run(task: str, **finetune) -> str:
+        settings = workspace([task], **{"epochs": 2, "learning_rate": 5e-3, "span_max_length": 48, **finetune})
+        settings = settings.model_copy(update={"cluster": CPU})
+        finetune_cell(settings, paths, task=task, seed=1, scratch=True, keep=True)
+        return f"{task}-1-scratch"
+
+    return run

@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
-from electra.config import Settings
+from electra.config import Cluster, Settings
+from electra.finetune.cells import read_lines
+from electra.finetune.predict import predict_file
+from electra.paths import Paths
 from electra.settings import parse_settings
 
 WORDS = (
@@ -11,6 +14,7 @@ WORDS = (
 )
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz.?,é日本"]
 VOCAB += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+CPU = Cluster(device="cpu", precision="fp32")
 SHARED = Path(__file__).resolve().parents[2] / "../shared/data"
 
 
@@ -86,3 +90,10 @@ def write_tasks(folder, rows=64):
             items.append(item)
         write_squad(folder / f"{split}-v2.0.json", items, context)
         write_squad(folder / f"{split}-v1.1.json", [{**i, "is_impossible": False} for i in items[::2]], context)
+
+
+def predict(paths: Paths, model: str, source: Path, **options) -> list[dict]:
+    """What `electra predict` writes to a file."""
+    output = paths.root / "predictions.out"
+    predict_file(CPU, paths, model, source, output, **options)
+    return read_lines(output, "")

@@ -55,6 +55,7 @@ def test_inputs_are_those_of_the_encoders_own_tokenizer(folders, make):
     expected = theirs(PAIR["text_a"], PAIR["text_b"], return_token_type_ids=True)
     assert list(pair.token_ids) == expected["input_ids"]
     assert list(single.token_ids) == theirs(SINGLE["text_a"])["input_ids"]
+    assert vocabulary.inputs.layout.summary == ("last" if make in ("xlnet", "gpt2") else "first")
     batch = collate([pair], vocabulary.pad)
     assert encoder.takes_segments == (make in ("bert", "albert", "xlnet"))
     if encoder.takes_segments:
@@ -105,6 +106,27 @@ def test_the_summary_token_has_seen_the_whole_input(folders, make):
     features = sentence_features(TASKS["RTE"], rows, vocabulary, 60)
     logits = predict(model, features, 8, lambda logits: logits.tolist(), pad=vocabulary.pad, bf16=False)
     assert not np.allclose(logits[0], logits[1]) and not np.allclose(logits[0], logits[2])
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_only_tokens_of_the_context_can_be_an_answer(folders, make):
+    encoder, vocabulary, _ = load(folders[make])
+    model = TaskModel(TASKS["SQuAD2.0"], encoder, torch.Generator().manual_seed(1), vocabulary.inputs.layout).eval()
+    row = {"question": "what cat?", "answers": [], "impossible": True}
+    rows = [{**row, "context": "the cat sat"}, {**row, "context": "the cat sat on a blue house"}]
+    windows = span_features(rows, vocabulary, SETTINGS.model_copy(update={"span_max_length": 60}))
+    batch = collate(list(windows), vocabulary.pad)
+    start_BT, _, impossible_B = model(batch)
+    for window, start_T in zip(windows, start_BT, strict=True):
+        places = range(window.first_length, window.first_length + len(window.offsets))
+        assert start_T.isfinite().nonzero().flatten().tolist() == [0, *places]
+    hidden_BTD = encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+    last_B = batch.mask_BT.sum(1) - 1
+    null_B = last_B if make == "xlnet" else 0 * last_B
+    summary_B = last_B if make in ("xlnet", "gpt2") else 0 * last_B
+    both = torch.arange(2)
+    torch.testing.assert_close(start_BT[:, 0], model.head.span(hidden_BTD[both, null_B])[:, 0])
+    torch.testing.assert_close(impossible_B, model.head.impossible(hidden_BTD[both, summary_B]).squeeze(-1))
 
 
 @pytest.mark.parametrize("make", MAKES)

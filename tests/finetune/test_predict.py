@@ -1,11 +1,9 @@
-"""Saved fine-tuned models, and `electra predict` over files and pipes."""
+"""`electra predict` over files and pipes."""
 
 import csv
 import itertools
 import json
-import math
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,43 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from electra.artifacts import read_json, read_manifest
-from electra.config import Cluster
 from electra.errors import ConfigError, DataError
-from electra.finetune.cells import read_lines, read_rows
-from electra.finetune.encoders import EncoderSource
 from electra.finetune.predict import predict_file
 from electra.finetune.predict_input import Rows, impatient_windows, windows
-from electra.finetune.run import finetune_cell
-from electra.finetune.saved import load_model
 from electra.paths import Paths
 
-from .foreign import MAKES, write_encoder
+from .small import CPU, predict
 
-CPU = Cluster(device="cpu", precision="fp32")
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def kept(paths, workspace):
-    """Fine-tunes a task from random weights and keeps the model."""
-
-    def run(task: str, **finetune) -> str:
-        settings = workspace([task], **{"epochs": 2, "learning_rate": 5e-3, "span_max_length": 48, **finetune})
-        settings = settings.model_copy(update={"cluster": CPU})
-        finetune_cell(settings, paths, task=task, seed=1, scratch=True, keep=True)
-        return f"{task}-1-scratch"
-
-    return run
-
-
-def predict(paths: Paths, model: str, source: Path, **options) -> list[dict]:
-    output = paths.root / "predictions.out"
-    predict_file(CPU, paths, model, source, output, **options)
-    return read_lines(output, "")
 
 
 def write(path: Path, text: str) -> Path:
@@ -62,85 +32,6 @@ def command(*arguments: str, paths: Paths, **options) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(full, cwd=paths.root, env=environment, text=True, **{**streams, **options})
-
-
-@pytest.mark.parametrize("task", ["CoLA", "STS-B", "SQuAD1.1", "SQuAD2.0"])
-def test_a_saved_model_predicts_what_its_cell_did(paths, kept, task):
-    cell = kept(task, epochs=8)
-    known = read_lines(paths.finetuned(cell) / "predictions.jsonl", "")
-    found = predict(paths, cell, paths.tasks / task / "dev.jsonl", batch_size=16)
-    assert [record["id"] for record in found] == [record["id"] for record in known]
-    for record, was in zip(found, known, strict=True):
-        if task == "CoLA":
-            assert record["label"] == was["label"]
-            shares = torch.tensor(was["logits"]).softmax(-1).tolist()
-            assert list(record["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
-        elif task == "STS-B":
-            assert record["score"] == pytest.approx(was["score"], abs=1e-4)
-        else:
-            is_given = task == "SQuAD1.1" or was["null_score"] <= 0
-            assert record["answer"] == (was["text"] if is_given else None)
-            assert 0 <= record["probability"] <= 1
-    if task == "SQuAD2.0":
-        assert [r["no_answer_probability"] for r in found] == pytest.approx(
-            [1 / (1 + math.exp(-was["null_score"])) for was in known], abs=1e-4
-        )
-    if task.startswith("SQuAD"):
-        rows = read_rows(paths, task, "dev")
-        given = [(row, r) for row, r in zip(rows, found, strict=True) if r["answer"] is not None]
-        assert given and (len(given) < len(rows)) == (task == "SQuAD2.0")
-        for row, record in given:
-            assert row["context"].startswith(record["answer"], record["start"])
-
-
-@pytest.mark.parametrize("make", MAKES)
-def test_a_fine_tuned_encoder_of_another_make_is_rebuilt_without_its_folder(paths, workspace, tmp_path, make):
-    folder = write_encoder(tmp_path / "encoder" / make, make)
-    settings = workspace(["CoLA"], epochs=1, learning_rate=5e-3).model_copy(update={"cluster": CPU})
-    finetune_cell(settings, paths, task="CoLA", seed=1, encoder=EncoderSource.named(folder), keep=True)
-    shutil.rmtree(folder)
-    known = read_lines(paths.finetuned(f"CoLA-1-{make}") / "predictions.jsonl", "")
-    found = predict(paths, f"CoLA-1-{make}", paths.tasks / "CoLA/dev.jsonl")
-    for record, was in zip(found, known, strict=True):
-        shares = torch.tensor(was["logits"]).softmax(-1).tolist()
-        assert list(record["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
-
-
-def test_models_are_kept_only_when_asked_for(paths, workspace):
-    settings = workspace(["CoLA"], epochs=0.1)
-    cell = paths.finetuned("CoLA-1-scratch")
-    finetune_cell(settings, paths, task="CoLA", seed=1, scratch=True)
-    assert not (cell / "model.safetensors").exists()
-    asked = settings.model_copy(update={"finetune": settings.finetune.model_copy(update={"keep_models": True})})
-    finetune_cell(asked, paths, task="CoLA", seed=1, scratch=True)
-    names = {entry["path"] for entry in read_manifest(cell)["files"]}
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= names
-    size = sum(tensor.numel() for tensor in load_file(cell / "model.safetensors").values())
-    assert (cell / "model.safetensors").stat().st_size < 4 * size + 10_000
-    finetune_cell(asked, paths, task="CoLA", seed=1, scratch=True, keep=False)
-    assert not (cell / "model.safetensors").exists()
-
-
-def test_files_that_do_not_belong_together_are_refused(paths, kept):
-    cell = paths.finetuned(kept("CoLA"))
-    facts = read_json(cell / "config.json")
-    assert facts["task"]["labels"] == ["0", "1"] and facts["task"]["kind"] == "classification"
-    tokenizer = (cell / "tokenizer.json").read_text()
-    (cell / "tokenizer.json").write_text(tokenizer.replace('"cat"', '"cow"'))
-    with pytest.raises(DataError, match="not the one the model was fine-tuned with"):
-        load_model(cell)
-    (cell / "tokenizer.json").write_text(tokenizer)
-    load_model(cell)
-    (cell / "model.safetensors").write_bytes(b"\x00" * 64)
-    with pytest.raises(DataError, match="cannot be read"):
-        load_model(cell)
-    (cell / "config.json").write_text('{"model": {}}')
-    with pytest.raises(DataError, match="another kind of model"):
-        load_model(cell)
-    (cell / "model.safetensors").unlink()
-    with pytest.raises(DataError, match="no fine-tuned model") as caught:
-        load_model(cell)
-    assert "--keep" in str(caught.value)
 
 
 def test_all_formats_of_input_say_the_same(paths, kept, tmp_path):
