@@ -1,5 +1,7 @@
 """Tag schemes and the entities they mark, counted as the script conlleval counts them."""
 
+from random import Random
+
 import pytest
 
 from electra.finetune.entity_metrics import entity_scores, word_accuracy
@@ -77,3 +79,24 @@ def test_tags_of_another_length_are_a_defect():
 
 def test_accuracy_counts_words():
     assert word_accuracy([["N", "V"], ["N"]], [["N", "N"], ["N"]]) == 2 / 3
+
+
+def conlleval_entities(tags):
+    """The script's two rules for B, I and O: which pairs of tags end an entity, and which begin one."""
+    found, begin = [], 0
+    pairs = [("O", ""), *(tag.split("-") if tag != "O" else ("O", "") for tag in tags), ("O", "")]
+    for position, ((before, type_before), (tag, type_)) in enumerate(zip(pairs, pairs[1:], strict=False)):
+        ends = (before, tag) in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O")}
+        if ends or (before != "O" and type_before != type_):
+            found.append((begin, position, type_before))
+        begins = (before, tag) in {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I")}
+        if begins or (tag != "O" and type_before != type_):
+            begin = position
+    return found
+
+
+def test_random_tags_mark_the_entities_that_conlleval_finds():
+    random = Random(1)
+    for _ in range(2000):
+        tags = random.choices(["O", "B-X", "I-X", "B-Y", "I-Y"], k=random.randint(0, 8))
+        assert entities(tags) == conlleval_entities(tags), tags

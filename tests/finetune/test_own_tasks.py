@@ -150,7 +150,7 @@ def test_a_missing_description_and_a_missing_table_are_named(tmp_path):
         rows_of(tmp_path, CLASSES + "metric: f1\npositive: c\n", "t,y\nx,a\nx,b\n")
 
 
-ODD = 'a "quoted", text\twith\na line end\u2028and é'
+ODD = 'a "quoted", text\twith\na line end\r\nand another\u2028and é'
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
@@ -170,6 +170,17 @@ def test_quotes_tabs_and_line_ends_survive(tmp_path, ending):
         {"id": "0", "text_a": ODD, "text_b": None, "label": "a"},
         {"id": "1", "text_a": "plain", "text_b": None, "label": "b"},
     ]
+
+
+def test_a_rare_label_may_be_missing_from_dev(paths, tmp_path):
+    description = CLASSES.replace("dev: train.csv", "dev: dev.csv")
+    tables = {"train.csv": "t,y\nthe cat,a\na dog,b\n", "dev.csv": "t,y\nthe park,a\n"}
+    settings = settings_with_own(["task"], [write_task(tmp_path, description, tables)])
+    prepare_tasks(settings, paths)
+    validate_tasks(settings, paths)
+    (tmp_path / "dev.csv").write_text("t,y\nthe park,c\n")
+    with pytest.raises(DataError, match="label 'c' is not one of a, b"):
+        prepare_tasks(settings, paths)
 
 
 def test_in_tsv_a_quote_is_a_character(tmp_path):

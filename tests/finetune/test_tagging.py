@@ -103,6 +103,14 @@ def test_words_beyond_the_cut_are_counted_and_get_no_entity(paths):
     assert prediction == {"id": "0", "tags": ["B-PER", "B-PER", "O", "O"]}
 
 
+def test_a_sentence_may_fill_the_longest_input_to_the_last_place(paths):
+    row = {"id": "0", "words": ["the"] * 5, "tags": ["O"] * 5}
+    (whole,) = tagging_features(NER, [row], Vocabulary.load(paths), 7)
+    (cut,) = tagging_features(NER, [row], Vocabulary.load(paths), 6)
+    assert (whole.positions, words_cut([row], [whole])) == ([1, 2, 3, 4, 5], 0)
+    assert (cut.positions, words_cut([row], [cut])) == ([1, 2, 3, 4], 1)
+
+
 def test_predictions_are_written_in_the_scheme_of_the_rows(paths):
     row = {"id": "0", "words": ["the", "cat", "dog", "ran"], "tags": ["B-PER", "I-PER", "I-PER", "O"]}
     (feature,) = tagging_features(NER, [row], Vocabulary.load(paths), 16)
