@@ -3,6 +3,7 @@
 import builtins
 import json
 import shutil
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +283,21 @@ def test_a_hub_repository_needs_its_full_commit_and_a_missing_folder_is_named(tm
         load_transformers_encoder(EncoderSource.named(Path("google/electra-small-discriminator")), 32)
     with pytest.raises(ConfigError, match="there is no folder"):
         load(tmp_path / "nowhere")
+
+
+def test_a_hub_repository_is_fetched_at_its_commit_without_pickles(folders, monkeypatch):
+    asked = {}
+
+    def download(repository, revision, allow_patterns):
+        asked.update(repository=repository, revision=revision, patterns=allow_patterns)
+        return str(folders["bert"])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    source = EncoderSource.named(Path("someone/their-bert"), revision="a" * 40)
+    _, _, facts = load_transformers_encoder(source, 32)
+    assert (asked["repository"], asked["revision"]) == ("someone/their-bert", "a" * 40)
+    assert not [name for name in ("pytorch_model.bin", "x.py") if any(fnmatch(name, p) for p in asked["patterns"])]
+    assert (facts["name"], facts["source"], facts["revision"]) == ("their-bert", "someone/their-bert", "a" * 40)
 
 
 @pytest.mark.parametrize("name", ["scratch", "25", "6.25", "../x", "", "a/b", ".hidden"])
