@@ -43,7 +43,7 @@ class Paths:
         return self.root / "models/milestones"
 
     def finetuned(self, key: str) -> Path:
-        """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell."""
+        """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell; the model too, where it is kept."""
         return self.root / "models/finetuned" / key
 
     def submission(self, seed: int) -> Path:

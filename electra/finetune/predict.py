@@ -34,7 +34,7 @@ def predict_file(
     text_columns: tuple[str, ...] | None = None,
     batch_size: int | None = None,
 ) -> int:
-    """Write one record per row: a label with probabilities, a score, or an answer with its place; see the README.
+    """Write one record per row: a label with probabilities, a score, or an answer with its place (docs/encoders.md).
 
     Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe wait
     at most a moment for others, so their batches, and with them the last digits, depend on when they come.

@@ -10,6 +10,7 @@ from electra.finetune.prepare import prepare_tasks
 from electra.finetune.run import finetune_cell
 from electra.paths import Paths
 
+from .foreign import MAKES, write_encoder
 from .small import CPU, VOCAB, make_settings, write_tasks
 
 
@@ -58,3 +59,10 @@ def kept(paths, workspace):
         return f"{task}-1-scratch"
 
     return run
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tiny encoder of every make."""
+    root = tmp_path_factory.mktemp("encoders")
+    return {make: write_encoder(root / make, make) for make in MAKES}

@@ -15,6 +15,8 @@ from transformers.models.gpt2 import GPT2Config, GPT2Tokenizer
 from transformers.models.roberta import RobertaConfig, RobertaTokenizer
 from transformers.models.xlnet import XLNetConfig, XLNetTokenizer
 
+from electra.finetune.encoders import EncoderSource, load_transformers_encoder
+
 from .small import VOCAB, WORDS
 
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -32,6 +34,11 @@ def write_encoder(folder: Path, make: str, **changes: Any) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def load(folder: Path, max_length: int = 32):
+    """Encoder, vocabulary and facts of a folder."""
+    return load_transformers_encoder(EncoderSource.named(folder), max_length)
 
 
 def _config(make: str, size: int, pad: int | None, **changes: Any) -> PreTrainedConfig:
