@@ -155,6 +155,26 @@ def test_a_cell_starts_from_the_pretrained_weights_and_a_scratch_cell_never_read
     assert {m.p for start in starts for m in start.modules() if isinstance(m, torch.nn.Dropout)} == {0.1}
 
 
+def test_a_milestone_is_fine_tuned_and_scored_beside_the_end_of_training(paths, workspace):
+    settings = workspace(["CoLA"], epochs=1)
+    settings = settings.model_copy(update={"cells": settings.cells.model_copy(update={"milestones": ["25"]})})
+    for number, folder in enumerate((paths.pretrained, paths.milestones / "25"), start=1):
+        electra = Electra(settings.model, len(VOCAB), mask_id=4).initialize(0.02, seed=number)
+        weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
+        save_pretrained(folder, weights, settings.model, len(VOCAB), paths.tokenizer)
+    for seed in (1, 2):
+        finetune_cell(settings, paths, task="CoLA", seed=seed)
+        finetune_cell(settings, paths, task="CoLA", seed=seed, scratch=True)
+    with pytest.raises(DataError, match="--milestone 25"):
+        evaluate_cells(settings, paths)
+    for seed in (1, 2):
+        finetune_cell(settings, paths, task="CoLA", seed=seed, milestone="25")
+    assert read_json(paths.finetuned("CoLA-1-25") / "run.json")["init"] == "25"
+    evaluate_cells(settings, paths)
+    found = read_json(paths.results / "scores.json")["milestones"]
+    assert set(found) == {"25"} and found["25"]["mean"] == found["25"]["CoLA"]
+
+
 def test_weights_of_another_vocabulary_are_refused(paths, workspace):
     settings = workspace(["CoLA"])
     electra = Electra(settings.model, len(VOCAB) + 1, mask_id=4)
