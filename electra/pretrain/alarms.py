@@ -6,7 +6,6 @@ of a guess by frequencies alone (docs/alarms.md).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from electra import config
 from electra.errors import TrainingError
@@ -153,7 +152,3 @@ class NonFinite:
             )
         self.has_rolled_back, self.just_skipped = True, False
         return True
-
-    def state(self) -> dict[str, Any]:
-        """The arguments a checkpoint keeps."""
-        return {"num_skipped": self.num_skipped}

@@ -17,13 +17,6 @@ def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
     return encoder.num_layers * per_layer + projection
 
 
-def training_flops_per_token(
-    generator: EncoderConfig, discriminator: EncoderConfig, length: int, masked_share: float
-) -> float:
-    """One joint step per token: both encoders, the generator's head on masked tokens, the discriminator's on all."""
-    return objective_flops_per_token("electra", generator, discriminator, length, masked_share)
-
-
 def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
     """What training costs per token by these settings."""
     model, recipe = settings.model, settings.pretrain
