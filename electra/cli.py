@@ -130,7 +130,7 @@ def predict(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
 ) -> None:
-    """Predict with a fine-tuned model: labels with probabilities, scores or answers, in the input's order."""
+    """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
     from electra.config import Cluster
     from electra.finetune.predict import predict_file
     from electra.paths import Paths
