@@ -341,12 +341,34 @@ class Cells(Section):
         [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
     )
 
-    @field_validator("tasks", "seeds", "milestones")
+    intermediate: list[str] = Field(
+        [],
+        description="tasks that are fine-tuned once more per seed, for others to start from their encoders: MNLI",
+    )
+    from_intermediate: list[str] = Field(
+        [], description="tasks that also start from each of these, with a new head, such as RTE and STS-B"
+    )
+    encoders: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = Field(
+        [], description="encoders of another make to put every task through as well: names of folders in encoders/"
+    )
+
+    @field_validator("tasks", "seeds", "milestones", "intermediate", "from_intermediate", "encoders")
     @classmethod
     def _distinct(cls, values: list[Any]) -> list[Any]:
         if len(set(values)) < len(values):
             raise ValueError(f"listed twice: {sorted({str(v) for v in values if values.count(v) > 1})}")
         return values
+
+    @model_validator(mode="after")
+    def _intermediate_tasks_fit(self) -> "Cells":
+        first, then = self.intermediate, self.from_intermediate
+        if bool(first) != bool(then):
+            raise ValueError("intermediate and from_intermediate belong together: what comes first, and what after it")
+        if unknown := [task for task in [*first, *then] if task not in self.tasks]:
+            raise ValueError(f"intermediate, from_intermediate: {', '.join(unknown)} must be among tasks too")
+        if both := [task for task in first if task in then]:
+            raise ValueError(f"{', '.join(both)} cannot start from its own encoder")
+        return self
 
 
 class Cluster(Section):
