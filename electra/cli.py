@@ -179,6 +179,14 @@ def evaluate() -> None:
 
 
 @app.command()
+def seconds() -> None:
+    """Tell how long each fine-tuning cell of this workspace took."""
+    from electra.finetune.seconds import seconds_table
+
+    print(seconds_table(_load()[1]), end="")
+
+
+@app.command()
 def submission(
     seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
     fill_missing: Annotated[

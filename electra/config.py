@@ -292,6 +292,9 @@ class Tasks(Section):
         return paths
 
 
+_QUESTION_TASKS = ("SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA")
+
+
 class Finetune(Section):
     """Fine-tuning (paper appendix B): one setting for all tasks, epochs by task."""
 
@@ -300,7 +303,7 @@ class Finetune(Section):
     batch_size: int = Field(32, gt=0, description="examples per step")
     epochs: float = Field(3.0, gt=0, description="passes over the training set, unless the task is named below")
     task_epochs: dict[str, float] = Field(
-        {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}, description="epochs of single tasks"
+        {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay; biases and LayerNorm are excluded")

@@ -23,6 +23,7 @@ from electra.finetune.joint_span import JointSpans, best_joint_spans
 from electra.finetune.rows import Row
 from electra.finetune.saved import load_model, save_model
 from electra.finetune.scoring import score
+from electra.finetune.seconds import Stopwatch, note_seconds
 from electra.finetune.spans import BestSpan, answers, best_spans
 from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features
 from electra.finetune.tasks import TaskSpec, find_spec
@@ -71,6 +72,7 @@ def finetune_cell(
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
     """
+    watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
     init = _init(scratch, milestone, start_from, encoder)
     device, bf16 = prepare_machine(settings.cluster)
@@ -89,6 +91,7 @@ def finetune_cell(
     features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
     key = cell_key(task, seed, init)
+    watch.prepared()
     loss = train(
         model,
         features,
@@ -100,8 +103,10 @@ def finetune_cell(
         name=key,
         fidelity=settings.fidelity,
     )
+    watch.trained()
 
-    with building(paths.intermediate(key) if intermediate else paths.finetuned(key)) as folder:
+    cell = paths.intermediate(key) if intermediate else paths.finetuned(key)
+    with building(cell) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
             predictions = predict_rows(options, spec, model, rows, vocabulary, bf16)
@@ -130,6 +135,7 @@ def finetune_cell(
         if intermediate or (options.keep_models if keep is None else keep):
             save_model(folder, model, spec, vocabulary, options)
         write_manifest(folder, cell=key)
+    print(f"{key}: {note_seconds(paths, cell, watch, round(len(features) * epochs), device.type)}")
 
 
 def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
