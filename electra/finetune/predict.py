@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -56,6 +57,8 @@ def predict_file(
     device, bf16 = prepare_machine(cluster)
     saved = load_model(_folder(paths, model))
     saved.model.to(device)
+    if bf16:
+        round_weights(saved.model)
     kind = kind_of(saved.spec)
     fields = kind.fields(saved.spec)
     columns = text_columns or fields
@@ -81,6 +84,13 @@ def predict_file(
     seconds = time.perf_counter() - start
     print(f"predict: {number:,} rows in {seconds:.1f} s, {number / seconds:,.0f} a second", file=sys.stderr)
     return number
+
+
+def round_weights(model: torch.nn.Module) -> None:
+    """Weights of linear layers in bf16, once and for all: autocast would round them for every batch, to the same."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.to(torch.bfloat16)
 
 
 def _folder(paths: Paths, model: str) -> Path:
