@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--vocab", type=Path, required=True, help="vocab.txt")
     parser.add_argument("--bytes", type=int, default=12_000_000, help="of the text that are used")
     parser.add_argument("--files", type=int, default=2, help="corpus files: what workers share")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--profiles", nargs="*", choices=PROFILES, default=list(PROFILES), help="steps to watch")
     parser.add_argument("--max-steps", type=int, help="fewer steps: to try it, not to time it")
     options = parser.parse_args()
@@ -59,7 +59,8 @@ def main() -> None:
             "tokenizer": {"vocab_file": str(options.vocab.resolve())},
         }
         result: dict[str, Any] = {"machine": measure.machine(device)}
-        result["shards"] = measure_shards(folder / "shards", changes, options)
+        if options.workers:
+            result["shards"] = measure_shards(folder / "shards", changes, options)
         result["training"] = {
             profile: measure_training(folder / profile, profile, changes, options, device)
             for profile in options.profiles
@@ -75,7 +76,7 @@ def measure_shards(folder: Path, changes: dict[str, Any], options: argparse.Name
     seconds: dict[str, list[float]] = {}
     for workers in options.workers:
         sides = {f"{side}, {workers}": partial(run_side, folder, side, workers) for side in SIDES}
-        seconds |= measure.interleave(sides, options.repeats, warmups=1)
+        seconds |= measure.interleave(sides, options.repeats, warmups=0)  # a new process each time: none is warm
     return {
         "shapes": {
             "tokens": tokens,
@@ -154,27 +155,28 @@ def time_loader(settings: Settings, paths: Paths, steps: int) -> float:
 
 
 def as_table(result: dict[str, Any]) -> str:
-    shards = result["shards"]
-    ratios = shards["seconds_over_ours"]
-    rows = [
-        [name, measure.spread(found), measure.spread(ratios[name], ".2f", "x") if name in ratios else "1"]
-        for name, found in shards["tokens_per_second"].items()
-    ]
-    text = measure.table(["side, workers", "tokens/s, median (min - max)", "seconds over ours"], rows)
-    if not result["training"]:
-        return text
-    rows = [
-        [
-            name,
-            measure.spread(found["loader_tokens_per_second"]),
-            measure.spread(found["step_tokens_per_second"]),
-            f"{found['loader_over_step']:.0f}x",
-            f"{found['share_of_waiting']:.2%}",
+    tables = []
+    if shards := result.get("shards"):
+        ratios = shards["seconds_over_ours"]
+        rows = [
+            [name, measure.spread(found), measure.spread(ratios[name], ".2f", "x") if name in ratios else "1"]
+            for name, found in shards["tokens_per_second"].items()
         ]
-        for name, found in result["training"].items()
-    ]
-    heading = ["profile", "loader alone, tokens/s", "training step, tokens/s", "loader over step", "waiting for data"]
-    return f"{text}\n\n{measure.table(heading, rows)}"
+        tables.append(measure.table(["side, workers", "tokens/s, median (min - max)", "seconds over ours"], rows))
+    if training := result["training"]:
+        rows = [
+            [
+                name,
+                measure.spread(found["loader_tokens_per_second"]),
+                measure.spread(found["step_tokens_per_second"]),
+                f"{found['loader_over_step']:.0f}x",
+                f"{found['share_of_waiting']:.2%}",
+            ]
+            for name, found in training.items()
+        ]
+        heading = ["profile", "loader alone, tokens/s", "training step, tokens/s", "loader over step", "waiting"]
+        tables.append(measure.table(heading, rows))
+    return "\n\n".join(tables)
 
 
 if __name__ == "__main__":

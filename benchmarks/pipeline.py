@@ -99,14 +99,11 @@ def finished_project(folder: Path) -> Path:
     from dvc.repo import Repo
 
     with Repo(str(folder)) as repo:
-        outs = [(Path(out.fs_path), out.fs_path.endswith((".json", ".tsv", ".md", ".html"))) for out in repo.index.outs]
-    for path, is_file in outs:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if is_file:
-            path.write_text("{}\n")
-        else:
-            path.mkdir(exist_ok=True)
-            (path / "manifest.json").write_text("{}\n")
+        files = [Path(file.fs_path) for file in (*repo.index.outs, *repo.index.deps)]
+    for path in (path for path in files if not path.exists()):
+        placeholder = path if path.suffix else path / "manifest.json"
+        placeholder.parent.mkdir(parents=True, exist_ok=True)
+        placeholder.write_text("{}\n")
     _dvc(folder, "commit", "--force", "--quiet")
     return folder
 

@@ -6,7 +6,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 WORD_BYTES = 250  # about what an entry takes besides its characters
-CACHE_BYTES = 100_000_000  # then it starts anew: what is frequent is soon back
+CACHE_BYTES = 25_000_000  # of a generation; there are two
 
 
 class WordEncoder:
@@ -22,7 +22,9 @@ class WordEncoder:
 
     def __init__(self, tokenizer: Tokenizer, dtype: np.dtype):
         self._tokenizer, self._dtype = tokenizer, dtype
+        # two generations: words that were not met since the older one was the newer are forgotten with it
         self._ids: dict[str, bytes] = {}
+        self._older: dict[str, bytes] = {}
         self._bytes = 0
 
     def encode(self, lines: list[str]) -> list[bytes]:
@@ -34,8 +36,11 @@ class WordEncoder:
 
     def _learn(self, words: set[str]) -> None:
         if self._bytes > CACHE_BYTES:
-            self._ids, self._bytes = {}, 0
-        new = list(words.difference(self._ids))
+            self._older, self._ids, self._bytes = self._ids, {}, 0
+        missing = words.difference(self._ids)
+        found = {word: self._older[word] for word in missing.intersection(self._older)}
+        new = list(missing.difference(found))
         for word, encoding in zip(new, self._tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True):
-            self._ids[word] = array(self._dtype.char, encoding.ids).tobytes()
-            self._bytes += WORD_BYTES + len(word)
+            found[word] = array(self._dtype.char, encoding.ids).tobytes()
+        self._ids |= found
+        self._bytes += sum(map(len, found)) + WORD_BYTES * len(found)

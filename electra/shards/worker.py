@@ -15,11 +15,13 @@ from electra.artifacts import disk_errors
 from electra.config import Shards
 from electra.errors import DataError
 from electra.shards.examples import cut_document, document_generator, write_example
+from electra.shards.growing_array import GrowingArray
 from electra.shards.words import WordEncoder
 
 BATCH_ROWS = 64  # documents read at a time
 BATCH_CHARS = 1_000_000  # text encoded at a time
 NPY_HEADER_BYTES = 128
+BUFFER_ROWS = 4096  # examples in memory before they are written
 
 
 def limit_threads(num_threads: int) -> None:
@@ -50,44 +52,60 @@ def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Sha
         for cut in cut_document(len(pieces), line_ends, rules, generator):
             row, spans = parts.next_row()
             spans[:] = write_example(row, pieces, cut, cls_id=ids["[CLS]"], sep_id=ids["[SEP]"])
-    parts.flush()
+    parts.end_part()
     return parts.written
 
 
 class _Parts:
-    """Rows of fixed length, written as one pair of files whenever a part is full."""
+    """Rows of fixed length as pairs of files, the next pair whenever one is full; a few rows are held in memory."""
 
     def __init__(self, folder: Path, stem: str, rules: Shards, vocab_size: int):
         self.dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
         self.written: list[dict[str, Any]] = []
         self._folder, self._stem = folder, stem
         self._capacity = (rules.max_shard_bytes - NPY_HEADER_BYTES) // (rules.max_length * self.dtype.itemsize)
-        self._max_length = rules.max_length
-        self._start_part()
+        self._tokens = np.zeros((BUFFER_ROWS, rules.max_length), dtype=self.dtype)
+        self._spans = np.zeros((BUFFER_ROWS, 2), dtype=np.uint16)
+        self._buffered = 0
+        self._part: tuple[GrowingArray, GrowingArray] | None = None
+        self._num_tokens = 0
 
     def next_row(self) -> tuple[np.ndarray, np.ndarray]:
         """A fresh row of zeros [max_length] and its span [2], both to be filled by the caller."""
-        if self._rows == self._capacity:
-            self.flush()
-        self._rows += 1
-        return self._tokens[self._rows - 1], self._spans[self._rows - 1]
+        if self._buffered + (len(self._part[0]) if self._part else 0) == self._capacity:
+            self.end_part()
+        elif self._buffered == BUFFER_ROWS:
+            self._flush()
+        self._buffered += 1
+        return self._tokens[self._buffered - 1], self._spans[self._buffered - 1]
 
-    def flush(self) -> None:
-        """Write the rows so far, if there are any."""
-        if not self._rows:
+    def end_part(self) -> None:
+        """Finish the pair of files being written, if it has rows."""
+        self._flush()
+        if self._part is None:
             return
-        name = f"{self._stem}-{len(self.written):05d}"
-        tokens, spans = self._tokens[: self._rows], self._spans[: self._rows]
         with disk_errors(self._folder):
-            np.save(self._folder / f"{name}.tokens.npy", tokens)
-            np.save(self._folder / f"{name}.spans.npy", spans)
-        self.written.append({"name": name, "examples": self._rows, "tokens": int(spans[:, 0].sum(dtype=np.int64))})
-        self._start_part()
+            for array in self._part:
+                array.close()
+        self.written.append({"name": self._name(), "examples": len(self._part[0]), "tokens": self._num_tokens})
+        self._part, self._num_tokens = None, 0
 
-    def _start_part(self) -> None:
-        self._tokens = np.zeros((self._capacity, self._max_length), dtype=self.dtype)  # untouched pages take no memory
-        self._spans = np.zeros((self._capacity, 2), dtype=np.uint16)
-        self._rows = 0
+    def _flush(self) -> None:
+        if not self._buffered:
+            return
+        tokens, spans = self._tokens[: self._buffered], self._spans[: self._buffered]
+        with disk_errors(self._folder):
+            if self._part is None:
+                path = self._folder / self._name()
+                self._part = GrowingArray(Path(f"{path}.tokens.npy")), GrowingArray(Path(f"{path}.spans.npy"))
+            self._part[0].append(tokens)
+            self._part[1].append(spans)
+        self._num_tokens += int(spans[:, 0].sum(dtype=np.int64))
+        tokens[:], spans[:] = 0, 0
+        self._buffered = 0
+
+    def _name(self) -> str:
+        return f"{self._stem}-{len(self.written):05d}"
 
 
 def _encoded(path: Path, encoder: WordEncoder, dtype: np.dtype) -> Iterator[tuple[str, np.ndarray, list[int]]]:

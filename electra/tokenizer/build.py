@@ -10,7 +10,7 @@ from electra.artifacts import building, sha256, write_json, write_manifest, writ
 from electra.config import Settings
 from electra.errors import ConfigError, DataError
 from electra.paths import Paths
-from electra.tokenizer.documents import documents, in_sample
+from electra.tokenizer.documents import documents, in_sample, line_batches
 from electra.tokenizer.vocab_file import read_vocab_file
 from electra.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
@@ -85,7 +85,7 @@ def _train(settings: Settings, corpus: Path) -> tuple[list[str], dict[str, int]]
             chosen = [text for doc_id, text in zip(ids, texts, strict=True) if in_sample(doc_id, share)]
             trained_on["documents"] += len(chosen)
             trained_on["characters"] += sum(map(len, chosen))
-            yield chosen
+            yield from line_batches(chosen)
 
     vocabulary = train_vocabulary(
         sample(),
@@ -111,10 +111,11 @@ def _measure(tokenizer: Tokenizer, corpus: Path) -> dict[str, float | int | None
     words = pieces = unknown = characters = 0
     unknown_id = tokenizer.get_vocab()["[UNK]"]
     for _, texts in documents(corpus, "heldout"):
-        for encoding in tokenizer.encode_batch(texts, add_special_tokens=False):
-            pieces += len(encoding)
-            words += len(set(encoding.word_ids))
-            unknown += encoding.ids.count(unknown_id)
+        for lines in line_batches(texts):
+            for encoding in tokenizer.encode_batch(lines, add_special_tokens=False):
+                pieces += len(encoding)
+                words += len(set(encoding.word_ids))
+                unknown += encoding.ids.count(unknown_id)
         characters += sum(map(len, texts))
         if characters >= MEASURED_CHARS:
             break

@@ -1,7 +1,7 @@
 """The documents of one split of ``data/corpus``, streamed, and a sample of them that does not depend on their order."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from electra.errors import DataError
 
 BATCH_ROWS = 64
+BATCH_CHARS = 500_000  # of lines: what the tokenizer makes of them takes some hundred times the room
 
 
 def documents(corpus: Path, split: str) -> Iterator[tuple[list[str], list[str]]]:
@@ -27,6 +28,21 @@ def documents(corpus: Path, split: str) -> Iterator[tuple[list[str], list[str]]]
             raise DataError(
                 f"a corpus file is damaged: {error}", where=str(path), next_step="dvc repro corpus"
             ) from None
+
+
+def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of documents, about ``BATCH_CHARS`` characters at a time: documents may be whole books."""
+    batch: list[str] = []
+    num_chars = 0
+    for text in texts:
+        for line in text.split("\n"):
+            batch.append(line)
+            num_chars += len(line)
+            if num_chars >= BATCH_CHARS:
+                yield batch
+                batch, num_chars = [], 0
+    if batch:
+        yield batch
 
 
 def in_sample(doc_id: str, share: float) -> bool:

@@ -47,4 +47,20 @@ def test_the_cache_is_bounded(monkeypatch):
             np.frombuffer(encoder.encode([line])[0], np.uint16).tolist()
             == made.encode(line, add_special_tokens=False).ids
         )
-        assert len(encoder._ids) <= 13
+        assert len(encoder._ids) <= 13 and len(encoder._older) <= 13
+
+
+def test_what_is_frequent_is_not_tokenized_again(monkeypatch):
+    monkeypatch.setattr(words, "CACHE_BYTES", 10 * words.WORD_BYTES)
+    asked = []
+
+    class Watched:
+        def encode_batch_fast(self, new, **options):
+            asked.extend(new)
+            return made.encode_batch_fast(new, **options)
+
+    made = tokenizer(lowercase=True)
+    encoder = WordEncoder(Watched(), np.dtype(np.uint16))
+    for number in range(50):
+        encoder.encode([f"the {'a' * (number + 2)}"])
+    assert asked.count("the") == 1 and len(asked) == 51
