@@ -93,7 +93,7 @@ class KubernetesLauncher:
                 {"name": "RENDEZVOUS", "value": f"{job.name}-0.{job.name}:{_PORT}"},
             ],
             **({"envFrom": [{"secretRef": {"name": settings.secret}}]} if settings.secret else {}),
-            "resources": {"requests": resources, "limits": resources},
+            "resources": {"requests": resources, "limits": dict(resources)},
             "securityContext": {"allowPrivilegeEscalation": False},
             "volumeMounts": [mount, {"name": "shared-memory", "mountPath": "/dev/shm"}],
         }

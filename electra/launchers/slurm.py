@@ -49,6 +49,8 @@ class SlurmLauncher:
             "mem": f"{round(settings.memory_gb * 1024)}MB" if settings.memory_gb else None,
         }
         srun = ["srun", "--unbuffered", "--kill-on-bad-exit=1", *(["--label"] if job.num_processes > 1 else [])]
+        if settings.cpus_per_task:
+            srun.append(f"--cpus-per-task={settings.cpus_per_task}")  # srun does not take it from sbatch since 22.05
         script = submitit_slurm._make_sbatch_string(
             command=shlex.join([*srun, sys.executable, *COMMAND]),
             folder=job.folder,
@@ -69,7 +71,7 @@ class SlurmLauncher:
             },
             **options,
         )
-        return script + "\n"
+        return script.rstrip() + "\n"
 
     def _setup(self, job: Job) -> list[str]:
         first_failure = shlex.quote(str(job.folder / FIRST_FAILURE))

@@ -58,6 +58,8 @@ class LoopbackSlurm:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if len(self.processes) == len(DAEMONS):
+            self._empty_queue()
         for process in reversed(self.processes):
             process.terminate()
         for process in self.processes:
@@ -94,6 +96,15 @@ class LoopbackSlurm:
         self._daemon("slurmctld", [programs["slurmctld"], "-D", "-i"])
         self._daemon("slurmd", [programs["slurmd"], "-D", "-N", "localhost"])
         self._until("slurmd", lambda: "idle" in self.run("sinfo", "--noheader", "--format", "%T").stdout)
+
+    def _empty_queue(self) -> None:
+        """A job that a failed test leaves behind would outlive the daemons."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and (
+            jobs := self.run("squeue", "--noheader", "--format", "%i").stdout.split()
+        ):
+            self.run("scancel", *jobs)
+            time.sleep(0.5)
 
     def _daemon(self, name: str, command: list[str]) -> None:
         environment = {**os.environ, **self.environment}
