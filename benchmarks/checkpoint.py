@@ -39,6 +39,7 @@ def engine_of(profile: str) -> Any:
 def measure(profile: str, folder: Path, repeats: int) -> str:
     """One line of the table: best of ``repeats``."""
     engine = engine_of(profile)
+    size = 3 * sum(parameter.numel() * 4 for parameter in engine.module.parameters())
     waits, writes = [], []
     for step in range(1, repeats + 1):
         start = time.perf_counter()
@@ -47,8 +48,8 @@ def measure(profile: str, folder: Path, repeats: int) -> str:
         Checkpoints(folder / profile, keep=1).save(step, weights, moments, {})
         waits.append(gathered - start)
         writes.append(time.perf_counter() - gathered)
+        del weights, moments
     wait, write = min(waits), min(writes)
-    size = sum(tensor.numel() * 4 for tensor in (*weights.values(), *moments.values()))
     return (
         f"| {profile} | {size / 1e9:.2f} | {wait:.2f} | {write:.2f} | {wait / 300:.2%} | {(wait + write) / 300:.2%} |"
     )

@@ -75,12 +75,16 @@ class Peers:
 
     def _give_up(self) -> None:
         """The main thread waits in a call that nothing can interrupt: end the process from here."""
-        said = (
-            f"error: process {self.rank} ({socket.gethostname()}) waits for {self.timeout:.0f} s at step {self._step}: "
-            f"{self._whom()}\n  where: {self._stand()}\n  next:  {NEXT_STEP}; cluster.timeout_minutes is the limit"
-        )
-        print(said, file=sys.stderr, flush=True)
-        os._exit(InfrastructureError.exit_code)
+        try:
+            said = f"process {self.rank} ({socket.gethostname()}) waits for {self.timeout:.0f} s at step {self._step}"
+            print(
+                f"error: {said}: {self._whom()}\n  where: {self._stand()}\n  next:  {NEXT_STEP}; "
+                "cluster.timeout_minutes is the limit",
+                file=sys.stderr,
+                flush=True,
+            )
+        finally:
+            os._exit(InfrastructureError.exit_code)
 
     def _whom(self) -> str:
         """The processes that are silent, else those that are behind."""
@@ -106,7 +110,7 @@ class Peers:
         frame: FrameType | None = sys._current_frames().get(self._main)
         lines = traceback.extract_stack(frame)
         own = [line for line in lines if "electra" in line.filename]
-        return " in ".join(f"{line.filename}:{line.lineno}" for line in dict.fromkeys([lines[-1], *own[-1:]]))
+        return ", in ".join(dict.fromkeys(f"{line.filename}:{line.lineno}" for line in [lines[-1], *own[-1:]]))
 
 
 def _describe(rank: int, pulse: str | None) -> str:

@@ -10,7 +10,7 @@ from types import FrameType
 import torch
 import torch.distributed
 
-from electra.config import Settings
+from electra.config import Cluster, Settings
 from electra.errors import InfrastructureError
 from electra.hardware import Machine, matrix_peak, resolve_machine
 from electra.model.batch import Batch
@@ -157,7 +157,7 @@ class Pretraining:
     def _train(self, interruption: "Interruption", telemetry: Telemetry | None) -> dict[str, float]:
         recipe, num_steps = self.recipe, self.recipe.num_steps
         log_every = max(1, num_steps // 400)
-        saved_at = time.monotonic()
+        saved_at, pause = time.monotonic(), 60 * self.settings.cluster.checkpoint_minutes
         results: dict[str, float] = {}
         for step, micro_batches in enumerate(
             training_steps(self.train_drawer, self.share, self.first_step, num_steps), self.first_step
@@ -168,8 +168,7 @@ class Pretraining:
             seed_everything(recipe.seed, step, self.rank)
             self.peers.arrive(step)
             self.writing.check()
-            minutes = (time.monotonic() - saved_at) / 60
-            is_due = self.is_first and minutes > self.settings.cluster.checkpoint_minutes and not self.writing.is_busy
+            is_due = self.is_first and time.monotonic() - saved_at > pause and not self.writing.is_busy
             counts, save, stop = self._agree(micro_batches, is_due, interruption.requested)
 
             done = step + 1
@@ -197,8 +196,10 @@ class Pretraining:
                 self._keep_milestone(done)
             # a step just skipped may be the first of many: what one would go back to should lie before it
             if ((save and not self.non_finite.just_skipped) or stop) and done < num_steps:
+                start = time.monotonic()
                 self._save_checkpoint(done)
                 saved_at = time.monotonic()
+                pause = seconds_between_checkpoints(self.settings.cluster, waited=saved_at - start)
             if stop and done < num_steps:
                 self.writing.wait()
                 torch.distributed.barrier()  # launchers end the others when one ends: not before it is written
@@ -298,6 +299,11 @@ class Pretraining:
             peak=matrix_peak(self.machine) * self.machine.num_processes,
             max_grad_norm=self.recipe.max_grad_norm,
         )
+
+
+def seconds_between_checkpoints(cluster: Cluster, waited: float) -> float:
+    """As many as the settings say; more where training waited so long for the last one that it would cost over 2%."""
+    return max(60 * cluster.checkpoint_minutes, 50 * waited if waited > 1 else 0)
 
 
 class Interruption:
