@@ -53,5 +53,5 @@ class Kubernetes(Section):
     gpu_resource: str = Field("nvidia.com/gpu", description="name under which the nodes offer their GPUs")
     service_account: str | None = Field(None, description="of the pods")
     node_selector: dict[str, str] = Field({}, description="labels that the nodes must have")
-    labels: dict[str, str] = Field({}, description="of Job and pods, such as {kueue.x-k8s.io/queue-name: gpus}")
+    labels: dict[str, str] = Field({}, description="of the Job, such as {kueue.x-k8s.io/queue-name: gpus}")
     secret: str | None = Field(None, description="whose keys become environment variables, such as AWS_ACCESS_KEY_ID")

@@ -16,6 +16,7 @@ from electra.launchers.job import COMMAND, IN_JOB, Job
 from electra.launchers.queue import Status, run_to_end
 
 _PORT = 29500
+_LABELS = {"app.kubernetes.io/name": "electra-pretrain"}
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _CLUSTERS_DOING = {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "DeadlineExceeded"}
 
@@ -53,7 +54,7 @@ class KubernetesLauncher:
                 "parallelism": job.cluster.num_nodes,
                 "backoffLimit": 0,  # who waits submits again, and knows when that makes sense
                 "ttlSecondsAfterFinished": 86400,
-                "template": {"metadata": {"labels": self._labels(job)}, "spec": self._pod(job)},
+                "template": {"metadata": {"labels": _LABELS}, "spec": self._pod(job)},
             },
         }
 
@@ -99,10 +100,8 @@ class KubernetesLauncher:
         }
 
     def _metadata(self, job: Job) -> dict[str, Any]:
-        return {"name": job.name, "namespace": job.cluster.kubernetes.namespace, "labels": self._labels(job)}
-
-    def _labels(self, job: Job) -> dict[str, str]:
-        return {"app.kubernetes.io/name": "electra-pretrain", **job.cluster.kubernetes.labels}
+        settings = job.cluster.kubernetes
+        return {"name": job.name, "namespace": settings.namespace, "labels": {**_LABELS, **settings.labels}}
 
     def run(self, job: Job) -> None:
         run_to_end(self, job)

@@ -34,8 +34,8 @@ class Peers:
 
     def __init__(self, timeout_seconds: float):
         self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 8)
-        self._step, self._moved_at = 0, time.monotonic()
+        self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 4)
+        self._step, self._moved_at, self._pulse = 0, time.monotonic(), 0
         self._main = threading.get_ident()
         self._done = threading.Event()
 
@@ -62,16 +62,15 @@ class Peers:
         self._step, self._moved_at = step, time.monotonic()
 
     def _watch(self) -> None:
-        pulse = 0
         while not self._done.wait(self.interval):
-            pulse += 1
-            self._tell(f"{pulse} {self._step} {socket.gethostname()}")
+            self._beat()
             if time.monotonic() - self._moved_at > self.timeout:
                 self._give_up()
 
-    def _tell(self, words: str) -> None:
+    def _beat(self) -> None:
+        self._pulse += 1
         with suppress(RuntimeError):  # who keeps the store is gone: the next operation with the others tells
-            self._store.set(f"electra/pulse/{self.rank}", words)
+            self._store.set(f"electra/pulse/{self.rank}", f"{self._pulse} {self._step} {socket.gethostname()}")
 
     def _give_up(self) -> None:
         """The main thread waits in a call that nothing can interrupt: end the process from here."""
@@ -83,6 +82,7 @@ class Peers:
                 file=sys.stderr,
                 flush=True,
             )
+            time.sleep(4 * self.interval)  # the others say what they see before they see this one's end
         finally:
             os._exit(InfrastructureError.exit_code)
 
@@ -90,7 +90,9 @@ class Peers:
         """The processes that are silent, else those that are behind."""
         try:
             before = self._pulses()
-            time.sleep(2.5 * self.interval)
+            for _ in range(5):
+                time.sleep(self.interval / 2)
+                self._beat()  # another one may be looking at this one
             after = self._pulses()
         except RuntimeError:
             return "process 0, or who keeps the store for it, does not answer"
@@ -99,6 +101,8 @@ class Peers:
             return "no sign of life from " + ", ".join(_describe(rank, after.get(rank)) for rank in silent)
         if behind := [rank for rank in others if int(after[rank].split()[1]) < self._step]:
             return "still behind: " + ", ".join(_describe(rank, after[rank]) for rank in behind)
+        if any(int(after[rank].split()[1]) > self._step for rank in others):
+            return "the others are ahead of it and wait; it hangs itself"
         return "all processes are alive and at the same step; each says where it stands"
 
     def _pulses(self) -> dict[int, str]:

@@ -31,7 +31,7 @@ from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
 from electra.pretrain.peers import Peers
 from electra.pretrain.start import start_from
-from electra.pretrain.state import exchange_device, gather_state, load_weights, scatter_state, share_state
+from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
 from electra.pretrain.telemetry import Telemetry, describe_start
 from electra.shards.dataset import Shards
 from electra.shards.loader import ExampleDrawer, Share, heldout_batches, training_steps
@@ -52,8 +52,8 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     torch.set_num_threads(machine.num_threads)
     torch.set_flush_denormal(True)  # Adam's moments of rare tokens fade into denormals, which CPUs multiply slowly
     cluster = settings.cluster
-    # the time-out of single operations comes a little after that of Peers, which can say more
-    start_distributed(machine, timedelta(minutes=cluster.timeout_minutes, seconds=60))
+    # the time-out of single operations comes after that of Peers, which can say more
+    start_distributed(machine, timedelta(minutes=1.25 * cluster.timeout_minutes))
     folder = paths.checkpoints / fingerprint(settings, paths)
     checkpoints = Checkpoints(folder, cluster.keep_checkpoints, cluster.checkpoint_mirror)
     is_first = torch.distributed.get_rank() == 0
@@ -73,6 +73,7 @@ class Pretraining:
     def __init__(self, settings: Settings, paths: Paths, machine: Machine, checkpoints: Checkpoints, peers: Peers):
         self.settings, self.paths, self.machine, self.checkpoints = settings, paths, machine, checkpoints
         self.peers, self.writing = peers, Background()
+        self.gathered: Gathered | None = None
         self.recipe = settings.pretrain
         self.rank = torch.distributed.get_rank()
         self.is_first = self.rank == 0
@@ -258,7 +259,9 @@ class Pretraining:
     # ---- what is kept
 
     def _save_checkpoint(self, step: int) -> None:
-        weights, moments = gather_state(self.engine, keep=self.is_first)
+        self.writing.wait()  # what it writes lies where the next is copied to
+        self.gathered = gather_state(self.engine, keep=self.is_first, into=self.gathered)
+        weights, moments = self.gathered
         extra = {
             "curve": self.curve.state(),
             "alarms": self.watch.since,

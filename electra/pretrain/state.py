@@ -12,17 +12,21 @@ from torch import Tensor, nn
 from electra.hardware import Machine
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+Gathered = tuple[dict[str, Tensor], dict[str, Tensor]]  # weights, moments
 Saved = tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]  # state, weights, moments
 
 
-def gather_state(engine: Any, keep: bool = True) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def gather_state(engine: Any, keep: bool = True, into: Gathered | None = None) -> Gathered:
     """Weights by name, and Adam's moments by ``<moment>.<name>``, on the CPU; every process must call it.
 
     Parameters at rest have no moments.
 
     Args:
         keep: whether this process wants them; the others only take part, and get nothing.
+        into: what an earlier call has returned and nobody needs any more: its memory is used again. Fresh gigabytes
+            cost more time than the copy into them.
     """
+    old_weights, old_moments = into or ({}, {})
     from deepspeed.runtime.zero import GatheredParameters
     from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
@@ -43,10 +47,17 @@ def gather_state(engine: Any, keep: bool = True) -> tuple[dict[str, Tensor], dic
             continue
         # ZeRO-3 hands out padded or flat tensors
         shape = getattr(parameter, "ds_shape", parameter.shape)
-        weights[name] = full.reshape(shape).float().cpu().clone()
+        weights[name] = _copy(full.reshape(shape), old_weights.get(name))
         for key, value in parts.items():
-            moments[f"{key}.{name}"] = value.reshape(shape).float().cpu().clone()
+            moments[f"{key}.{name}"] = _copy(value.reshape(shape), old_moments.get(f"{key}.{name}"))
     return weights, moments
+
+
+def _copy(value: Tensor, buffer: Tensor | None) -> Tensor:
+    """In fp32 on the CPU, in ``buffer`` if there is one of this shape."""
+    if buffer is None or buffer.shape != value.shape:
+        buffer = torch.empty(value.shape, dtype=torch.float32)
+    return buffer.copy_(value.detach())
 
 
 def exchange_device(machine: Machine) -> torch.device:

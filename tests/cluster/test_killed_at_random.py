@@ -70,7 +70,7 @@ def run_through_kills(workspace: Workspace, processes: list[int], seed: int) -> 
         if number % 2:
             while newest_step(workspace) == before and process.poll() is None:
                 time.sleep(0.01)
-        time.sleep(draw.uniform(0, 3))
+        time.sleep(draw.uniform(0, 3 if number % 2 else 8))
         if process.poll() is not None:
             told["over before the kill"] += 1
             break

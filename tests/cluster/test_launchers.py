@@ -4,10 +4,11 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from tests.cluster.loopback_slurm import free_port
-from tests.pretrain.test_resume import weights
+from tests.pretrain.test_resume import EVERY_STEP, wait_for_checkpoint, weights
 from tests.workspace import ROOT, Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -70,3 +71,26 @@ def test_failure_of_one_process_is_the_exit_code_under_deepspeed(workspace: Work
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 4, output
     assert "no longer finite" in output and "Traceback" not in output
+
+
+def test_process_that_never_comes_is_missed_in_time(workspace: Workspace) -> None:
+    workspace.write({"cluster": {"num_processes": 2, "timeout_minutes": 0.1}})
+    place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    process = start(workspace, **place, MASTER_PORT=str(free_port()))
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 5, output
+    assert "did not meet all 2 processes" in output and "Traceback" not in output, output
+
+
+def test_stopped_process_ends_the_run_in_time_and_is_named(workspace: Workspace) -> None:
+    """A machine that hangs: SIGSTOP to the second of two processes."""
+    cluster = {"num_processes": 2, "timeout_minutes": 0.1, "grace_seconds": 2, "checkpoint_minutes": EVERY_STEP}
+    workspace.write({"cluster": cluster}, pretrain={"num_steps": 20000, "eval_every": 10000})
+    process = start(workspace)
+    wait_for_checkpoint(workspace, process, 5)
+    second = next(c for c in psutil.Process(process.pid).children(recursive=True) if c.environ().get("RANK") == "1")
+    second.suspend()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 5, output
+    assert "no sign of life from process 1 (" in output and "Traceback" not in output, output
+    assert not second.is_running(), "nobody is left"

@@ -107,9 +107,11 @@ def test_job_that_slurm_puts_back_into_the_queue_is_waited_for(workspace: Worksp
     wait_for_checkpoint(workspace, process, 3)
     (job,) = jobs(slurm)
     assert slurm.run("scontrol", "requeue", job).returncode == 0
-    deadline = time.monotonic() + 60  # a requeued job would wait for two minutes, and cannot be told before it is back
-    while slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now").returncode and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while slurm.run("squeue", "--noheader", "--jobs", job, "--format", "%T").stdout.strip() != "PENDING":
+        assert time.monotonic() < deadline
         time.sleep(0.5)
+    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # it would wait for two minutes
     code, output = end_of(process)
     assert code == 0, output
     assert output.count("submitted slurm job") == 1
