@@ -258,10 +258,14 @@ class Pretraining:
 
     # ---- what is kept
 
-    def _save_checkpoint(self, step: int) -> None:
-        self.writing.wait()  # what it writes lies where the next is copied to
+    def _gather(self) -> Gathered:
+        """Everything, on the first process; the call after this one copies into the same memory."""
+        self.writing.wait()  # it writes what lies there
         self.gathered = gather_state(self.engine, keep=self.is_first, into=self.gathered)
-        weights, moments = self.gathered
+        return self.gathered
+
+    def _save_checkpoint(self, step: int) -> None:
+        weights, moments = self._gather()
         extra = {
             "curve": self.curve.state(),
             "alarms": self.watch.since,
@@ -272,13 +276,12 @@ class Pretraining:
             self.writing.start(lambda: self.checkpoints.save(step, weights, moments, as_now))
 
     def _keep_milestone(self, step: int) -> None:
-        weights, _ = gather_state(self.engine, keep=self.is_first)
+        weights, _ = self._gather()
         if self.is_first:
             self.milestones.keep(step, weights, self.settings, self.vocab_size, self.paths.tokenizer)
 
     def _write_result(self, results: dict[str, float]) -> None:
-        weights, _ = gather_state(self.engine, keep=self.is_first)
-        self.writing.wait()
+        weights, _ = self._gather()
         if self.is_first:
             tokenizer = self.paths.tokenizer
             save_pretrained(
