@@ -50,6 +50,10 @@ class Job:
         """Scripts and output of what was submitted."""
         return self.root / "logs/pretrain/job"
 
+    @property
+    def progress_file(self) -> Path:
+        return self.root / "logs/pretrain/progress.json"
+
     def newest_step(self) -> int:
         """Of the run's checkpoints, as a measure of how far it got; 0 without one."""
         try:

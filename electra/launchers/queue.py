@@ -15,6 +15,7 @@ from electra.launchers.job import Job, error_of_code
 from electra.launchers.signals import EndRequest
 
 SECONDS_BETWEEN_LOOKS = 2.0
+SECONDS_BETWEEN_REPORTS = 30.0
 LOST_AFTER_SECONDS = 600.0  # a queue that does not answer for so long
 
 
@@ -128,6 +129,7 @@ def _running(queue: Queue, job: Job) -> str | None:
 
 def _wait(queue: Queue, job: Job, name: str, end: EndRequest) -> Status:
     output, told, answered, deadline = queue.output(job, name), "", time.monotonic(), None
+    reported = -SECONDS_BETWEEN_REPORTS
     try:
         while True:
             status = queue.status(job, name)
@@ -139,6 +141,11 @@ def _wait(queue: Queue, job: Job, name: str, end: EndRequest) -> Status:
             if status.phase == "waiting" and status.what != told:
                 told = status.what
                 print(f"{queue.kind} job {name} waits: {told}", flush=True)
+            if status.phase == "waiting" and now - reported > SECONDS_BETWEEN_REPORTS:
+                # who takes a silent stage for one that hangs looks at this file
+                reported = now
+                waits = {"stage": "pretrain", "waits": f"{queue.kind} job {name}: {status.what}"}
+                write_json(job.progress_file, {**waits, "time": round(time.time())})
             output.pass_on(status)
             if status.is_over:
                 return status

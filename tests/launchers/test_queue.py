@@ -71,6 +71,7 @@ def test_job_that_succeeds_is_submitted_once(tmp_path: Path) -> None:
     queue = FakeQueue([Status("waiting", "PENDING"), RUNNING, Status("unknown", "no answer"), SUCCEEDED])
     run_to_end(queue, job(tmp_path))
     assert queue.submitted == 1
+    assert "slurm job 1: PENDING" in job(tmp_path).progress_file.read_text(), "a job that waits does not look hung"
 
 
 @pytest.mark.parametrize(("code", "kind"), [(2, ConfigError), (4, TrainingError)])
