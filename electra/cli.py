@@ -64,11 +64,18 @@ def validate_shards() -> None:
 
 
 @app.command()
-def pretrain() -> None:
+def pretrain(
+    render: Annotated[
+        bool, typer.Option("--render", help="only show what the launcher would start or submit (cluster.launcher)")
+    ] = False,
+) -> None:
     """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data."""
-    from electra.pretrain.launch import launch_pretraining
+    from electra.launchers.pretraining import launch_pretraining, render_pretraining
 
-    launch_pretraining(*_load())
+    if render:
+        print(render_pretraining(*_load()), end="")
+    else:
+        launch_pretraining(*_load())
 
 
 @app.command()

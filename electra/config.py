@@ -10,7 +10,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from electra.launchers.config import DeepSpeedLauncher, Kubernetes, Slurm, Torchrun
+from electra.section import Section
 
 TaskName = Literal[
     "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0",
@@ -26,12 +29,6 @@ Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Milestone = Annotated[
     Literal["6.25", "12.5", "25", "50"], BeforeValidator(lambda v: f"{v:g}" if isinstance(v, int | float) else v)
 ]
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 # ---- corpus -----------------------------------------------------------------------------------------------------
@@ -378,7 +375,9 @@ class Cluster(Section):
     """The machine. Changes speed, never results; no stage depends on it."""
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
-    num_processes: int | Literal["auto"] = Field("auto", description="training processes; auto: one per GPU, else 1")
+    num_processes: int | Literal["auto"] = Field(
+        "auto", description="training processes, of all nodes together; auto: one per GPU, else 1"
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="matrix products; auto: bf16 where the machine has matrix units for it"
     )
@@ -390,6 +389,37 @@ class Cluster(Section):
     num_workers: int | Literal["auto"] = Field("auto", description="processes of the text stages; auto: all cores")
     checkpoint_minutes: float = Field(5.0, gt=0, description="minutes between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept while training")
+    checkpoint_mirror: str | None = Field(
+        None, description="fsspec URL that checkpoints are copied to, such as s3://bucket/checkpoints"
+    )
+    timeout_minutes: float = Field(
+        30.0, gt=0, description="without progress after which pre-training ends and names the process it waited for"
+    )
+    grace_seconds: int = Field(120, gt=0, description="a process gets to write its checkpoint, after a signal to end")
+
+    launcher: Literal["local", "torchrun", "deepspeed", "slurm", "kubernetes"] = Field(
+        "local", description="what starts the processes of pre-training (docs/launchers.md)"
+    )
+    num_nodes: int = Field(1, ge=1, description="machines of one pre-training; num_processes is of all together")
+    resubmissions: int = Field(
+        20, ge=0, description="of a job that met its time limit or lost a node, as long as each got further"
+    )
+    torchrun: Torchrun = Field(Torchrun(), description="settings of this launcher")
+    deepspeed: DeepSpeedLauncher = Field(DeepSpeedLauncher(), description="settings of this launcher")
+    slurm: Slurm = Field(Slurm(), description="settings of this launcher")
+    kubernetes: Kubernetes = Field(Kubernetes(), description="settings of this launcher")
+
+    @model_validator(mode="after")
+    def _launcher_has_what_it_needs(self) -> "Cluster":
+        if self.num_processes != "auto" and self.num_processes % self.num_nodes:
+            raise ValueError(f"num_processes {self.num_processes} does not split over num_nodes {self.num_nodes}")
+        if self.launcher == "local" and self.num_nodes > 1:
+            raise ValueError("launcher local is for one node: choose torchrun, deepspeed, slurm or kubernetes")
+        if self.launcher in ("slurm", "kubernetes") and self.num_processes == "auto":
+            raise ValueError(f"num_processes: launcher {self.launcher} must be told how many to ask for")
+        if self.launcher == "kubernetes" and not (self.kubernetes.image and self.kubernetes.volume_claim):
+            raise ValueError("launcher kubernetes needs kubernetes.image and kubernetes.volume_claim")
+        return self
 
 
 class Settings(Section):
