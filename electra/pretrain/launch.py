@@ -1,16 +1,14 @@
 """Starting pre-training: in this process where one is enough, else one process per GPU (or share of the cores)."""
 
-import ctypes
 import os
 import signal
 import sys
 
 from electra.config import Settings
-from electra.errors import ConfigError, ElectraError, InfrastructureError, TrainingError
+from electra.errors import ConfigError, DataError, ElectraError, InfrastructureError, TrainingError
 from electra.hardware import resolve_machine
 from electra.paths import Paths
-
-_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+from electra.processes import die_with_parent
 
 
 def launch_pretraining(settings: Settings, paths: Paths) -> None:
@@ -30,16 +28,6 @@ def launch_pretraining(settings: Settings, paths: Paths) -> None:
     from electra.pretrain.run import pretrain
 
     pretrain(settings, paths)
-
-
-def die_with_parent() -> None:
-    """Ask the system (Linux) to kill this process when its launcher dies, however that dies.
-
-    Launchers put their processes in sessions of their own: one that is killed leaves them training, and holding the
-    run's lock, for nobody.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _launch(num_processes: int) -> None:
@@ -71,7 +59,7 @@ def _launch(num_processes: int) -> None:
 
 
 def _as_error(exit_code: int) -> type[ElectraError]:
-    by_code = {error.exit_code: error for error in (ConfigError, TrainingError)}
+    by_code = {error.exit_code: error for error in (ConfigError, DataError, TrainingError)}
     return by_code.get(exit_code, InfrastructureError)
 
 

@@ -1,6 +1,5 @@
 """One corpus file -> its shard files: the unit of parallel work."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from electra.artifacts import disk_errors
+from electra.checksums import Listed
 from electra.config import Shards
 from electra.errors import DataError
+from electra.executors import whole_file
 from electra.shards.examples import cut_document, document_generator, write_example
 
 BATCH_ROWS = 64  # documents read at a time
@@ -20,16 +20,17 @@ BATCH_CHARS = 1_000_000  # text encoded at a time: encodings take about a hundre
 NPY_HEADER_BYTES = 128
 
 
-def limit_threads(num_threads: int) -> None:
-    """Threads of the tokenizer in this process; takes effect before its first use."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if num_threads > 1 else "false"
-    os.environ["RAYON_NUM_THREADS"] = str(num_threads)
-
-
-def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Shards) -> list[dict[str, Any]]:
+def shard_file(
+    corpus_file: Listed, tokenizer_file: Path, rules: Shards, folder: Path, unfinished: Path
+) -> list[dict[str, Any]]:
     """Write all examples of ``train-00003.parquet`` as ``train-00003-00000.tokens.npy`` and ``.spans.npy``, and so on.
 
     Memory does not grow with the file: it is streamed, and a part is written when it has ``rules.max_shard_bytes``.
+
+    Args:
+        corpus_file: checked before it is read.
+        folder: gets the files, each when it is whole.
+        unfinished: a folder beside for files not yet whole.
 
     Returns:
         One entry per part: {name, examples, tokens}; none where no document has a wordpiece.
@@ -38,11 +39,12 @@ def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Sha
         DataError: the corpus file is damaged.
         InfrastructureError: the disk is full.
     """
+    corpus_file.verify()
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.encode_special_tokens = True  # the text "[SEP]" is text
     ids = tokenizer.get_vocab()
-    parts = _Parts(folder, corpus_file.stem, rules, len(ids))
-    for doc_id, pieces, line_ends in _encoded(corpus_file, tokenizer, parts.dtype):
+    parts = _Parts(folder, unfinished, corpus_file.path.stem, rules, len(ids))
+    for doc_id, pieces, line_ends in _encoded(corpus_file.path, tokenizer, parts.dtype):
         generator = document_generator(rules.seed, doc_id)
         for cut in cut_document(len(pieces), line_ends, rules, generator):
             row, spans = parts.next_row()
@@ -54,10 +56,10 @@ def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Sha
 class _Parts:
     """Rows of fixed length, written as one pair of files whenever a part is full."""
 
-    def __init__(self, folder: Path, stem: str, rules: Shards, vocab_size: int):
+    def __init__(self, folder: Path, unfinished: Path, stem: str, rules: Shards, vocab_size: int):
         self.dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
         self.written: list[dict[str, Any]] = []
-        self._folder, self._stem = folder, stem
+        self._folder, self._unfinished, self._stem = folder, unfinished, stem
         self._capacity = (rules.max_shard_bytes - NPY_HEADER_BYTES) // (rules.max_length * self.dtype.itemsize)
         self._max_length = rules.max_length
         self._start_part()
@@ -75,11 +77,14 @@ class _Parts:
             return
         name = f"{self._stem}-{len(self.written):05d}"
         tokens, spans = self._tokens[: self._rows], self._spans[: self._rows]
-        with disk_errors(self._folder):
-            np.save(self._folder / f"{name}.tokens.npy", tokens)
-            np.save(self._folder / f"{name}.spans.npy", spans)
+        self._save(f"{name}.tokens.npy", tokens)
+        self._save(f"{name}.spans.npy", spans)
         self.written.append({"name": name, "examples": self._rows, "tokens": int(spans[:, 0].sum(dtype=np.int64))})
         self._start_part()
+
+    def _save(self, name: str, array: np.ndarray) -> None:
+        with whole_file(self._folder / name, self._unfinished) as path, open(path, "wb") as file:
+            np.save(file, array)
 
     def _start_part(self) -> None:
         self._tokens = np.zeros((self._capacity, self._max_length), dtype=self.dtype)  # untouched pages take no memory
