@@ -144,12 +144,12 @@ def job_folder(folder: Path) -> Iterator[Path]:
     It is moved out of ``folder`` before it is removed: a worker given up for lost may still write to it, but not to the
     artefact.
     """
-    inside = folder / f".jobs-{uuid4().hex[:8]}"
+    inside = folder.absolute() / f".jobs-{uuid4().hex[:8]}"  # a worker may stand in another folder
     inside.mkdir()
     try:
         yield inside
     finally:
-        outside = folder.with_name(f"{folder.name}{inside.name}")
+        outside = inside.parent.with_name(f"{folder.name}{inside.name}")
         os.rename(inside, outside)
         shutil.rmtree(outside, ignore_errors=True)
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra.artifacts import read_json, read_manifest, write_json
+from electra.checksums import listed_files, verify_files
 from electra.config import Settings
 from electra.finetune.averages import glue_averages
 from electra.finetune.cells import INITS, Init, cell_key, read_lines, read_rows
@@ -26,9 +27,10 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     seed), the other metrics, and every seed's values.
 
     Raises:
-        DataError: a cell is missing, or its predictions are of other data.
+        DataError: a cell is missing, its predictions are of other data, or a file is not as its manifest says.
     """
     manifest = read_manifest(paths.tasks)
+    verify_files(file for name in settings.cells.tasks for file in listed_files(paths.tasks, f"{name}/*"))
     specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
     tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
     mean = {
@@ -102,8 +104,11 @@ def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: 
     """All metrics of one cell in percent; further development splits have their name before the metric's."""
     key = cell_key(spec.name, seed, init)
     start = {"pretrained": "", "scratch": " --scratch"}.get(init, f" --milestone {init}")
+    predictions = paths.finetuned(key) / "predictions.jsonl"
+    if predictions.is_file():
+        verify_files(listed_files(predictions.parent, "*.json*"))
     lines = read_lines(
-        paths.finetuned(key) / "predictions.jsonl",
+        predictions,
         next_step=f"run: electra finetune --task {spec.name} --seed {seed}{start} (or dvc repro)",
     )
     scores = {}

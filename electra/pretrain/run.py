@@ -22,6 +22,7 @@ from electra.pretrain.curve import Curve
 from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
 from electra.pretrain.flops import flops_per_token
 from electra.pretrain.gradients import gradient_norms
+from electra.pretrain.inputs import verify_inputs
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
@@ -39,6 +40,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     ``models/milestones``, ``results/pretrain.json`` and ``results/pretrain.tsv``.
 
     Raises:
+        DataError: tokenizer or shards are not as their manifests say.
         TrainingError: the gradients are no longer finite, or the run has collapsed.
         InfrastructureError: ended by SIGTERM or SIGINT, after a checkpoint was written; or another process is
             training the same thing.
@@ -47,6 +49,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     torch.set_num_threads(machine.num_threads)
     torch.set_flush_denormal(True)  # Adam's moments of rare tokens fade into denormals, which CPUs multiply slowly
     start_distributed(machine)
+    verify_inputs(settings.pretrain, paths, torch.device(machine.device))
     checkpoints = Checkpoints(paths.checkpoints / fingerprint(settings, paths), settings.cluster.keep_checkpoints)
     if torch.distributed.get_rank() > 0:
         return Pretraining(settings, paths, machine, checkpoints).run()

@@ -38,7 +38,7 @@ def build_shards(settings: Settings, paths: Paths) -> None:
             job_folder(folder) as unfinished,
             open_workers(settings.cluster, len(files), folder, "shards.max_shard_bytes") as workers,
         ):
-            target = (tokenizer_file.absolute(), settings.shards, folder.absolute(), unfinished.absolute())
+            target = (tokenizer_file.absolute(), settings.shards, folder.absolute(), unfinished)
             jobs = ((file, *target) for file in files)
             parts = [part for written in workers.map(shard_file, jobs) for part in written]
         splits = {split: _facts(split, parts) for split in SPLITS}

@@ -69,7 +69,7 @@ def _train(settings: Settings, corpus: Path, folder: Path) -> tuple[list[str], d
     """The vocabulary, and what it was trained on; workers of ``cluster`` count and take the sample, file by file."""
     files = listed_files(corpus.absolute(), "train-*.parquet")
     with (
-        job_folder(folder.absolute()) as scratch,
+        job_folder(folder) as scratch,
         open_workers(settings.cluster, len(files), scratch, "tokenizer.max_training_chars") as workers,
     ):
         characters: Counter[str] = Counter()
