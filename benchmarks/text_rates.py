@@ -85,7 +85,7 @@ def measure(root: Path, megabytes: float) -> None:
     report("checksum of a file", megabytes, lambda: sha256(train.path), of=train.num_bytes / 1e6)
     report("tokenizer job: count characters", megabytes, lambda: count_file(train))
     report("tokenizer job: take a sample of a tenth", megabytes, lambda: write_sample(train.path, 0.1, root / "sample"))
-    report("tokenizer, one process: train on the sample", megabytes, lambda: build_tokenizer(settings, paths))
+    report("tokenizer stage on all of it, in one process", megabytes, lambda: build_tokenizer(settings, paths))
     out = root / "shards"
     out.mkdir()
     tokenizer = paths.tokenizer / "tokenizer.json"

@@ -39,6 +39,15 @@ def write_text(path: Path, text: str) -> None:
             os.replace(beside, path)
         finally:
             beside.unlink(missing_ok=True)
+    _remove_left_over(path)
+
+
+def _remove_left_over(path: Path) -> None:
+    """What processes that were killed while they wrote this file have left beside it."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        process = left.suffix[1:]
+        if process.isdigit() and not Path("/proc", process).exists():
+            left.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

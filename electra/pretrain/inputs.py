@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import torch.distributed
 
@@ -11,14 +12,14 @@ from electra.errors import DataError
 from electra.paths import Paths
 
 
-def verify_inputs(recipe: Pretrain, paths: Paths, device: torch.device) -> None:
+def verify_inputs(recipe: Pretrain, paths: Paths, device: Literal["cpu", "cuda"]) -> None:
     """Compare tokenizer, shards and the weights to start from with their manifests; together, all processes of the run.
 
     Each process hashes its share of the files, so that every file is read once, however many nodes there are. They are
     expected to see the same files, as on a shared file system.
 
     Args:
-        device: of this process, for the one number that is exchanged.
+        device: what the processes run on, and exchange one number through.
 
     Raises:
         DataError: on every process, if any of them found a file that is not as its manifest says.
@@ -29,7 +30,9 @@ def verify_inputs(recipe: Pretrain, paths: Paths, device: torch.device) -> None:
         verify_files(share_of(_inputs(recipe, paths), rank, num_processes))
     except DataError as error:
         damage = error
-    count = torch.tensor([float(damage is not None)], device=device)
+    # the engine, which gives each process its GPU, is not there yet
+    place = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else "cpu"
+    count = torch.tensor([float(damage is not None)], device=place)
     if num_processes > 1:
         torch.distributed.all_reduce(count)
     if damage:

@@ -49,7 +49,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     torch.set_num_threads(machine.num_threads)
     torch.set_flush_denormal(True)  # Adam's moments of rare tokens fade into denormals, which CPUs multiply slowly
     start_distributed(machine)
-    verify_inputs(settings.pretrain, paths, torch.device(machine.device))
+    verify_inputs(settings.pretrain, paths, machine.device)
     checkpoints = Checkpoints(paths.checkpoints / fingerprint(settings, paths), settings.cluster.keep_checkpoints)
     if torch.distributed.get_rank() > 0:
         return Pretraining(settings, paths, machine, checkpoints).run()
