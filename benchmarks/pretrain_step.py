@@ -22,7 +22,6 @@ import yaml
 
 from benchmarks import measure
 from electra.config import Cluster, Settings
-from electra.errors import ConfigError
 from electra.hardware import Machine, matrix_peak, resolve_machine
 from electra.model.batch import Batch
 from electra.model.electra import Electra

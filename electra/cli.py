@@ -4,9 +4,12 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from electra.errors import ElectraError
 
 app = typer.Typer(
     help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
@@ -320,13 +323,24 @@ def config(
 def main() -> None:
     """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
     from electra.errors import ElectraError
+    from electra.memory import out_of_memory
+    from electra.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    exit_on_sigterm()
     try:
         app()
     except ElectraError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except (MemoryError, RuntimeError) as error:
+        if explained := out_of_memory(error, sys.argv[1] if len(sys.argv) > 1 else ""):
+            _fail(explained)
+        raise
+
+
+def _fail(error: "ElectraError") -> NoReturn:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,9 @@ class FilesCorpus(Section):
     weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
     paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
     text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
+    checksums: str | None = Field(
+        None, description="file as sha256sum writes it, with a line for every input file; another content is refused"
+    )
     documents: Literal["blank_line", "line", "file"] = Field(
         "blank_line", description="what separates documents in a .txt file"
     )
@@ -386,7 +389,15 @@ class Cluster(Section):
         "auto", description="examples per process and forward pass; auto: the whole share of the global batch"
     )
     num_threads: int | Literal["auto"] = Field("auto", description="threads per training process; auto: all cores")
-    num_workers: int | Literal["auto"] = Field("auto", description="processes of the text stages; auto: all cores")
+    executor: Literal["local", "dask"] = Field(
+        "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"
+    )
+    dask_scheduler: str | None = Field(
+        None, description="address such as tcp://host:8786 or tls://host:8786; none: a Dask cluster on this machine"
+    )
+    num_workers: int | Literal["auto"] = Field(
+        "auto", description="processes of the text stages on this machine; auto: all cores"
+    )
     checkpoint_minutes: float = Field(5.0, gt=0, description="minutes between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept while training")
     checkpoint_mirror: str | None = Field(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from electra.artifacts import read_json, read_manifest, write_json
+from electra.checksums import listed_files, verify_files
 from electra.config import Settings
 from electra.finetune.averages import glue_averages
 from electra.finetune.cells import INITS, Init, cell_key, read_lines, read_rows
@@ -28,9 +29,10 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     ``results/scores.json``: the mean over tasks of the headline, and the averages of GLUE that have all their tasks.
 
     Raises:
-        DataError: a cell is missing, or its predictions are of other data.
+        DataError: a cell is missing, its predictions are of other data, or a file is not as its manifest says.
     """
     manifest = read_manifest(paths.tasks)
+    verify_files(file for name in settings.cells.tasks for file in listed_files(paths.tasks, f"{name}/*"))
     specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
     tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
     mean = {
@@ -125,8 +127,11 @@ def cell_scores(
     """
     key = cell_key(spec.name, seed, init)
     start = "--scratch" if init == "scratch" else option
+    predictions = paths.finetuned(key) / "predictions.jsonl"
+    if predictions.is_file():
+        verify_files(listed_files(predictions.parent, "*.json*"))
     lines = read_lines(
-        paths.finetuned(key) / "predictions.jsonl",
+        predictions,
         next_step=f"run: electra finetune --task {spec.name} --seed {seed} {start}".rstrip() + " (or dvc repro)",
     )
     scores = {}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from electra.artifacts import building, write_json, write_manifest
+from electra.checksums import listed_files, verify_files, verify_folder
 from electra.config import Cluster, Finetune, Settings
 from electra.errors import ConfigError, DataError
 from electra.finetune.cells import FROM, Init, cell_key, read_rows
@@ -74,10 +75,12 @@ def finetune_cell(
     """
     watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
+    verify_files(listed_files(paths.tasks, f"{task}/*"))
     init = _init(scratch, milestone, start_from, encoder)
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
+        verify_folder(paths.tokenizer)
         vocabulary = Vocabulary.load(paths)
         model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
     else:

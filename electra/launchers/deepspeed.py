@@ -14,8 +14,8 @@ import psutil
 
 from electra.errors import ConfigError
 from electra.launchers.job import COMMAND, Job, error_of_code
-from electra.launchers.local import die_with_parent
 from electra.launchers.signals import EndRequest
+from electra.processes import die_with_parent
 
 _MODULE = ("--module", "--no_local_rank", *COMMAND[1:])
 

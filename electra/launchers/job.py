@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from electra.config import Cluster
-from electra.errors import ConfigError, ElectraError, InfrastructureError, TrainingError
+from electra.errors import ConfigError, DataError, ElectraError, InfrastructureError, TrainingError
 
 COMMAND = ("-m", "electra", "pretrain")  # of this very Python, in the workspace
 IN_JOB = "ELECTRA_JOB"  # environment of a process inside a job: it joins the others instead of submitting again
@@ -80,5 +80,7 @@ class Launcher(Protocol):
 
 def error_of_code(exit_code: int) -> type[ElectraError]:
     """The kind of failure that a process' exit code stands for; signals and unknown codes are infrastructure's."""
-    by_code: dict[int, type[ElectraError]] = {error.exit_code: error for error in (ConfigError, TrainingError)}
+    by_code: dict[int, type[ElectraError]] = {
+        error.exit_code: error for error in (ConfigError, DataError, TrainingError)
+    }
     return by_code.get(exit_code, InfrastructureError)

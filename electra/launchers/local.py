@@ -1,7 +1,5 @@
 """Processes on this machine, under torch's elastic agent; joined to those of other machines where there are several."""
 
-import ctypes
-import os
 import shlex
 import signal
 import sys
@@ -9,7 +7,6 @@ import sys
 from electra.errors import InfrastructureError
 from electra.launchers.job import COMMAND, Job, error_of_code
 
-_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 # What makes a process write a checkpoint and end; Slurm and others announce the end of a job's time by USR1 or USR2.
 _FORWARDED = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"
 
@@ -84,19 +81,6 @@ def start_processes(job: Job, endpoint: str, node_rank: int | None = None) -> No
             where=endpoint,
             next_step="start the same command on every node; the endpoint must be one of them",
         ) from None
-
-
-def die_with_parent() -> None:
-    """Ask the system (Linux) to kill this process when its launcher dies, however that dies.
-
-    Launchers put their processes in sessions of their own: one that is killed leaves them training, and holding the
-    run's lock, for nobody.
-    """
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the wish was known
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _outcome(exit_code: int) -> str:

@@ -10,10 +10,11 @@ from electra.hardware import resolve_machine
 from electra.launchers.deepspeed import DeepSpeedLauncher
 from electra.launchers.job import IN_JOB, Job, Launcher
 from electra.launchers.kubernetes import KubernetesLauncher
-from electra.launchers.local import LocalLauncher, die_with_parent, start_processes
+from electra.launchers.local import LocalLauncher, start_processes
 from electra.launchers.place import Place, find_place, first_failure_told
 from electra.launchers.slurm import FIRST_FAILURE, SlurmLauncher
 from electra.paths import Paths
+from electra.processes import die_with_parent
 
 LAUNCHERS: dict[str, type[Launcher]] = {
     "local": LocalLauncher,

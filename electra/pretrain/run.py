@@ -26,6 +26,7 @@ from electra.pretrain.curve import Curve
 from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
 from electra.pretrain.flops import flops_per_token
 from electra.pretrain.gradients import gradient_norms
+from electra.pretrain.inputs import verify_inputs
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
@@ -44,6 +45,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     ``models/milestones``, ``results/pretrain.json`` and ``results/pretrain.tsv``.
 
     Raises:
+        DataError: tokenizer or shards are not as their manifests say.
         TrainingError: the gradients are no longer finite, or the run has collapsed.
         InfrastructureError: ended by a signal, after a checkpoint was written; or another process is training the
             same thing; or another process of this run is gone.
@@ -54,6 +56,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     cluster = settings.cluster
     # the time-out of single operations comes after that of Peers, which can say more
     start_distributed(machine, timedelta(minutes=1.25 * cluster.timeout_minutes))
+    verify_inputs(settings.pretrain, paths, machine.device)
     folder = paths.checkpoints / fingerprint(settings, paths)
     checkpoints = Checkpoints(folder, cluster.keep_checkpoints, cluster.checkpoint_mirror)
     is_first = torch.distributed.get_rank() == 0

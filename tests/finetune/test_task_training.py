@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from electra.artifacts import read_json
+from electra.artifacts import read_json, write_manifest
 from electra.errors import ConfigError, DataError, TrainingError
 from electra.finetune.evaluate import evaluate_cells
 from electra.finetune.features import Vocabulary, sentence_features
@@ -235,6 +235,7 @@ def test_the_card_has_medians_deviations_and_says_what_the_data_is(paths, worksp
                 folder.mkdir(parents=True)
                 (folder / "predictions.jsonl").write_text("".join(json.dumps(v) + "\n" for v in values))
                 (folder / "run.json").write_text('{"train_rows": 64}')
+                write_manifest(folder)
     evaluate_cells(settings, paths)
     card = read_scores(paths)
     cola = card["tasks"]["CoLA"]

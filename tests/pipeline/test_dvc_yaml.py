@@ -8,11 +8,10 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-# The schema, the paths and the way files are written are the same for every stage: their meaning is held by tests,
-# and hours of training must not depend on the wording of a help text.
-SHARED = {
-    f"electra{room}" for room in ("", ".artifacts", ".cli", ".config", ".errors", ".hardware", ".paths", ".section")
-}
+# The schema, the paths, the way files are written and checked and who does the work are the same for every stage: their
+# meaning is held by tests, and hours of training must not depend on the wording of a help text.
+SHARED_ROOMS = "artifacts checksums cli config dask_cluster errors executors hardware memory paths processes section"
+SHARED = {"electra"} | {f"electra.{room}" for room in SHARED_ROOMS.split()}
 LAUNCHERS = "electra.launchers"  # where training runs, never what is learned
 
 

@@ -47,7 +47,9 @@ def _compiled(compiler: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
             built = Path(scratch) / file.name
-            subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, text=True, check=True)
+            subprocess.run(
+                [compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, text=True, check=True
+            )
             os.replace(built, file)
     return file
 
