@@ -8,8 +8,13 @@ import pytest
 from prefect.testing.utilities import prefect_test_harness
 
 import flows.pipeline as pipeline
+from flows.gpus import Devices
+from flows.plan import PlannedStage
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
+from flows.tasks import run_stage
+from flows.workspace import Workspace
 
+STALE = PlannedStage("x", (), True)
 STAGE = """
 import sys
 from pathlib import Path
@@ -70,11 +75,11 @@ def take_ran(workspace: Path) -> list[str]:
 
 
 def test_the_flow_runs_what_is_out_of_date_and_ends_with_the_exit_code_of_a_failure(workspace, monkeypatch, capsys):
-    pipeline.train_encoder(workspace, parallel=2)
+    pipeline.train_encoder(Workspace(root=workspace), parallel=2)
     first = take_ran(workspace)
     assert (first[0], sorted(first[1:3]), first[3]) == ("made", ["cell-a", "cell-b"], "card.md")
 
-    pipeline.train_encoder(workspace, parallel=2)
+    pipeline.train_encoder(Workspace(root=workspace), parallel=2)
     assert take_ran(workspace) == [], "nothing has changed, nothing may run"
 
     (workspace / "params.yaml").write_text("number: 13\n")
@@ -90,7 +95,7 @@ def flaky(failures: int, kind: type[StageFailure], *arguments):
     class Flaky(StageRunner):
         calls = 0
 
-        def run(self, stage, say, num_threads=None):
+        def run(self, stage, say, show, **where):
             self.calls += 1
             if self.calls <= failures:
                 raise kind(stage, *arguments)
@@ -100,13 +105,13 @@ def flaky(failures: int, kind: type[StageFailure], *arguments):
 
 def test_a_lock_is_tried_again():
     runner = flaky(1, InfrastructureFailure, ["Unable to acquire lock"])
-    state = pipeline.run_stage.with_options(retry_delay_seconds=0)("x", runner, return_state=True)
+    state = run_stage.with_options(retry_delay_seconds=0)(STALE, runner, Devices(0), return_state=True)
     assert state.is_completed()
     assert runner.calls == 2
 
 
 def test_refused_data_is_not_tried_again():
     runner = flaky(1, StageFailure, 3, ["row 7 has label 9"])
-    state = pipeline.run_stage.with_options(retry_delay_seconds=0)("x", runner, return_state=True)
+    state = run_stage.with_options(retry_delay_seconds=0)(STALE, runner, Devices(0), return_state=True)
     assert state.is_failed()
     assert runner.calls == 1
