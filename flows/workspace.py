@@ -33,7 +33,9 @@ class Workspace(BaseModel):
     repository: str | None = Field(None, description="git URL or folder: work in a clone of it")
     revision: str | None = Field(None, description="branch or tag to clone; the repository's default otherwise")
     settings: dict[str, Any] = Field({}, description="changes to the clone's settings: {pretrain.objective: bert}")
-    shared: Path | None = Field(None, description="folder that all hosts see, for the DVC cache and checkpoints")
+    shared: Path | None = Field(
+        None, description="folder that all hosts see, for DVC cache and checkpoints; a local repository's own otherwise"
+    )
     publish: str | None = Field(None, description="branch of the repository to commit dvc.lock and results/ to")
     clones: Path = Field(Path(tempfile.gettempdir()) / "electra-runs", description="where clones are made")
 
@@ -128,13 +130,24 @@ def _clone(workspace: Workspace, root: Path) -> None:
     assert workspace.repository is not None
     branch = ["--branch", workspace.revision] if workspace.revision else []
     root.parent.mkdir(parents=True, exist_ok=True)
-    _run(root.parent, ["git", "clone", "--quiet", *branch, "--", workspace.repository, str(root)])
-    if workspace.shared:
-        cache, checkpoints = workspace.shared / "cache", workspace.shared / "checkpoints"
-        for folder in (cache, checkpoints):
-            folder.mkdir(parents=True, exist_ok=True)
-        _dvc(root, "config", "--local", "cache.dir", str(cache.resolve()))
-        (root / "checkpoints").symlink_to(checkpoints.resolve())
+    repository = located(workspace.repository)
+    _run(root.parent, ["git", "clone", "--quiet", *branch, "--", repository, str(root)])
+    shared = workspace.shared.resolve() if workspace.shared else None
+    if shared:
+        cache, checkpoints = shared / "cache", shared / "checkpoints"
+    elif (Path(repository) / ".dvc").is_dir():  # a repository on this host: what it has computed need not be again
+        cache, checkpoints = Path(_dvc(Path(repository), "cache", "dir").strip()), Path(repository) / "checkpoints"
+    else:
+        return
+    for folder in (cache, checkpoints):
+        folder.mkdir(parents=True, exist_ok=True)
+    _dvc(root, "config", "--local", "cache.dir", str(cache))
+    (root / "checkpoints").symlink_to(checkpoints)
+
+
+def located(repository: str) -> str:
+    """A folder by its full path, since clones are made elsewhere; anything else is a URL and stays as it is."""
+    return str(Path(repository).resolve()) if Path(repository).is_dir() else repository
 
 
 def _publish(root: Path, branch: str, run_name: str) -> None:
