@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,11 +33,14 @@ class Site:
     def __init__(self, folder: Path):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self.temporary = folder / "tmp"
+        self.temporary.mkdir(exist_ok=True)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/api"
         own = {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
             "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(self.temporary),
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": self.url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -62,12 +66,18 @@ class Site:
         return done.stdout
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """One call of the server's API."""
+        """One call of the server's API; a server whose SQLite is busy says 503 and wants to be asked again."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        for last in (False, False, True):
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                if error.code != 503 or last:
+                    raise
+                time.sleep(2)
+        raise AssertionError
 
     def get(self, path: str) -> Any:
         with urllib.request.urlopen(self.url + path, timeout=60) as answer:
@@ -77,6 +87,11 @@ class Site:
         """Ask for a run of a deployment ``flow/name``; returns the flow run's id."""
         found = self.get(f"/deployments/name/{deployment}")
         return self.post(f"/deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"]
+
+    def last_run(self, flow: str) -> str:
+        """The id of the newest run of a flow."""
+        body = {"flows": {"name": {"any_": [flow]}}, "sort": "EXPECTED_START_TIME_DESC", "limit": 1}
+        return self.post("/flow_runs/filter", body)[0]["id"]
 
     def state(self, run_id: str) -> str:
         return self.get(f"/flow_runs/{run_id}")["state"]["type"]

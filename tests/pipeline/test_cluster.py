@@ -57,9 +57,8 @@ def rendered(variables: dict) -> dict:
         return variables.get(found[1]) if found else PLACEHOLDER.sub(lambda m: str(variables.get(m[1])), str(part))
 
     manifest = fill(kubernetes_template()["job_configuration"]["job_manifest"])
-    for key in ("backoffLimit",):
-        manifest["spec"][key] = int(manifest["spec"][key])
-    for key in ("parallelism", "completions"):  # Prefect's own template has them here; the API server drops them
+    manifest["spec"]["backoffLimit"] = int(manifest["spec"]["backoffLimit"])
+    for key in ("parallelism", "completions"):  # Prefect's worker insists on them here, the API server drops them
         manifest["spec"]["template"]["spec"].pop(key)
     pod = manifest["spec"]["template"]["spec"]
     pod["terminationGracePeriodSeconds"] = int(pod["terminationGracePeriodSeconds"])
@@ -71,11 +70,10 @@ def rendered(variables: dict) -> dict:
 def test_the_job_of_a_run_is_a_valid_manifest_with_gpus_and_shared_memory(deployment):
     validator = pytest.importorskip("kubernetes_validate")
     template = kubernetes_template()
-    defaults = {
-        name: found["default"] for name, found in template["variables"]["properties"].items() if "default" in found
-    }
+    variables = template["variables"]["properties"]
+    defaults = {name: found["default"] for name, found in variables.items() if "default" in found}
     asked = deployment["work_pool"]["job_variables"]
-    assert set(asked) <= set(template["variables"]["properties"])
+    assert set(asked) <= set(variables)
     made = {"name": "run", "labels": {"run": "1"}, "command": ["prefect", "flow-run", "execute"], "env": []}
     manifest = rendered(defaults | asked | made)
     validator.validate(manifest, "1.31", strict=True)
