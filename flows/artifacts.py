@@ -1,6 +1,7 @@
 """What a run shows in Prefect's interface: the plan before it, the data, the scores and what has changed after it."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,15 @@ def show_plan(plan: list[PlannedStage]) -> None:
     _markdown([*head, *rows], "plan", "What would run, and why")
 
 
-def show_results(root: Path) -> None:
+def show_results(root: Path, warn: Callable[[str], object]) -> None:
+    """Show what a run has found. Its stages have ended well: what cannot be shown is a warning, no failure."""
+    try:
+        _show_results(root)
+    except Exception as error:
+        warn(f"the run has ended well, but not all of it can be shown: {error!r}")
+
+
+def _show_results(root: Path) -> None:
     """Score card, scores, data report, metrics against the last commit, and where the page lies."""
     if (root / SCORE_CARD).is_file():
         _markdown([(root / SCORE_CARD).read_text(encoding="utf-8")], "score-card", "Score card")
@@ -55,8 +64,10 @@ def data_report(root: Path) -> list[str]:
         lines += ["", f"## {path.stem}", "", "| check | severity | outcome | observed |", "|---|---|---|---|"]
         for check in report["checks"]:
             outcome = "passed" if check["success"] else "FAILED"
-            observed = ", ".join(f"{key} {value}" for key, value in check["observed"].items())
-            lines.append(f"| {_cell(check['check'])} | {check['severity']} | {outcome} | {_cell(observed)} |")
+            observed = check["observed"]
+            if isinstance(observed, dict):
+                observed = ", ".join(f"{key} {value}" for key, value in observed.items())
+            lines.append(f"| {_cell(check['check'])} | {check['severity']} | {outcome} | {_cell(str(observed))} |")
     return lines
 
 

@@ -81,7 +81,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
             for stage in plan:
                 logger.info("%s: %s (%s)", stage.name, "to run" if stage.out_of_date else "skipped", stage.why)
             run_stages(root, plan, parallel, Devices(gpus))
-            show_results(root)
+            show_results(root, logger.warning)
             if (root / SCORE_CARD).is_file():
                 logger.info("score card: %s", root / SCORE_CARD)
     except StageFailure as failure:

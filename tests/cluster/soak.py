@@ -17,7 +17,7 @@ import psutil
 from tests.cluster.cheap import make, set_number
 from tests.cluster.prefect_site import ROOT, Site, site, worker
 
-# A server keeps a row of every run, task and log line; a workspace keeps every result in its cache, and a log per stage.
+# A server keeps a row of every run, task and log line; a workspace keeps every result in its cache, a log per stage.
 MAX_HANDLES = 10  # more than after the first runs, of server and worker each
 MAX_KILOBYTES_PER_RUN = 1000
 MAX_MEMORY_GROWTH = 1.5  # of server and worker each
