@@ -110,7 +110,8 @@ class Site:
 
 @contextmanager
 def site(folder: Path, database: str = "sqlite") -> Iterator[Site]:
-    """A server that is up, with ``sqlite`` or ``postgresql`` behind it."""
+    """A server that is up, with ``sqlite`` or ``postgresql`` behind it; it ends with the script, also by SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with ExitStack() as stack:
         place = Site(folder)
         if database == "postgresql":

@@ -3,12 +3,16 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
-from flows.plan import make_plan, needed
+from flows.plan import needed
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
 from flows.watch import Limits, Watch
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Clock:
@@ -95,10 +99,8 @@ def test_a_target_brings_what_it_needs_and_no_more():
         needed(names, edges, ["nothing"])
 
 
-def test_the_projects_own_plan_knows_what_stages_need(tmp_path):
-    from pathlib import Path
-
-    plan = {stage.name: stage for stage in make_plan(Path(__file__).resolve().parents[2], ["pretrain"])}
-    assert plan["pretrain"].limits.gpus == "all"
-    assert plan["pretrain"].limits.stale_minutes
-    assert "evaluate" not in plan and "corpus" in plan
+def test_dvc_yaml_says_what_its_long_stages_need():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    pretrain = Limits.of(stages["pretrain"]["meta"])
+    assert pretrain.gpus == "all" and pretrain.stale_minutes and pretrain.timeout_hours > 24
+    assert {Limits.of(stages[name]["meta"]).gpus for name in stages if name.startswith("finetune")} == {1}
