@@ -52,17 +52,11 @@ def newest_checkpoint(workspace: Path) -> int:
     return max(steps, default=0)
 
 
-def progress(workspace: Path) -> int:
-    """The step that the running training has told last."""
-    log = workspace / "logs/pretrain.log"
-    steps = re.findall(r"step (\d+)/", log.read_text()) if log.exists() else []
-    return int(steps[-1]) if steps else 0
-
-
 def wait_for_training(workspace: Path) -> int:
-    """Wait until a run trains; returns the step it began at."""
+    """Wait until a run trains and has written a checkpoint of its own; returns the step it began at."""
     log = workspace / "logs/pretrain.log"
-    wait_until(lambda: log.exists() and progress(workspace) > 0, 120, "training to begin")
+    before = newest_checkpoint(workspace)
+    wait_until(lambda: log.exists() and newest_checkpoint(workspace) > before, 180, "training to begin")
     resumed = re.search(r"resuming \w+ at step (\d+)", log.read_text())
     return int(resumed[1]) if resumed else 0
 
@@ -106,42 +100,48 @@ WAYS = [
 ]
 
 
+def try_ways(place: Site, workspace: Path, ways: list[str]) -> None:
+    """End a run in each way and print what came of it."""
+    print("| ended | by | processes gone after | flow run | checkpoint | resumed at |\n|---|---|---|---|---|---|")
+    for how in ways:
+        victim, _, number = how.partition(" ")
+        with worker(place, workspace) as at:
+            run_id, began = start(place, workspace)
+            time.sleep(4)  # at least one periodic checkpoint lies there
+            seconds = end(place, workspace, run_id, how, at)
+            saved = newest_checkpoint(workspace)
+            assert saved > began, f"{how}: no checkpoint after step {began}"
+            if victim in INSIDE:
+                resumed, state = wait_for_training(workspace), "tried again by itself"
+                place.run("prefect", "flow-run", "cancel", run_id)
+                place.wait_for_run(run_id)
+            else:
+                time.sleep(2)
+                state = place.state(run_id)
+        if victim not in INSIDE:
+            with worker(place, workspace):
+                again, resumed = start(place, workspace)
+                place.run("prefect", "flow-run", "cancel", again)
+                assert place.wait_for_run(again) == "CANCELLED"
+        assert resumed == saved, f"{how}: resumed at {resumed}, saved at {saved}"
+        print(f"| {victim} | {number} | {seconds:.1f} s | {state} | step {saved} | step {resumed} |", flush=True)
+
+
 def main() -> int:
     ways = sys.argv[1:] or WAYS
     folder = Path(tempfile.mkdtemp(prefix="electra-kills-"))
     workspace = clone(folder / "workspace")
     shrink(workspace)
     profile = workspace / "params/smoke.yaml"
-    profile.write_text(re.sub(r"num_steps: \d+", f"num_steps: {NUM_STEPS}", profile.read_text()))
+    text = re.sub(r"num_steps: \d+", f"num_steps: {NUM_STEPS}", profile.read_text())
+    profile.write_text(re.sub(r"eval_every: \d+", f"eval_every: {NUM_STEPS}", text))
     common = workspace / "params.yaml"
     common.write_text(common.read_text().replace("checkpoint_minutes: 5", "checkpoint_minutes: 0.05"))
-    print("| ended | by | processes gone after | flow run | checkpoint | resumed at |\n|---|---|---|---|---|---|")
     with site(folder / "site") as place:
         place.run("dvc", "repro", "--quiet", "validate_shards", cwd=workspace)
         place.run("electra", "cluster", "init", cwd=workspace)
         place.run("prefect", "--no-prompt", "deploy", "--all", cwd=workspace)
-        for how in ways:
-            victim, _, number = how.partition(" ")
-            with worker(place, workspace) as at:
-                run_id, began = start(place, workspace)
-                time.sleep(4)  # at least one periodic checkpoint lies there
-                seconds = end(place, workspace, run_id, how, at)
-                saved = newest_checkpoint(workspace)
-                assert saved > began, f"{how}: no checkpoint after step {began}"
-                if victim in INSIDE:
-                    resumed, state = wait_for_training(workspace), "tried again by itself"
-                    place.run("prefect", "flow-run", "cancel", run_id)
-                    place.wait_for_run(run_id)
-                else:
-                    time.sleep(2)
-                    state = place.state(run_id)
-            if victim not in INSIDE:
-                with worker(place, workspace):
-                    again, resumed = start(place, workspace)
-                    place.run("prefect", "flow-run", "cancel", again)
-                    assert place.wait_for_run(again) == "CANCELLED"
-            assert resumed == saved, f"{how}: resumed at {resumed}, saved at {saved}"
-            print(f"| {victim} | {number} | {seconds:.1f} s | {state} | step {saved} | step {resumed} |", flush=True)
+        try_ways(place, workspace, ways)
         left = processes(workspace)
         assert not left, left
     shutil.rmtree(folder)
