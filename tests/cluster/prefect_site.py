@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
+FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 SECONDS_TO_START = 120
 SECONDS_TO_STOP = 60
 
@@ -98,8 +99,7 @@ class Site:
 
     def wait_for_run(self, run_id: str, seconds: float = 600) -> str:
         """The final state's type, such as COMPLETED."""
-        final = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
-        wait_until(lambda: self.state(run_id) in final, seconds, f"flow run {run_id} to end")
+        wait_until(lambda: self.state(run_id) in FINAL, seconds, f"flow run {run_id} to end")
         return self.state(run_id)
 
     def task_states(self, run_id: str) -> dict[str, str]:
