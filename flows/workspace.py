@@ -152,7 +152,8 @@ def located(repository: str) -> str:
 
 def _publish(root: Path, branch: str, run_name: str) -> None:
     """Commit what the run found to a branch of its own; the repository's other branches are not touched."""
-    _run(root, ["git", "add", "params.yaml", "params", "dvc.lock", "results"])
+    found = [name for name in ("params.yaml", "params", "dvc.lock", "results") if (root / name).exists()]
+    _run(root, ["git", "add", "--", *found])
     _run(root, ["git", "commit", "--quiet", "--allow-empty", "-m", f"Results of run {run_name}"])
     _run(root, ["git", "push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{branch}"])
 

@@ -32,7 +32,9 @@ def repository(tmp_path):
     (folder / "results").mkdir()
     (folder / "results/keep").touch()
     git(folder, "init", "--quiet", "--initial-branch=main")
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=folder, check=True)
+    (folder / ".dvc").mkdir()  # what `dvc init` makes, without a second of it
+    (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    (folder / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "-m", "start")
     return folder
