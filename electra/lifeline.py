@@ -10,6 +10,7 @@ import threading
 import time
 
 SHELLS = {"sh", "bash", "dash", "fish", "ksh", "zsh"}
+NAME = "lifeline"
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_TO_END = 25.0
 
@@ -17,11 +18,13 @@ SECONDS_TO_END = 25.0
 def end_with_parent() -> None:
     """Watch, in a thread, the process that this one works for; when it is gone, SIGTERM, and SIGKILL 25 seconds later.
 
+    Asked again, it does nothing: it watches already.
+
     A shell between the two (``sh -c`` of a stage's command) waits for nobody but its child: the link from the shell to
     its parent is watched as well.
     """
-    links = _links()
-    threading.Thread(target=_watch, args=(links,), name="lifeline", daemon=True).start()
+    if not any(thread.name == NAME for thread in threading.enumerate()):
+        threading.Thread(target=_watch, args=(_links(),), name=NAME, daemon=True).start()
 
 
 def _links() -> list[tuple[int, int]]:
