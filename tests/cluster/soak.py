@@ -54,7 +54,7 @@ def soak(place: Site, workspace: Path, runs: int, before_each: Callable[[int], o
         for number in range(1, runs + 1):
             before_each(number)
             set_number(workspace, number)
-            run_id = place.start_run("evaluate/process", workspace={"root": str(workspace)}, parallel=2)
+            run_id = place.start_run("train_encoder/process", workspace={"root": str(workspace)}, parallel=2)
             assert place.wait_for_run(run_id) == "COMPLETED", f"run {number}"
             time.sleep(1)  # the run is over before its process is
             if number == WARM_UP:
