@@ -30,7 +30,7 @@ class Workspace(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     root: Path = Field(Path("."), description="the folder that holds dvc.yaml; not used with repository")
-    repository: str | None = Field(None, description="git URL or folder: work in a clone of it")
+    repository: str | None = Field(None, min_length=1, description="git URL or folder: work in a clone of it")
     revision: str | None = Field(None, description="branch or tag to clone; the repository's default otherwise")
     settings: dict[str, Any] = Field({}, description="changes to the clone's settings: {pretrain.objective: bert}")
     shared: Path | None = Field(

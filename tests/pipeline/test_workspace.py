@@ -102,6 +102,11 @@ def test_settings_without_a_clone_are_refused(tmp_path):
         pass
 
 
+def test_a_repository_that_was_never_set_is_refused():
+    with pytest.raises(ValueError, match="repository"):
+        Workspace(repository="")  # what prefect.yaml makes of a variable that is not there
+
+
 def test_a_sweep_has_a_branch_per_combination():
     todo = points("s", ["electra", "bert"], ["smoke"], [1, 2])
     assert [point.branch for point in todo] == [
