@@ -17,6 +17,7 @@ import psutil
 
 from electra.lifeline import SECONDS_TO_END, end_with_parent
 
+SECONDS_TO_OBEY = 20.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 
 
@@ -63,18 +64,20 @@ def run_guarded(command: list[str]) -> int:
     child = subprocess.Popen(command, preexec_fn=end_with_guard)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the terminal's whole group: the command decides
     end_with_parent()
-    while child.poll() is None:
-        if asked:
-            end_tree(os.getpid(), including_itself=False)
-        _wait(child)
-    end_tree(os.getpid(), including_itself=False)  # what the command left behind
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+    while not asked and child.poll() is None:
+        _wait(child, 0.5)
+    if asked:  # the command first: it knows best in what order to end what it has started
+        child.terminate()
+        _wait(child, SECONDS_TO_OBEY)
+    end_tree(os.getpid(), including_itself=False)  # what the command left behind, and itself if it does not obey
+    code = child.wait()
+    return code if code >= 0 else 128 - code
 
 
-def _wait(child: subprocess.Popen) -> None:
-    """A moment, shorter if the command ends; a signal is noticed between two moments."""
+def _wait(child: subprocess.Popen, seconds: float) -> None:
+    """So long, or until the command ends."""
     with suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=0.5)
+        child.wait(timeout=seconds)
 
 
 if __name__ == "__main__":
