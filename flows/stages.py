@@ -146,7 +146,7 @@ class StageRunner:
         try:
             if self._stopping.is_set():  # stopped between the decision to start and the start
                 end_tree(child.pid)
-            with open(log, "w", encoding="utf-8") as file:
+            with open(log, "w", encoding="utf-8", buffering=1) as file:  # whole lines, for those who look meanwhile
                 lines, complaint = _follow(child, file.write, say, show, watch)
             code = child.wait()
         finally:
