@@ -320,6 +320,12 @@ def config(
     print(describe_fields() if help_fields else dump_settings(_load()[0]), end="")
 
 
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def cluster(context: typer.Context) -> None:
+    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands."""
+    os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
+
+
 def main() -> None:
     """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
     from electra.errors import ElectraError
@@ -328,6 +334,10 @@ def main() -> None:
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     exit_on_sigterm()
+    if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
+        from electra.lifeline import end_with_parent
+
+        end_with_parent()
     try:
         app()
     except ElectraError as error:

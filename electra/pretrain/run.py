@@ -183,6 +183,8 @@ class Pretraining:
                 if is_logged and number == len(micro_batches):
                     norms = gradient_norms(self.engine, self.model.part_of)
                 self.engine.step()
+            if telemetry:
+                telemetry.beat(done)
 
             if (is_logged or save) and self.non_finite.judge(self._take_skipped(), done):
                 raise RollBack
