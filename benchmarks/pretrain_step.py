@@ -13,6 +13,7 @@ same precision, before and after the sides.
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -129,7 +130,7 @@ def make_batch(shape: Shape, seed: int) -> Batch:
 
 
 def our_step(shape: Shape, batch: Batch) -> measure.Side:
-    start_distributed(shape.machine)
+    start_distributed(shape.machine, timedelta(minutes=5))
     recipe = shape.settings.pretrain
     model = Electra(shape.settings.model, VOCAB_SIZE, MASK, recipe)
     model.initialize(shape.settings.model.initializer_range, seed=1)
