@@ -6,10 +6,13 @@ import shlex
 import signal
 import sys
 
+import psutil
+
 from electra.errors import InfrastructureError
 from electra.launchers.job import COMMAND, Job, error_of_code
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+LAUNCHER_PID = "ELECTRA_LAUNCHER_PID"  # environment of the processes that a launcher of this machine starts
 # What makes a process write a checkpoint and end; Slurm and others announce the end of a job's time by USR1 or USR2.
 _FORWARDED = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"
 
@@ -66,6 +69,7 @@ def start_processes(job: Job, endpoint: str, node_rank: int | None = None) -> No
         signals_to_handle=_FORWARDED,
         shutdown_timeout=job.cluster.grace_seconds,
     )
+    os.environ[LAUNCHER_PID] = str(os.getpid())
     try:
         elastic_launch(config, sys.executable)(*COMMAND)
     except ChildFailedError as error:
@@ -93,10 +97,10 @@ def die_with_parent() -> None:
     run's lock, for nobody.
     """
     if sys.platform == "linux":
-        parent = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the wish was known
-            os.kill(os.getpid(), signal.SIGKILL)
+        launcher = os.environ.get(LAUNCHER_PID)
+        if launcher and int(launcher) not in (ancestor.pid for ancestor in psutil.Process().parents()):
+            os.kill(os.getpid(), signal.SIGKILL)  # it died before the system knew
 
 
 def _outcome(exit_code: int) -> str:
