@@ -9,6 +9,7 @@ from types import FrameType
 
 from electra.errors import InfrastructureError
 
+LAUNCHER_PID = "ELECTRA_LAUNCHER_PID"  # environment of the processes that a launcher of this machine starts
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
@@ -18,11 +19,13 @@ def die_with_parent() -> None:
     Launchers and pools of processes leave their children behind when they are killed: these go on with work that
     nobody waits for, and hold locks and memory.
     """
+    import psutil
+
     if sys.platform == "linux":
-        parent = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the wish was known
-            os.kill(os.getpid(), signal.SIGKILL)
+        launcher = os.environ.get(LAUNCHER_PID)
+        if launcher and int(launcher) not in (ancestor.pid for ancestor in psutil.Process().parents()):
+            os.kill(os.getpid(), signal.SIGKILL)  # it died before the system knew
 
 
 def end_children() -> None:
