@@ -291,9 +291,9 @@ def main() -> None:
     from electra.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    exit_on_sigterm()
     try:
-        app()
+        with exit_on_sigterm():
+            app()
     except ElectraError as error:
         _fail(error)
     except (MemoryError, RuntimeError) as error:

@@ -84,7 +84,9 @@ class _Parts:
 
     def _save(self, name: str, array: np.ndarray) -> None:
         with whole_file(self._folder / name, self._unfinished) as path, open(path, "wb") as file:
-            np.save(file, array)
+            # not np.save: on a full disk its error does not say so
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+            file.write(array.data)
 
     def _start_part(self) -> None:
         self._tokens = np.zeros((self._capacity, self._max_length), dtype=self.dtype)  # untouched pages take no memory
