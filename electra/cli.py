@@ -333,13 +333,13 @@ def main() -> None:
     from electra.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    exit_on_sigterm()
     if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
         from electra.lifeline import end_with_parent
 
         end_with_parent()
     try:
-        app()
+        with exit_on_sigterm():
+            app()
     except ElectraError as error:
         _fail(error)
     except (MemoryError, RuntimeError) as error:

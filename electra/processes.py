@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from electra.errors import InfrastructureError
@@ -34,8 +36,9 @@ def end_children() -> None:
         child.kill()
 
 
-def exit_on_sigterm() -> None:
-    """Turn SIGTERM into an orderly end: half-written folders are removed and the exit code is 5.
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into an orderly end of the block: half-written folders are removed and the exit code is 5.
 
     Pre-training replaces this while it trains, to save a checkpoint first.
     """
@@ -50,4 +53,8 @@ def exit_on_sigterm() -> None:
         # no ElectraError: libraries catch Exception, and would go on
         raise SystemExit(InfrastructureError.exit_code)
 
-    signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
