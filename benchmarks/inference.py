@@ -3,11 +3,12 @@
     python -m benchmarks.inference --texts path/to/lines.txt --vocab path/to/vocab.txt
 
 A classifier of ELECTRA-Small's shape (random weights, exported, then trained for some steps to tell lines with a word
-from lines without it) labels the same lines on all sides with the same batch size. Ours is the whole of ``predict_file``: loading the model,
-reading, tokenizing, writing JSONL. A pipeline is loaded beforehand; its classifier is one linear layer on [CLS], as
-ours. It pads each batch to its longest line, as it does by itself; *sorted* gets its lines in order of length, which
-is what a caller who thinks of it would do. *bf16* loads the pipeline's weights in bf16; ours keeps norms, embeddings
-and softmax in fp32. Where there are no bf16 units, sides in bf16 are left out.
+from lines without it) labels the same lines on all sides with the same batch size. Ours is the whole of
+``predict_file``: loading the model, reading, tokenizing, writing JSONL. A pipeline is loaded beforehand; its classifier
+is one linear layer on [CLS], as ours. It pads each batch to its longest line, as it does by itself; *sorted* gets its
+lines in order of length, which is what a caller who thinks of it would do. *bf16* loads the pipeline's weights in bf16;
+ours keeps norms, embeddings and the sums between layers in fp32. Where there are no bf16 units, sides in bf16 are left
+out.
 """
 
 import argparse
