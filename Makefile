@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-tensorflow lint
+.PHONY: help env run flow test test-cluster soak test-tensorflow lint
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,16 @@ flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuni
 
 test: $(STAMP) ## run the tests
 	@$(BIN)/python -m pytest
+
+# PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
+PROFILE ?= tests
+test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker; PROFILE=smoke: at full size
+	@$(BIN)/python -m tests.cluster.acceptance --profile $(PROFILE) --database sqlite postgresql
+	@$(BIN)/python -m tests.cluster.cells
+
+soak: $(STAMP) ## runs ended in every way, then 50 runs in a row, through a real server and worker
+	@$(BIN)/python -m tests.cluster.kills
+	@$(BIN)/python -m tests.cluster.soak
 
 test-tensorflow: $(STAMP) ## install TensorFlow (1.4 GB) and test the import of the original's checkpoints
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[tensorflow]'

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ def write_text(path: Path, text: str) -> None:
             os.replace(beside, path)
         finally:
             beside.unlink(missing_ok=True)
+    _remove_left_over(path)
+
+
+def _remove_left_over(path: Path) -> None:
+    """What processes that were killed while they wrote this file have left beside it."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        process = left.suffix[1:]
+        if process.isdigit() and not Path("/proc", process).exists():
+            left.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -89,9 +99,12 @@ def building(folder: Path) -> Iterator[Path]:
 def write_manifest(folder: Path, **facts: Any) -> None:
     """Write ``manifest.json``: the facts given, then name, size and sha256 of every file in the folder, sorted."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
-    facts["files"] = [
-        {"path": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": sha256(p)} for p in files
-    ]
+    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing runs beside other threads
+        sums = threads.map(sha256, files)
+        facts["files"] = [
+            {"path": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": digest}
+            for p, digest in zip(files, sums, strict=True)
+        ]
     write_json(folder / MANIFEST, facts)
 
 

@@ -4,9 +4,12 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from electra.errors import ElectraError
 
 app = typer.Typer(
     help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
@@ -64,11 +67,18 @@ def validate_shards() -> None:
 
 
 @app.command()
-def pretrain() -> None:
+def pretrain(
+    render: Annotated[
+        bool, typer.Option("--render", help="only show what the launcher would start or submit (cluster.launcher)")
+    ] = False,
+) -> None:
     """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data."""
-    from electra.pretrain.launch import launch_pretraining
+    from electra.launchers.pretraining import launch_pretraining, render_pretraining
 
-    launch_pretraining(*_load())
+    if render:
+        print(render_pretraining(*_load()), end="")
+    else:
+        launch_pretraining(*_load())
 
 
 @app.command()
@@ -95,6 +105,9 @@ def finetune(
     milestone: Annotated[
         str | None, typer.Option(help="start from the weights after this percentage of pre-training")
     ] = None,
+    start_from: Annotated[
+        str | None, typer.Option(help="start from the encoder that was fine-tuned on this task with the same seed")
+    ] = None,
     encoder: Annotated[
         Path | None,
         typer.Option(help="start from what transformers loads: a folder with safetensors, or owner/name on the hub"),
@@ -103,6 +116,9 @@ def finetune(
         str | None, typer.Option(help="name in the cell's name; the folder's own where none is given")
     ] = None,
     encoder_revision: Annotated[str | None, typer.Option(help="full commit of the encoder on the hub")] = None,
+    intermediate: Annotated[
+        bool, typer.Option("--intermediate", help="write models/intermediate, which --start-from reads")
+    ] = False,
     keep: Annotated[
         bool | None,
         typer.Option("--keep/--no-keep", help="write the fine-tuned model too; finetune.keep_models says otherwise"),
@@ -113,7 +129,17 @@ def finetune(
     from electra.finetune.run import finetune_cell
 
     source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
-    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone, encoder=source, keep=keep)
+    finetune_cell(
+        *_load(),
+        task=task,
+        seed=seed,
+        scratch=scratch,
+        milestone=milestone,
+        start_from=start_from,
+        encoder=source,
+        intermediate=intermediate,
+        keep=keep,
+    )
 
 
 @app.command()
@@ -130,7 +156,7 @@ def predict(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
 ) -> None:
-    """Predict with a fine-tuned model: labels with probabilities, scores or answers, in the input's order."""
+    """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
     from electra.config import Cluster
     from electra.finetune.predict import predict_file
     from electra.paths import Paths
@@ -163,6 +189,14 @@ def evaluate() -> None:
 
 
 @app.command()
+def seconds() -> None:
+    """Tell how long each fine-tuning cell of this workspace took."""
+    from electra.finetune.seconds import seconds_table
+
+    print(seconds_table(_load()[1]), end="")
+
+
+@app.command()
 def submission(
     seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
     fill_missing: Annotated[
@@ -171,11 +205,16 @@ def submission(
     null_threshold: Annotated[
         float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score; tune it on development data")
     ] = 0.0,
+    start_from: Annotated[
+        str | None, typer.Option(help="hand in tasks from their cells that started from this task, where there are any")
+    ] = None,
 ) -> None:
     """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
     from electra.finetune.submission import write_submission
 
-    write_submission(_load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold)
+    write_submission(
+        _load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold, start_from=start_from
+    )
 
 
 @app.command()
@@ -281,16 +320,37 @@ def config(
     print(describe_fields() if help_fields else dump_settings(_load()[0]), end="")
 
 
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def cluster(context: typer.Context) -> None:
+    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands."""
+    os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
+
+
 def main() -> None:
     """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
     from electra.errors import ElectraError
+    from electra.memory import out_of_memory
+    from electra.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    exit_on_sigterm()
+    if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
+        from electra.lifeline import end_with_parent
+
+        end_with_parent()
     try:
         app()
     except ElectraError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except (MemoryError, RuntimeError) as error:
+        if explained := out_of_memory(error, sys.argv[1] if len(sys.argv) > 1 else ""):
+            _fail(explained)
+        raise
+
+
+def _fail(error: "ElectraError") -> NoReturn:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

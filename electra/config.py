@@ -10,7 +10,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from electra.launchers.config import DeepSpeedLauncher, Kubernetes, Slurm, Torchrun
+from electra.section import Section
 
 TaskName = Literal[
     "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0",
@@ -26,12 +29,6 @@ Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Milestone = Annotated[
     Literal["6.25", "12.5", "25", "50"], BeforeValidator(lambda v: f"{v:g}" if isinstance(v, int | float) else v)
 ]
-
-
-class Section(BaseModel):
-    """Base of all sections: immutable, no unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 # ---- corpus -----------------------------------------------------------------------------------------------------
@@ -55,6 +52,9 @@ class FilesCorpus(Section):
     weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
     paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
     text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
+    checksums: str | None = Field(
+        None, description="file as sha256sum writes it, with a line for every input file; another content is refused"
+    )
     documents: Literal["blank_line", "line", "file"] = Field(
         "blank_line", description="what separates documents in a .txt file"
     )
@@ -292,6 +292,9 @@ class Tasks(Section):
         return paths
 
 
+_QUESTION_TASKS = ("SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA")
+
+
 class Finetune(Section):
     """Fine-tuning (paper appendix B): one setting for all tasks, epochs by task."""
 
@@ -300,7 +303,7 @@ class Finetune(Section):
     batch_size: int = Field(32, gt=0, description="examples per step")
     epochs: float = Field(3.0, gt=0, description="passes over the training set, unless the task is named below")
     task_epochs: dict[str, float] = Field(
-        {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}, description="epochs of single tasks"
+        {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay; biases and LayerNorm are excluded")
@@ -341,19 +344,43 @@ class Cells(Section):
         [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
     )
 
-    @field_validator("tasks", "seeds", "milestones")
+    intermediate: list[str] = Field(
+        [],
+        description="tasks that are fine-tuned once more per seed, for others to start from their encoders: MNLI",
+    )
+    from_intermediate: list[str] = Field(
+        [], description="tasks that also start from each of these, with a new head, such as RTE and STS-B"
+    )
+    encoders: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = Field(
+        [], description="encoders of another make to put every task through as well: names of folders in encoders/"
+    )
+
+    @field_validator("tasks", "seeds", "milestones", "intermediate", "from_intermediate", "encoders")
     @classmethod
     def _distinct(cls, values: list[Any]) -> list[Any]:
         if len(set(values)) < len(values):
             raise ValueError(f"listed twice: {sorted({str(v) for v in values if values.count(v) > 1})}")
         return values
 
+    @model_validator(mode="after")
+    def _intermediate_tasks_fit(self) -> "Cells":
+        first, then = self.intermediate, self.from_intermediate
+        if bool(first) != bool(then):
+            raise ValueError("intermediate and from_intermediate belong together: what comes first, and what after it")
+        if unknown := [task for task in [*first, *then] if task not in self.tasks]:
+            raise ValueError(f"intermediate, from_intermediate: {', '.join(unknown)} must be among tasks too")
+        if both := [task for task in first if task in then]:
+            raise ValueError(f"{', '.join(both)} cannot start from its own encoder")
+        return self
+
 
 class Cluster(Section):
     """The machine. Changes speed, never results; no stage depends on it."""
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
-    num_processes: int | Literal["auto"] = Field("auto", description="training processes; auto: one per GPU, else 1")
+    num_processes: int | Literal["auto"] = Field(
+        "auto", description="training processes, of all nodes together; auto: one per GPU, else 1"
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="matrix products; auto: bf16 where the machine has matrix units for it"
     )
@@ -362,9 +389,48 @@ class Cluster(Section):
         "auto", description="examples per process and forward pass; auto: the whole share of the global batch"
     )
     num_threads: int | Literal["auto"] = Field("auto", description="threads per training process; auto: all cores")
-    num_workers: int | Literal["auto"] = Field("auto", description="processes of the text stages; auto: all cores")
+    executor: Literal["local", "dask"] = Field(
+        "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"
+    )
+    dask_scheduler: str | None = Field(
+        None, description="address such as tcp://host:8786 or tls://host:8786; none: a Dask cluster on this machine"
+    )
+    num_workers: int | Literal["auto"] = Field(
+        "auto", description="processes of the text stages on this machine; auto: all cores"
+    )
     checkpoint_minutes: float = Field(5.0, gt=0, description="minutes between checkpoints")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept while training")
+    checkpoint_mirror: str | None = Field(
+        None, description="fsspec URL that checkpoints are copied to, such as s3://bucket/checkpoints"
+    )
+    timeout_minutes: float = Field(
+        30.0, gt=0, description="without progress after which pre-training ends and names the process it waited for"
+    )
+    grace_seconds: int = Field(120, gt=0, description="a process gets to write its checkpoint, after a signal to end")
+
+    launcher: Literal["local", "torchrun", "deepspeed", "slurm", "kubernetes"] = Field(
+        "local", description="what starts the processes of pre-training (docs/launchers.md)"
+    )
+    num_nodes: int = Field(1, ge=1, description="machines of one pre-training; num_processes is of all together")
+    resubmissions: int = Field(
+        20, ge=0, description="of a job that met its time limit or lost a node, as long as each got further"
+    )
+    torchrun: Torchrun = Field(Torchrun(), description="settings of this launcher")
+    deepspeed: DeepSpeedLauncher = Field(DeepSpeedLauncher(), description="settings of this launcher")
+    slurm: Slurm = Field(Slurm(), description="settings of this launcher")
+    kubernetes: Kubernetes = Field(Kubernetes(), description="settings of this launcher")
+
+    @model_validator(mode="after")
+    def _launcher_has_what_it_needs(self) -> "Cluster":
+        if self.num_processes != "auto" and self.num_processes % self.num_nodes:
+            raise ValueError(f"num_processes {self.num_processes} does not split over num_nodes {self.num_nodes}")
+        if self.launcher == "local" and self.num_nodes > 1:
+            raise ValueError("launcher local is for one node: choose torchrun, deepspeed, slurm or kubernetes")
+        if self.launcher in ("slurm", "kubernetes") and self.num_processes == "auto":
+            raise ValueError(f"num_processes: launcher {self.launcher} must be told how many to ask for")
+        if self.launcher == "kubernetes" and not (self.kubernetes.image and self.kubernetes.volume_claim):
+            raise ValueError("launcher kubernetes needs kubernetes.image and kubernetes.volume_claim")
+        return self
 
 
 class Settings(Section):

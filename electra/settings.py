@@ -7,8 +7,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from electra.config import Section, Settings
+from electra.config import Settings
 from electra.errors import ConfigError
+from electra.section import Section
 
 
 def load_settings(root: Path = Path(".")) -> Settings:

@@ -1,113 +1,135 @@
-"""The pipeline as a Prefect flow: every DVC stage a task, in graph order, fine-tuning cells side by side.
+"""The flows: all stages, or those up to a point, each DVC stage a Prefect task; fine-tuning cells side by side.
 
-``python -m flows.pipeline`` runs it with nothing else started: Prefect brings a server of its own for as long as the
-flow runs, or uses the one that ``PREFECT_API_URL`` names. It ends with the failing stage's exit code.
+``python -m flows.pipeline`` runs all of them with nothing else started: Prefect brings a server of its own for as long
+as the flow runs, or uses the one that ``PREFECT_API_URL`` names. It ends with the failing stage's exit code.
 """
 
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State, TaskRun
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.tasks import Task
 
-from flows.plan import PlannedStage, batches, make_plan
-from flows.stages import InfrastructureFailure, StageFailure, StageRunner
+from electra.lifeline import end_with_parent
+from flows.artifacts import SCORE_CARD, show_plan, show_results
+from flows.gpus import Devices
+from flows.guard import run_guarded
+from flows.plan import PlannedStage, batches, kind_of, make_plan
+from flows.stages import StageFailure, StageRunner
+from flows.tasks import run_stage
+from flows.workspace import Workspace, opened
 
-SCORE_CARD = Path("results/report.md")
-
-
-def is_worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    """Prefect's question after a failed task: only infrastructure may behave otherwise the next time."""
-    return isinstance(state.data, InfrastructureFailure)
-
-
-@task(
-    task_run_name="{stage}",
-    cache_policy=NO_CACHE,  # DVC alone decides what is up to date
-    retries=2,
-    retry_delay_seconds=10,
-    retry_condition_fn=is_worth_a_retry,
-)
-def run_stage(stage: str, runner: StageRunner, num_threads: int | None = None) -> State[Any]:
-    """Run one DVC stage; its newest lines go to the task run's log.
-
-    A stage that fails is an expected end: it is returned as a state, since Prefect logs a traceback of what is raised.
-    """
-    logger = get_run_logger()
-    try:
-        runner.run(stage, logger.info, num_threads)
-    except StageFailure as failure:
-        logger.error("%s", failure)
-        return Failed(message=failure.headline, data=failure)
-    return Completed()
+DATA = ("validate_corpus", "validate_shards", "validate_tasks")
+EVALUATION = ("evaluate", "report")
+HERE = Workspace()
+GUARDED = "ELECTRA_FLOW_GUARDED"  # set in the process that a guard runs
 
 
-@flow(name="train-encoder")
-def train_encoder(root: Path = Path("."), parallel: int | None = None) -> State[Any]:
-    """Run every stage that is out of date.
+@flow(name="train_encoder")
+def train_encoder(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
+    """Run every stage that is out of date: text in, an encoder and its score card out."""
+    return bring_up_to_date(workspace, (), parallel, gpus)
+
+
+@flow(name="prepare_data")
+def prepare_data(workspace: Workspace = HERE, parallel: int | None = None) -> State[Any]:
+    """Corpus, vocabulary, shards and tasks, all judged. Needs no GPU."""
+    return bring_up_to_date(workspace, DATA, parallel, 0)
+
+
+@flow(name="pretrain")
+def pretrain(workspace: Workspace = HERE, gpus: int = 0) -> State[Any]:
+    """The pre-trained model, and what it needs."""
+    return bring_up_to_date(workspace, ["pretrain"], None, gpus)
+
+
+@flow(name="evaluate")
+def evaluate(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
+    """Fine-tuning cells, scores and score card, and what they need."""
+    return bring_up_to_date(workspace, EVALUATION, parallel, gpus)
+
+
+def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int | None, gpus: int) -> State[Any]:
+    """Run the stages that are out of date, of the targets and what they need.
 
     A single stage uses the whole machine and runs alone; cells of a matrix run side by side, each with its share of
     the cores. When a stage fails, those that run beside it still end, and no later one starts.
 
     Args:
-        root: the folder that holds ``dvc.yaml``.
-        parallel: cells side by side; by default one per core.
+        workspace: where.
+        targets: names of stages, with or without the cell of a matrix; all stages where there are none.
+        parallel: cells side by side; by default one per GPU, or per core where there is none.
+        gpus: how many GPUs the run may use.
 
     Returns:
         The final state; a failed one carries the :class:`StageFailure` of the first stage that failed.
     """
     logger = get_run_logger()
-    cores = os.cpu_count() or 1
-    parallel = parallel or cores
-    runner = StageRunner(root)
+    if "PREFECT__FLOW_RUN_ID" in os.environ:  # started by a worker: without it, nobody could cancel this run
+        end_with_parent()
     try:
-        plan = make_plan(root)
+        with opened(workspace, flow_run.name) as root:
+            plan = make_plan(root, targets)
+            show_plan(plan)
+            for stage in plan:
+                logger.info("%s: %s (%s)", stage.name, "to run" if stage.out_of_date else "skipped", stage.why)
+            run_stages(root, plan, parallel, Devices(gpus))
+            show_results(root, logger.warning)
+            if (root / SCORE_CARD).is_file():
+                logger.info("score card: %s", root / SCORE_CARD)
     except StageFailure as failure:
         logger.error("%s", failure)
         return Failed(message=failure.headline, data=failure)
-    for stage in plan:
-        logger.info("%s: %s", stage.name, "to run" if stage.out_of_date else "up to date, skipped")
-    pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
-    with pool:
-        try:
-            for batch in batches([stage for stage in plan if stage.out_of_date]):
-                num_threads = max(1, cores // min(len(batch), parallel)) if len(batch) > 1 else None
-                if failed := _run_batch(batch, pool, runner, num_threads):
-                    return Failed(message=failed.headline, data=failed)
-        except BaseException:  # also Ctrl-C and the termination signal: nothing that was started may live on
-            runner.stop()
-            raise
-    card = root / SCORE_CARD
-    if card.is_file():
-        create_markdown_artifact(card.read_text(encoding="utf-8"), key="score-card", description="Score card")
-        logger.info("score card: %s", card)
     return Completed()
 
 
+def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devices: Devices) -> None:
+    """Run what a plan says, each stage as a task; tasks of up-to-date stages end at once.
+
+    Raises:
+        StageFailure: the first that failed.
+    """
+    cores = os.cpu_count() or 1
+    parallel = parallel or devices.count or cores
+    runner = StageRunner(root)
+    pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
+    with pool:
+        try:
+            _run_batch([stage for stage in plan if not stage.out_of_date], pool, runner, devices, None)
+            for batch in batches([stage for stage in plan if stage.out_of_date]):
+                num_threads = max(1, cores // min(len(batch), parallel)) if len(batch) > 1 else None
+                _run_batch(batch, pool, runner, devices, num_threads)
+        except StageFailure:
+            raise
+        except BaseException:  # also Ctrl-C and the termination signal: nothing that was started may live on
+            runner.stop()
+            raise
+
+
 def _run_batch(
-    batch: list[PlannedStage], pool: ThreadPoolTaskRunner[Any], runner: StageRunner, num_threads: int | None
-) -> StageFailure | None:
-    """Run stages side by side and wait for all of them; the first failure, if there is one."""
+    batch: list[PlannedStage],
+    pool: ThreadPoolTaskRunner[Any],
+    runner: StageRunner,
+    devices: Devices,
+    num_threads: int | None,
+) -> None:
+    """Run stages side by side and wait for all of them; raises the first failure, if there is one."""
     futures = []
     for stage in batch:
-        kind = stage.name.partition("@")[0]
-        parameters = {"stage": stage.name, "runner": runner, "num_threads": num_threads}
+        kind = kind_of(stage.name)
+        parameters = {"stage": stage, "runner": runner, "devices": devices, "num_threads": num_threads}
         futures.append(pool.submit(run_stage.with_options(name=kind, tags=[kind]), parameters=parameters))
     results = [future.result(raise_on_failure=False) for future in futures]
     for result in results:
-        if isinstance(result, StageFailure):
-            return result
         if isinstance(result, BaseException):
             raise result
-    return None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -128,5 +150,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def run_alone() -> int:
+    """The command under a guard: Prefect's own server must not outlive it either."""
+    if GUARDED in os.environ:
+        return main()
+    os.environ[GUARDED] = "1"
+    return run_guarded([sys.executable, "-m", "flows.pipeline", *sys.argv[1:]])
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_alone())

@@ -1,4 +1,4 @@
-"""What would run: the stages of ``dvc.yaml`` in an order that respects the graph, and which of them are up to date."""
+"""What would run, and why: the stages of ``dvc.yaml`` in an order that respects the graph, and DVC's reasons."""
 
 import heapq
 import json
@@ -6,21 +6,28 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from flows.stages import LOCKED, InfrastructureFailure, StageFailure, stage_environment
+from flows.watch import Limits
 
 EDGE = re.compile(r'^"(?P<before>[^"]+)" -> "(?P<after>[^"]+)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage: its name, the stages it reads from, and whether DVC may have to run it."""
+    """One stage: its name, the stages it reads from, whether DVC may have to run it and why."""
 
     name: str
     upstream: tuple[str, ...]
     out_of_date: bool
+    why: str = ""
+    limits: Limits = Limits()
 
     @property
     def is_cell(self) -> bool:
@@ -28,20 +35,76 @@ class PlannedStage:
         return "@" in self.name
 
 
-def make_plan(root: Path = Path(".")) -> list[PlannedStage]:
+def make_plan(root: Path = Path("."), targets: Sequence[str] = ()) -> list[PlannedStage]:
     """The stages of a workspace in the order to run them; nothing is run.
+
+    Args:
+        root: the folder that holds ``dvc.yaml``.
+        targets: stages, with or without the cell of a matrix; the plan has them and what they need. All by default.
 
     Raises:
         StageFailure: DVC cannot read ``dvc.yaml`` or ``params.yaml``.
         InfrastructureFailure: another DVC process holds a lock.
     """
-    names = _dvc(root, "stage", "list", "--name-only").split()
-    edges = EDGE.findall(_dvc(root, "dag", "--dot"))
-    changed = set(json.loads(_dvc(root, "status", "--json") or "{}"))
-    return order(names, edges, changed)
+    names = dvc(root, "stage", "list", "--name-only").split()
+    edges = EDGE.findall(dvc(root, "dag", "--dot"))
+    changed = reasons(json.loads(dvc(root, "status", "--json") or "{}"))
+    wanted = needed(names, edges, targets)
+    edges = [edge for edge in edges if set(edge) <= wanted]
+    stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    limits = {name: Limits.of(stages[kind_of(name)].get("meta", {})) for name in wanted}
+    return order([name for name in names if name in wanted], edges, changed, limits)
 
 
-def order(names: list[str], edges: list[tuple[str, str]], changed: set[str]) -> list[PlannedStage]:
+def kind_of(name: str) -> str:
+    """``finetune`` of ``finetune@CoLA-1``."""
+    return name.partition("@")[0]
+
+
+def needed(names: list[str], edges: list[tuple[str, str]], targets: Sequence[str]) -> set[str]:
+    """The targets and everything before them; all stages where there is no target.
+
+    Raises:
+        StageFailure: a target is no stage.
+    """
+    found: set[str] = set() if targets else set(names)
+    for target in targets:
+        matching = {name for name in names if target in (name, kind_of(name))}
+        if not matching:
+            raise StageFailure(target, 2, [f"dvc.yaml has no stage {target}"])
+        found |= matching
+    waiting = set(found)
+    while waiting:
+        before = {before for before, after in edges if after in waiting}
+        waiting = before - found
+        found |= before
+    return found
+
+
+def reasons(status: dict[str, list[Any]]) -> dict[str, str]:
+    """What ``dvc status --json`` says of each changed stage, on one line."""
+    return {name: "; ".join(_flat(changes)) for name, changes in status.items()}
+
+
+def _flat(changes: list[Any]) -> Iterator[str]:
+    for change in changes:
+        if isinstance(change, str):  # "changed command", "always changed"
+            yield change
+            continue
+        for found in change.values():  # by "changed deps" and "changed outs"
+            for path, what in found.items():
+                if isinstance(what, dict):  # a file of parameters
+                    yield ", ".join(f"{key} in {path} is {how}" for key, how in what.items())
+                else:
+                    yield f"{path} is {what}"
+
+
+def order(
+    names: list[str],
+    edges: list[tuple[str, str]],
+    changed: Mapping[str, str],
+    limits: Mapping[str, Limits] | None = None,
+) -> list[PlannedStage]:
     """Sort stages so that each comes after those it reads from, and mark what may have to run.
 
     A stage is out of date if DVC says so or if one before it is: running that one may change what this one reads.
@@ -51,7 +114,8 @@ def order(names: list[str], edges: list[tuple[str, str]], changed: set[str]) -> 
     Args:
         names: all stages, in the order of ``dvc.yaml``.
         edges: (before, after) pairs.
-        changed: stages that DVC reports as changed by themselves.
+        changed: stages that DVC reports as changed by themselves, with its reason.
+        limits: of the stages, where they have any.
     """
     upstream: dict[str, list[str]] = defaultdict(list)
     downstream: dict[str, list[str]] = defaultdict(list)
@@ -66,9 +130,15 @@ def order(names: list[str], edges: list[tuple[str, str]], changed: set[str]) -> 
     plan = []
     while free:
         _, name = heapq.heappop(free)
+        why = "DVC finds nothing changed"
+        if name in changed:
+            why = changed[name]
+        elif stale := [before for before in upstream[name] if before in out_of_date]:
+            why = f"reads what may change: {', '.join(dict.fromkeys(map(kind_of, stale)))}"
         if name in changed or out_of_date.intersection(upstream[name]):
             out_of_date.add(name)
-        plan.append(PlannedStage(name, tuple(upstream[name]), name in out_of_date))
+        own = (limits or {}).get(name, Limits())
+        plan.append(PlannedStage(name, tuple(upstream[name]), name in out_of_date, why, own))
         for after in downstream[name]:
             waits_for[after] -= 1
             if waits_for[after] == 0:
@@ -89,11 +159,17 @@ def batches(plan: list[PlannedStage]) -> list[list[PlannedStage]]:
     return groups
 
 
-def _dvc(root: Path, *arguments: str) -> str:
+def dvc(root: Path, *arguments: str) -> str:
+    """What a DVC command prints; waits for DVC's locks.
+
+    Raises:
+        StageFailure: it fails.
+        InfrastructureFailure: it fails for a lock.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments],
         cwd=root,
-        env=stage_environment(None),
+        env=stage_environment(root),
         capture_output=True,
         text=True,
     )

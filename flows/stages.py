@@ -1,10 +1,11 @@
-"""Running one DVC stage as a child process: its output, its failures, its end.
+"""Running one DVC stage as a child process: its output, its progress, its failures, its end.
 
 A flow decides when and where a stage runs, and whether it is tried again. Whether it must run at all is DVC's decision:
 ``dvc repro -s`` does nothing when the stage is up to date.
 """
 
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -13,14 +14,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import psutil
+from flows.guard import end_tree, guarded
+from flows.watch import Limits, Watch
 
 LOCKED = re.compile(r"Unable to acquire lock|is busy, it is being blocked", re.IGNORECASE)
 NETWORK = re.compile(r"ConnectionError|Connection reset|Temporary failure in name resolution|Read timed out")
+SPARED = re.compile(r"^Stage '.*' (?:didn't change|is cached)\b.*", re.MULTILINE)
 EXITED = re.compile(r"failed to run: .*, exited with (-?\d+)")
 # What DVC says around the stage's own output: kept in logs/<stage>.log, left out of the run's log.
 DVC_CHATTER = (
@@ -34,8 +37,9 @@ DVC_CHATTER = (
     "dvc config core.autostage",
     "Use `dvc push`",
 )
+DEFAULT_LIMITS = Limits()
 SECONDS_BETWEEN_LINES = 10.0
-SECONDS_TO_END = 30.0
+SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class StageFailure(Exception):
@@ -74,7 +78,11 @@ def classify(stage: str, lines: list[str]) -> StageFailure:
 
 def dvc_repro(stage: str) -> list[str]:
     """Run one stage if it is out of date, without a look at those before it, and wait for DVC's locks."""
-    return [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage]
+    return guarded([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage])
+
+
+def nothing(_: object) -> None:
+    """Takes what nobody wants to hear."""
 
 
 @dataclass
@@ -91,7 +99,16 @@ class StageRunner:
     _children: set[subprocess.Popen] = field(default_factory=set)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
-    def run(self, stage: str, say: Callable[[str], object], num_threads: int | None = None) -> None:
+    def run(
+        self,
+        stage: str,
+        say: Callable[[str], object],
+        show: Callable[[dict[str, Any]], object] = nothing,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        num_threads: int | None = None,
+        devices: list[str] | None = None,
+    ) -> str | None:
         """Run one stage to its end.
 
         The whole output goes to ``logs/<stage>.log``; ``say`` gets its newest line every ten seconds and the last ones.
@@ -99,7 +116,13 @@ class StageRunner:
         Args:
             stage: name as ``dvc stage list`` shows it, such as ``finetune@CoLA-1``.
             say: takes one line for the run's log.
+            show: takes what the stage writes to ``logs/<stage>/progress.json``, whenever that changes.
+            limits: when a stage counts as hung.
             num_threads: cores this stage may use, where several run side by side.
+            devices: GPUs this stage may use, where the run has several.
+
+        Returns:
+            DVC's reason why it did not run the command, if it did not: nothing has changed, or it has the result.
 
         Raises:
             InfrastructureFailure: it may succeed when it is tried again.
@@ -107,11 +130,12 @@ class StageRunner:
         """
         log = self.root / "logs" / f"{stage}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
+        watch = Watch(self.root / "logs" / stage / "progress.json", limits)
         # In this process' group and session: whatever ends the flow's group ends the stage too.
         child = subprocess.Popen(
             self.command(stage),
             cwd=self.root,
-            env=stage_environment(num_threads),
+            env=stage_environment(self.root, num_threads, devices),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -122,70 +146,104 @@ class StageRunner:
         try:
             if self._stopping.is_set():  # stopped between the decision to start and the start
                 end_tree(child.pid)
-            with open(log, "w", encoding="utf-8") as file:
-                lines = _follow(child, file.write, say)
+            with open(log, "w", encoding="utf-8", buffering=1) as file:  # whole lines, for those who look meanwhile
+                lines, complaint = _follow(child, file.write, say, show, watch)
             code = child.wait()
         finally:
             self._children.discard(child)
         if self._stopping.is_set():
             raise StageFailure(stage, 128 + signal.SIGTERM, ["stopped"])
-        if code < 0:
-            raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {-code}"])
+        if complaint:
+            raise InfrastructureFailure(stage, [*lines[-15:], complaint])
+        if code < 0 or code > 128 and code != 255:
+            number = -code if code < 0 else code - 128
+            raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {number}"])
         if code > 0:
             raise classify(stage, lines)
+        spared = SPARED.search("\n".join(lines))
+        return spared[0] if spared else None
 
     def stop(self) -> None:
         """End all stages that run, and everything they started; stages that are asked for later end at once."""
         self._stopping.set()
-        for child in list(self._children):
-            end_tree(child.pid)
+        enders = [threading.Thread(target=end_tree, args=(child.pid,)) for child in list(self._children)]
+        for ender in enders:
+            ender.start()
+        for ender in enders:
+            ender.join()
 
 
-def stage_environment(num_threads: int | None) -> dict[str, str]:
-    """This process' environment, with this interpreter's commands first on PATH and a limit on threads."""
+def stage_environment(root: Path, num_threads: int | None = None, devices: list[str] | None = None) -> dict[str, str]:
+    """This process' environment, for a command that runs in a workspace.
+
+    This interpreter's commands come first on PATH, and the workspace's own code before the installed one: what DVC
+    says a stage depends on must be what runs.
+    """
     environment = dict(os.environ)
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    paths = [str(root.resolve()), *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
     if num_threads is not None:
         environment["OMP_NUM_THREADS"] = str(num_threads)
+    if devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return environment
 
 
-def end_tree(pid: int) -> None:
-    """Terminate a process and all its descendants; kill what is left after 30 seconds.
+def _follow(
+    child: subprocess.Popen,
+    write: Callable[[str], object],
+    say: Callable[[str], object],
+    show: Callable[[dict[str, Any]], object],
+    watch: Watch,
+) -> tuple[list[str], str | None]:
+    """Read a child's output to its end: all of it is written, a line now and then is said.
 
-    Descendants are collected first: DVC dies of SIGTERM without passing it on, and its training would live on.
+    Returns:
+        The last lines, and why the child was ended if it was.
     """
-    try:
-        top = psutil.Process(pid)
-        tree = [*top.children(recursive=True), top]
-    except psutil.NoSuchProcess:
-        return
-    for process in tree:
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, alive = psutil.wait_procs(tree, timeout=SECONDS_TO_END)
-    for process in alive:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
-def _follow(child: subprocess.Popen, write: Callable[[str], object], say: Callable[[str], object]) -> list[str]:
-    """Read a child's output to its end; all of it is written, a line now and then is said."""
     lines: deque[str] = deque(maxlen=200)
     unsaid: list[str] = []
     last = float("-inf")
-    assert child.stdout is not None
-    for line in child.stdout:  # universal newlines: each state of a progress bar is a line
-        write(line)
-        line = line.rstrip()
-        lines.append(line)
-        if line and not line.lstrip().startswith(DVC_CHATTER):
-            unsaid.append(line)
+    complaint = None
+    waiting = _lines_of(child)
+    ended = False
+    while not ended:
+        try:
+            line = waiting.get(timeout=SECONDS_BETWEEN_LOOKS)
+        except queue.Empty:
+            line = ""
+        ended = line is None
+        if line:
+            write(line)
+            line = line.rstrip()
+            lines.append(line)
+            if line and not line.lstrip().startswith(DVC_CHATTER):
+                unsaid.append(line)
         if unsaid and time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             say(unsaid[-1])
             unsaid.clear()
             last = time.monotonic()
+        if report := watch.progress():
+            show(report)
+        if complaint is None and (complaint := watch.complaint()):
+            end_tree(child.pid)
     for line in unsaid[-3:]:
         say(line)
-    return list(lines)
+    return list(lines), complaint
+
+
+def _lines_of(child: subprocess.Popen) -> "queue.SimpleQueue[str | None]":
+    """A child's lines as they come, then None: a thread waits for them, so that the reader can look at other things."""
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        assert child.stdout is not None
+        with child.stdout:
+            for line in child.stdout:  # universal newlines: each state of a progress bar is a line
+                lines.put(line)
+        lines.put(None)
+
+    threading.Thread(target=read, name="output", daemon=True).start()
+    return lines

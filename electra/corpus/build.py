@@ -1,21 +1,27 @@
 """The corpus stage: sources in, cleaned and split parquet files out.
 
-Everything streams, one document at a time: raw text of a source -> cleaned -> kept if new and long enough -> mixed with
-the other sources by weight -> split by its hash -> written.
+Everything streams, one document at a time: raw text of a source -> cleaned and hashed -> kept if new and long enough ->
+mixed with the other sources by weight -> split by its hash -> written. Reading, cleaning and hashing are done by the
+workers of ``cluster``, file by file; the rest by this process, since it depends on the documents before.
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 from electra.artifacts import building, write_manifest
 from electra.config import Settings
+from electra.corpus.cleaned import CleanedSource
 from electra.corpus.document import kept_documents
 from electra.corpus.mixture import interleave
 from electra.corpus.progress import Progress
 from electra.corpus.seen import SeenIds
-from electra.corpus.source import open_source
+from electra.corpus.source import Source, open_source
 from electra.corpus.writer import SplitFiles, split_files
 from electra.errors import DataError
+from electra.executors import job_folder, open_workers
 from electra.paths import Paths
 
 
@@ -24,7 +30,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
 
     Raises:
         DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
-        InfrastructureError: the disk is full, or a remote source cannot be reached.
+        InfrastructureError: the disk is full, a remote source cannot be reached, or workers died.
     """
     corpus = settings.corpus
     names = [source.name for source in corpus.sources]
@@ -34,12 +40,13 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
     progress = Progress()
     with building(paths.corpus) as folder:
         with (
+            job_folder(folder) as scratch,
             SeenIds(folder / "seen.sqlite") as seen,
             split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
+            _cleaned(settings, sources, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(name, source.texts(), corpus, seen, removed)
-                for name, source in zip(names, sources, strict=True)
+                kept_documents(name, documents, seen, removed) for name, documents in zip(names, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
             for document in islice(mixture, corpus.max_documents):
@@ -61,9 +68,9 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
                     "characters": kept[source.name]["characters"],
                     "share": round(kept[source.name]["characters"] / characters, 6),
                     "asked_share": round(source.weight / weights, 6),
-                    **opened.facts(),
+                    **documents.facts(),
                 }
-                for source, opened in zip(corpus.sources, sources, strict=True)
+                for source, documents in zip(corpus.sources, cleaned, strict=True)
             },
             dropped=dropped,
             cut={"documents": removed["cut_documents"], "characters": removed["cut_characters"]},
@@ -79,6 +86,17 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             f"corpus: {removed['cut_documents']:,} documents were longer than corpus.max_chars; the"
             f" {removed['cut_characters'] / 1e6:,.1f} M characters beyond it are left out"
         )
+
+
+@contextmanager
+def _cleaned(settings: Settings, sources: list[Source], scratch: Path) -> Iterator[list[CleanedSource]]:
+    """The cleaned documents of each source, by the workers that the settings name."""
+    parts = [source.parts() for source in sources]
+    with open_workers(settings.cluster, sum(map(len, parts)), scratch, "corpus.max_chars") as workers:
+        yield [
+            CleanedSource(source, of_source, settings.corpus, workers, scratch)
+            for source, of_source in zip(sources, parts, strict=True)
+        ]
 
 
 def _check(files: SplitFiles, names: list[str], dropped: dict[str, int]) -> None:

@@ -1,13 +1,28 @@
-"""A cleaned document and its hash, and the way from raw text to it."""
+"""A document of the corpus, its identity, and which documents are kept."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from electra.config import Corpus
-from electra.corpus.clean import clean, cut
 from electra.corpus.seen import SeenIds
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What cleaning made of one raw document.
+
+    Attributes:
+        text: one sentence or paragraph a line; empty if less than ``min_chars`` were left.
+        digest: sha256 of the text; null bytes for an empty one.
+        lost_lines: lines dropped because letters were lost in them.
+        cut_characters: characters beyond ``max_chars``.
+    """
+
+    text: str
+    digest: bytes
+    lost_lines: int
+    cut_characters: int
 
 
 @dataclass(frozen=True)
@@ -34,33 +49,28 @@ class Document:
         return (int.from_bytes(self.digest[8:16], "big") >> 11) / 2**53
 
 
-def make_document(source: str, text: str) -> Document:
-    """A document from cleaned text."""
-    return Document(source, text, hashlib.sha256(text.encode("utf-8")).digest())
+def text_hash(text: str) -> bytes:
+    """sha256 of a cleaned text: its identity, for duplicates, names and the split."""
+    return hashlib.sha256(text.encode("utf-8")).digest()
 
 
-def kept_documents(
-    source: str, texts: Iterable[str], corpus: Corpus, seen: SeenIds, removed: Counter[str]
-) -> Iterator[Document]:
-    """Clean the raw texts of a source, and keep those that are long enough and new.
+def kept_documents(source: str, cleaned: Iterable[Cleaned], seen: SeenIds, removed: Counter[str]) -> Iterator[Document]:
+    """Of a source's cleaned documents those that are long enough and new.
 
     Args:
         seen: ids of the documents kept so far, over all sources.
         removed: counts what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
             ``cut_documents`` and ``cut_characters`` beyond ``max_chars``.
     """
-    for raw in texts:
-        whole, lost_lines = clean(raw, corpus.repair_mojibake)
-        text = cut(whole, corpus.max_chars)
-        removed["lines_with_lost_letters"] += lost_lines
-        if len(text) < corpus.min_chars:
+    for made in cleaned:
+        removed["lines_with_lost_letters"] += made.lost_lines
+        if not made.text:
             removed["too_short"] += 1
             continue
-        document = make_document(source, text)
-        if not seen.add(document.digest[:8]):
+        if not seen.add(made.digest[:8]):
             removed["duplicate"] += 1
             continue
-        if len(text) < len(whole):
+        if made.cut_characters:
             removed["cut_documents"] += 1
-            removed["cut_characters"] += len(whole) - len(text)
-        yield document
+            removed["cut_characters"] += made.cut_characters
+        yield Document(source, made.text, made.digest)

@@ -1,6 +1,7 @@
 """The files source: .txt, .jsonl and .parquet, plain or compressed, on disk or behind any fsspec URL."""
 
 import glob
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from electra.artifacts import sha256
 from electra.config import FilesCorpus
+from electra.corpus.checksum_file import read_checksums
 from electra.corpus.compressed import DAMAGED, SUFFIXES, HashingReader, decompressed
+from electra.corpus.source import Part
 from electra.corpus.textfile import jsonl_documents, text_documents
 from electra.errors import DataError, InfrastructureError
 
@@ -48,44 +51,72 @@ class InputFile:
 
 
 class FilesSource:
-    """Documents of files, in the order of their names."""
+    """Documents of files, in the order of their names; each file is a part."""
 
     def __init__(self, settings: FilesCorpus):
-        self.settings = settings
-        self._facts: dict[InputFile, dict[str, Any]] = {}
+        self.name, self.settings = settings.name, settings
 
-    def texts(self) -> Iterator[str]:
-        """The documents of all files.
+    def parts(self) -> list[Part]:
+        """The files.
 
         Raises:
-            DataError: no file matches, or one cannot be read as what its name says; names file and line.
+            DataError: a pattern matches nothing, a file is of no known format, or ``checksums`` cannot be used.
+        """
+        files = find_files(self.settings.paths)
+        sums = self.settings.checksums
+        expected = read_checksums(Path(sums), [file.name for file in files]) if sums else {}
+        return [FilePart(file, self.settings, expected.get(file.name)) for file in files]
+
+    def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
+        """The files that were opened: bytes and sha256, or what the remote side says (size, etag)."""
+        return {"files": read}
+
+
+class FilePart:
+    """The documents of one file.
+
+    Args:
+        file: where it lies.
+        settings: of the source.
+        expected: its sha256, where that is known beforehand.
+    """
+
+    def __init__(self, file: InputFile, settings: FilesCorpus, expected: str | None):
+        self._file, self._settings, self._expected = file, settings, expected
+        self._read: dict[str, Any] = {}
+
+    def texts(self) -> Iterator[str]:
+        """The documents.
+
+        Raises:
+            DataError: the file cannot be read as what its name says, or is not the expected one; names file and line.
             InfrastructureError: a remote file cannot be fetched.
         """
-        for file in find_files(self.settings.paths):
-            self._facts[file] = {}
-            try:
-                yield from self._documents(file)
-            except DAMAGED as error:
-                raise DataError(
-                    f"the compressed data is damaged or cut short: {error}",
-                    where=file.name,
-                    next_step="fetch or write the file again",
-                ) from error
-            except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-                raise DataError(f"cannot be opened: {error.strerror or error}", where=file.name) from error
-            except (ConnectionError, TimeoutError) as error:
-                raise InfrastructureError(
-                    f"cannot be fetched: {error}", where=file.name, next_step="check the network and run again"
-                ) from error
+        try:
+            yield from self._documents()
+        except DAMAGED as error:
+            raise DataError(
+                f"the compressed data is damaged or cut short: {error}",
+                where=self._file.name,
+                next_step="fetch or write the file again",
+            ) from error
+        except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+            raise DataError(f"cannot be opened: {error.strerror or error}", where=self._file.name) from error
+        except (ConnectionError, TimeoutError) as error:
+            raise InfrastructureError(
+                f"cannot be fetched: {error}", where=self._file.name, next_step="check the network and run again"
+            ) from error
 
-    def facts(self) -> dict[str, Any]:
-        """The files that were opened: bytes and sha256, or what the remote side says (size, etag)."""
-        return {"files": [{"path": file.name, **(seen or _ask(file))} for file, seen in self._facts.items()]}
+    def facts(self, *, complete: bool) -> dict[str, Any]:
+        return {"path": self._file.name, **((self._read if complete else {}) or _ask(self._file))}
 
-    def _documents(self, file: InputFile) -> Iterator[str]:
-        settings = self.settings
+    def _documents(self) -> Iterator[str]:
+        settings, file = self._settings, self._file
         with file.filesystem.open(file.path, "rb") as opened:
             if file.format == ".parquet" and not file.compression:
+                if self._expected:  # parquet is not read from beginning to end
+                    self._compare(hashlib.file_digest(opened, "sha256").hexdigest())
+                    opened.seek(0)
                 yield from _parquet_documents(opened, file.name, settings.text_field)
                 return
             raw = HashingReader(opened)
@@ -98,7 +129,17 @@ class FilesSource:
                 with tempfile.TemporaryFile() as seekable:
                     shutil.copyfileobj(content, seekable)
                     yield from _parquet_documents(seekable, file.name, settings.text_field)
-            self._facts[file] = {"bytes": raw.num_bytes, "sha256": raw.sha256.hexdigest()}
+            self._read = {"bytes": raw.num_bytes, "sha256": raw.sha256.hexdigest()}
+            self._compare(self._read["sha256"])
+
+    def _compare(self, found: str) -> None:
+        if self._expected and found != self._expected:
+            raise DataError(
+                f"the file was changed, damaged or cut short: its sha256 is {found}, {self._settings.checksums} says "
+                f"{self._expected}",
+                where=self._file.name,
+                next_step="fetch or write the file again, or correct the checksum",
+            )
 
 
 def find_files(patterns: list[str]) -> list[InputFile]:
@@ -126,7 +167,8 @@ def _match_local(pattern: str) -> list[InputFile]:
     if names == [pattern] and Path(pattern).is_dir():
         raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
     filesystem = fsspec.filesystem("file")
-    return [_input_file(name, filesystem, name) for name in names if Path(name).is_file()]
+    # absolute: a worker may stand in another folder
+    return [_input_file(name, filesystem, str(Path(name).absolute())) for name in names if Path(name).is_file()]
 
 
 def _match_url(pattern: str) -> list[InputFile]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from electra.artifacts import sha256
 from electra.config import HubCorpus
+from electra.corpus.source import Part
 from electra.errors import DataError, InfrastructureError
 
 
@@ -14,12 +15,16 @@ class HubSource:
     """A dataset of the Hugging Face hub.
 
     Streaming keeps nothing on disk. With ``data_files`` the parquet files of the repository are read as they are:
-    for repositories whose main branch holds a loading script, which ``datasets`` no longer runs.
+    for repositories whose main branch holds a loading script, which ``datasets`` no longer runs. The dataset is one
+    part: a single worker cleans it.
     """
 
     def __init__(self, settings: HubCorpus):
-        self.settings = settings
+        self.name, self.settings = settings.name, settings
         self._is_local = Path(settings.dataset).is_dir()
+
+    def parts(self) -> list[Part]:
+        return [self]
 
     def texts(self) -> Iterator[str]:
         """The texts of the split, in the dataset's order.
@@ -61,7 +66,10 @@ class HubSource:
                     )
                 yield text or ""
 
-    def facts(self) -> dict[str, Any]:
+    def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.facts(complete=bool(read))
+
+    def facts(self, *, complete: bool) -> dict[str, Any]:
         """Dataset, configuration, split and revision; for a local folder its files with their sha256."""
         settings = self.settings
         facts: dict[str, Any] = {"dataset": settings.dataset, "config_name": settings.config_name}

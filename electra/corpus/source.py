@@ -6,15 +6,29 @@ from typing import Any, Protocol
 from electra.config import CorpusSource, EmbeddedCorpus, FilesCorpus
 
 
-class Source(Protocol):
-    """A stream of raw documents."""
+class Part(Protocol):
+    """A piece of a source that one worker reads: a file, or the whole source. Can be sent to another process."""
 
     def texts(self) -> Iterator[str]:
         """The raw documents in a fixed order, one held at a time; a missing text is an empty string."""
         ...
 
-    def facts(self) -> dict[str, Any]:
-        """For the manifest: what was read. Called after the last document was taken."""
+    def facts(self, *, complete: bool) -> dict[str, Any]:
+        """For the manifest: what was read, all documents or (not ``complete``) the first ones."""
+        ...
+
+
+class Source(Protocol):
+    """Raw documents in parts."""
+
+    name: str
+
+    def parts(self) -> list[Part]:
+        """The parts in the order of their documents; nothing of their content is read yet."""
+        ...
+
+    def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
+        """For the manifest, from the facts of the parts that were read."""
         ...
 
 

@@ -35,7 +35,7 @@ def predict_file(
     text_columns: tuple[str, ...] | None = None,
     batch_size: int | None = None,
 ) -> int:
-    """Write one record per row: a label with probabilities, a score, or an answer with its place (docs/encoders.md).
+    """Write one record per row: label and probabilities, score, tags, choice or answer (docs/encoders.md).
 
     Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe wait
     at most a moment for others, so their batches, and with them the last digits, depend on when they come.
@@ -75,7 +75,7 @@ def predict_file(
         task = bar.add_task("0 rows", total=size)
         lines = _counted(file, bar, task)
         where = "standard input" if source is None else str(source)
-        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where)
+        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where, kind.value)
         write = stack.enter_context(writing(output, format))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
             write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from electra import config
 from electra.artifacts import building, read_json, sha256, write_json, write_manifest
+from electra.checksums import verify_folder
 from electra.errors import DataError
 from electra.model.electra import Electra
 from electra.model.encoder import Encoder
@@ -66,8 +67,9 @@ def load_objective(folder: Path) -> Objective:
     """The pre-training method's module with its weights, in evaluation mode.
 
     Raises:
-        DataError: the folder is missing, or its weights do not fit its config.
+        DataError: the folder is missing, a file is not as its manifest says, or its weights do not fit its config.
     """
+    verify_folder(folder)
     facts = read_json(folder / "config.json")
     method = config.Method(**facts.get("method", {}))
     objective = build_objective(config.Model(**facts["model"]), facts["vocab_size"], facts["mask_id"], method)

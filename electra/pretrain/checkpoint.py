@@ -24,6 +24,7 @@ from electra.artifacts import disk_errors, read_manifest, sha256, write_json, wr
 from electra.config import Settings
 from electra.errors import DataError, InfrastructureError
 from electra.paths import Paths
+from electra.pretrain.mirror import Mirror
 
 
 def fingerprint(settings: Settings, paths: Paths) -> str:
@@ -46,10 +47,12 @@ class Checkpoints:
     Args:
         folder: ``checkpoints/<fingerprint>``.
         keep: how many to keep.
+        mirror: fsspec URL below which the run has a second folder, ``<mirror>/<fingerprint>``.
     """
 
-    def __init__(self, folder: Path, keep: int):
+    def __init__(self, folder: Path, keep: int, mirror: str | None = None):
         self.folder, self.keep = folder, keep
+        self.mirror = Mirror(f"{mirror.rstrip('/')}/{folder.name}", keep) if mirror else None
 
     @contextmanager
     def only_writer(self) -> Iterator[None]:
@@ -92,9 +95,18 @@ class Checkpoints:
         write_text(self.folder / "latest", final.name + "\n")
         for old in self._complete()[: -self.keep]:
             shutil.rmtree(old, ignore_errors=True)
+        if self.mirror:
+            self.mirror.copy(self.folder, final.name)
 
     def load_latest(self) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]] | None:
-        """State, weights and moments of the newest checkpoint that is whole, or None where there is none."""
+        """State, weights and moments of the newest checkpoint that is whole, or None where there is none.
+
+        Raises:
+            InfrastructureError: there is none here, and the mirror cannot be read.
+        """
+        if self.mirror:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.mirror.fetch(self.folder)
         for folder in reversed(self._complete()):
             try:
                 state = json.loads((folder / "state.json").read_text())
@@ -108,7 +120,7 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """Remove the folder: the stage has succeeded and its result is kept elsewhere."""
+        """Remove the folder: the stage has succeeded. The mirror stays: no remote has the result yet."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _complete(self) -> list[Path]:

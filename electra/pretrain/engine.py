@@ -3,19 +3,28 @@
 import os
 import socket
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from electra import config
+from electra.errors import InfrastructureError
 from electra.hardware import Machine
 from electra.model.objective import Objective
 from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
 
 
-def start_distributed(machine: Machine) -> None:
-    """Join the process group; alone, a group of one on the loopback interface."""
+def start_distributed(machine: Machine, timeout: timedelta) -> None:
+    """Join the process group; alone, a group of one on the loopback interface.
+
+    Args:
+        timeout: of waiting for the other processes to come, and of every operation with them.
+
+    Raises:
+        InfrastructureError: they have not all come.
+    """
     os.environ.setdefault("DS_ACCELERATOR", machine.device)
     # The op that DeepSpeed compiles at first use fits one torch only: keep it with this environment's. And build it
     # with this environment's ninja: another one on the PATH takes the finished build for unfinished and starts over.
@@ -29,7 +38,18 @@ def start_distributed(machine: Machine) -> None:
     import deepspeed
 
     deepspeed.logger.setLevel("ERROR")
-    deepspeed.init_distributed(dist_backend="nccl" if machine.device == "cuda" else "gloo", verbose=False)
+    if machine.device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    backend = "nccl" if machine.device == "cuda" else "gloo"
+    try:
+        deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
+    except torch.distributed.DistError as error:  # the store's or the network's
+        raise InfrastructureError(
+            f"process {os.environ['RANK']} ({socket.gethostname()}) did not meet all {os.environ['WORLD_SIZE']} "
+            f"processes: {str(error).splitlines()[0]}",
+            where=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+            next_step="look at the logs of the machines that are missing; cluster.timeout_minutes is the limit",
+        ) from error
 
 
 def deepspeed_config(pretrain: config.Pretrain, machine: Machine) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """The pre-training loop."""
 
+import copy
 import signal
 import time
+from contextlib import nullcontext
+from datetime import timedelta
 from types import FrameType
 
 import torch
 import torch.distributed
 
-from electra.config import Settings
+from electra.config import Cluster, Settings
 from electra.errors import InfrastructureError
 from electra.hardware import Machine, matrix_peak, resolve_machine
 from electra.model.batch import Batch
@@ -17,16 +20,19 @@ from electra.model.pair import WithGenerator
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.paths import Paths
 from electra.pretrain.alarms import NonFinite, Watch
+from electra.pretrain.background import Background
 from electra.pretrain.checkpoint import Checkpoints, fingerprint
 from electra.pretrain.curve import Curve
 from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
 from electra.pretrain.flops import flops_per_token
 from electra.pretrain.gradients import gradient_norms
+from electra.pretrain.inputs import verify_inputs
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
+from electra.pretrain.peers import Peers
 from electra.pretrain.start import start_from
-from electra.pretrain.state import gather_state, load_weights, scatter_state
+from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
 from electra.pretrain.telemetry import Telemetry, describe_start
 from electra.shards.dataset import Shards
 from electra.shards.loader import ExampleDrawer, Share, heldout_batches, training_steps
@@ -39,20 +45,25 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     ``models/milestones``, ``results/pretrain.json`` and ``results/pretrain.tsv``.
 
     Raises:
+        DataError: tokenizer or shards are not as their manifests say.
         TrainingError: the gradients are no longer finite, or the run has collapsed.
-        InfrastructureError: ended by SIGTERM or SIGINT, after a checkpoint was written; or another process is
-            training the same thing.
+        InfrastructureError: ended by a signal, after a checkpoint was written; or another process is training the
+            same thing; or another process of this run is gone.
     """
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
     torch.set_num_threads(machine.num_threads)
     torch.set_flush_denormal(True)  # Adam's moments of rare tokens fade into denormals, which CPUs multiply slowly
-    start_distributed(machine)
-    checkpoints = Checkpoints(paths.checkpoints / fingerprint(settings, paths), settings.cluster.keep_checkpoints)
-    if torch.distributed.get_rank() > 0:
-        return Pretraining(settings, paths, machine, checkpoints).run()
-    with checkpoints.only_writer():
-        Pretraining(settings, paths, machine, checkpoints).run()
-    checkpoints.clear()
+    cluster = settings.cluster
+    # the time-out of single operations comes after that of Peers, which can say more
+    start_distributed(machine, timedelta(minutes=1.25 * cluster.timeout_minutes))
+    verify_inputs(settings.pretrain, paths, machine.device)
+    folder = paths.checkpoints / fingerprint(settings, paths)
+    checkpoints = Checkpoints(folder, cluster.keep_checkpoints, cluster.checkpoint_mirror)
+    is_first = torch.distributed.get_rank() == 0
+    with checkpoints.only_writer() if is_first else nullcontext(), Peers(60 * cluster.timeout_minutes) as peers:
+        Pretraining(settings, paths, machine, checkpoints, peers).run()
+    if is_first:
+        checkpoints.clear()
 
 
 class RollBack(Exception):
@@ -62,8 +73,10 @@ class RollBack(Exception):
 class Pretraining:
     """One run: data, engine, curve, and the loop over steps."""
 
-    def __init__(self, settings: Settings, paths: Paths, machine: Machine, checkpoints: Checkpoints):
+    def __init__(self, settings: Settings, paths: Paths, machine: Machine, checkpoints: Checkpoints, peers: Peers):
         self.settings, self.paths, self.machine, self.checkpoints = settings, paths, machine, checkpoints
+        self.peers, self.writing = peers, Background()
+        self.gathered: Gathered | None = None
         self.recipe = settings.pretrain
         self.rank = torch.distributed.get_rank()
         self.is_first = self.rank == 0
@@ -90,7 +103,8 @@ class Pretraining:
         self.first_step, names = 0, [f"{term}_loss" for term in self.terms]
         names += Curve.RATES if hasattr(model, "discriminator_head") else ()
         self.curve, self.watch = Curve(names), Watch(self.recipe)
-        saved = self.checkpoints.load_latest()
+        self.writing.wait()
+        saved = share_state(self.checkpoints.load_latest() if self.is_first else None, exchange_device(self.machine))
         if saved:
             state, weights, moments = saved
             self.first_step = state["step"]
@@ -132,7 +146,7 @@ class Pretraining:
     def run(self) -> None:
         """From the first step that is not yet taken to the last, then write the result."""
         telemetry = self._telemetry()
-        with Interruption() as interruption:
+        with Interruption() as interruption, self.writing:
             while True:
                 try:
                     results = self._train(interruption, telemetry)
@@ -147,7 +161,7 @@ class Pretraining:
     def _train(self, interruption: "Interruption", telemetry: Telemetry | None) -> dict[str, float]:
         recipe, num_steps = self.recipe, self.recipe.num_steps
         log_every = max(1, num_steps // 400)
-        saved_at = time.monotonic()
+        saved_at, pause = time.monotonic(), 60 * self.settings.cluster.checkpoint_minutes
         results: dict[str, float] = {}
         for step, micro_batches in enumerate(
             training_steps(self.train_drawer, self.share, self.first_step, num_steps), self.first_step
@@ -156,7 +170,9 @@ class Pretraining:
                 self._enter_stage(stage)
             set_step(self.engine, step - self.stages[stage].start, rate_of(step, recipe, self.stages[stage]))
             seed_everything(recipe.seed, step, self.rank)
-            is_due = time.monotonic() - saved_at > 60 * self.settings.cluster.checkpoint_minutes
+            self.peers.arrive(step)
+            self.writing.check()
+            is_due = self.is_first and time.monotonic() - saved_at > pause and not self.writing.is_busy
             counts, save, stop = self._agree(micro_batches, is_due, interruption.requested)
 
             done = step + 1
@@ -167,6 +183,8 @@ class Pretraining:
                 if is_logged and number == len(micro_batches):
                     norms = gradient_norms(self.engine, self.model.part_of)
                 self.engine.step()
+            if telemetry:
+                telemetry.beat(done)
 
             if (is_logged or save) and self.non_finite.judge(self._take_skipped(), done):
                 raise RollBack
@@ -184,9 +202,13 @@ class Pretraining:
                 self._keep_milestone(done)
             # a step just skipped may be the first of many: what one would go back to should lie before it
             if ((save and not self.non_finite.just_skipped) or stop) and done < num_steps:
+                start = time.monotonic()
                 self._save_checkpoint(done)
                 saved_at = time.monotonic()
+                pause = seconds_between_checkpoints(self.settings.cluster, waited=saved_at - start)
             if stop and done < num_steps:
+                self.writing.wait()
+                torch.distributed.barrier()  # launchers end the others when one ends: not before it is written
                 raise InfrastructureError(
                     f"interrupted after step {done}; a checkpoint is saved", next_step="run the same command to go on"
                 )
@@ -230,6 +252,7 @@ class Pretraining:
         self.engine.eval()
         with torch.no_grad():
             for batch in heldout_batches(self.heldout_drawer, self.share, self.recipe.eval_examples):
+                self.peers.arrive(step)
                 batch = batch.to(self.engine.device)
                 sums.add(batch, self.engine(batch), self.model.counts(batch))
         self.engine.train()
@@ -240,23 +263,30 @@ class Pretraining:
 
     # ---- what is kept
 
+    def _gather(self) -> Gathered:
+        """Everything, on the first process; the call after this one copies into the same memory."""
+        self.writing.wait()  # it writes what lies there
+        self.gathered = gather_state(self.engine, keep=self.is_first, into=self.gathered)
+        return self.gathered
+
     def _save_checkpoint(self, step: int) -> None:
-        weights, moments = gather_state(self.engine)
+        weights, moments = self._gather()
         extra = {
             "curve": self.curve.state(),
             "alarms": self.watch.since,
             "num_skipped": self.non_finite.num_skipped,
         }
         if self.is_first:
-            self.checkpoints.save(step, weights, moments, extra)
+            as_now = copy.deepcopy(extra)  # it is written while training goes on
+            self.writing.start(lambda: self.checkpoints.save(step, weights, moments, as_now))
 
     def _keep_milestone(self, step: int) -> None:
-        weights, _ = gather_state(self.engine)
+        weights, _ = self._gather()
         if self.is_first:
             self.milestones.keep(step, weights, self.settings, self.vocab_size, self.paths.tokenizer)
 
     def _write_result(self, results: dict[str, float]) -> None:
-        weights, _ = gather_state(self.engine)
+        weights, _ = self._gather()
         if self.is_first:
             tokenizer = self.paths.tokenizer
             save_pretrained(
@@ -282,12 +312,22 @@ class Pretraining:
         )
 
 
+def seconds_between_checkpoints(cluster: Cluster, waited: float) -> float:
+    """As many as the settings say; more where training waited so long for the last one that it would cost over 2%."""
+    return max(60 * cluster.checkpoint_minutes, 50 * waited if waited > 1 else 0)
+
+
 class Interruption:
-    """SIGTERM and SIGINT as a wish that the loop grants between two steps."""
+    """A signal to end as a wish that the loop grants between two steps.
+
+    Slurm announces preemption by SIGTERM and the end of a job's time by a signal of the user's choice.
+    """
+
+    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
     def __enter__(self) -> "Interruption":
         self.requested = False
-        self.before = {number: signal.signal(number, self._request) for number in (signal.SIGTERM, signal.SIGINT)}
+        self.before = {number: signal.signal(number, self._request) for number in self.SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:

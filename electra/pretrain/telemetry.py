@@ -16,6 +16,8 @@ from electra.hardware import Machine
 from electra.pretrain.alarms import Alarm
 from electra.pretrain.metrics import binary_entropy
 
+SECONDS_BETWEEN_BEATS = 30.0
+
 
 class Telemetry:
     """Progress of one run; used on the first process only.
@@ -46,7 +48,8 @@ class Telemetry:
         self.num_steps, self.first_step = num_steps, first_step
         self.tokens_per_step, self.flops_per_token, self.peak = tokens_per_step, flops_per_token, peak
         self.max_grad_norm, self.num_norms, self.num_clipped = max_grad_norm, 0, 0
-        self.started = self.last_line = time.monotonic()
+        self.started = self.last_line = self.reported = time.monotonic()
+        self.progress: dict[str, Any] = {"stage": "pretrain", "num_steps": num_steps}
         self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
         self.bar = _terminal_bar(num_steps, first_step) if sys.stderr.isatty() else None
 
@@ -88,7 +91,7 @@ class Telemetry:
             "eta_seconds": round(eta),
             "time": round(time.time()),
         }
-        write_json(self.progress_file, progress)
+        self._report(progress)
         for name, value in told.items():
             self.writer.add_scalar(f"train/{name}", value, step)
         self.writer.add_scalar("speed/tokens_per_second", rate, step)
@@ -99,6 +102,15 @@ class Telemetry:
         elif time.monotonic() - self.last_line > 10 or step == self.num_steps:
             self.last_line = time.monotonic()
             print(f"step {step}/{self.num_steps}  {line}  eta {_clock(eta)}", flush=True)
+
+    def beat(self, step: int) -> None:
+        """Tell that the run is alive, where losses are logged more rarely than somebody looks; called at every step."""
+        if time.monotonic() - self.reported > SECONDS_BETWEEN_BEATS:
+            self._report({**self.progress, "step": step, "time": round(time.time())})
+
+    def _report(self, progress: dict[str, Any]) -> None:
+        self.progress, self.reported = progress, time.monotonic()
+        write_json(self.progress_file, progress)
 
     def validation(self, step: int, results: dict[str, float], alarms: list[Alarm]) -> None:
         """Tell a validation's results, and what is wrong with them."""

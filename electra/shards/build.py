@@ -1,17 +1,14 @@
 """The shards stage: ``data/corpus`` + ``data/tokenizer`` -> ``data/shards``, in parallel over corpus files."""
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from electra.artifacts import building, read_manifest, sha256, write_manifest
+from electra.checksums import listed_files, verify_folder
 from electra.config import Settings
-from electra.errors import DataError, InfrastructureError
+from electra.errors import DataError
+from electra.executors import job_folder, open_workers
 from electra.paths import Paths
-from electra.shards.worker import limit_threads, shard_file
+from electra.shards.worker import shard_file
 
 SPLITS = ["train", "heldout"]
 
@@ -25,19 +22,25 @@ def build_shards(settings: Settings, paths: Paths) -> None:
 
     Raises:
         DataError: corpus or tokenizer are missing or damaged, or the corpus gives no training example.
-        InfrastructureError: a worker process died, or the disk is full.
+        InfrastructureError: workers died, or the disk is full.
     """
     vocab_size = read_manifest(paths.tokenizer)["vocab_size"]
+    verify_folder(paths.tokenizer)
     tokenizer_file = paths.tokenizer / "tokenizer.json"
-    if not tokenizer_file.is_file():
-        raise DataError(f"{tokenizer_file} does not exist", next_step="dvc repro tokenizer")
-    corpus_files = {split: sorted(paths.corpus.glob(f"{split}-*.parquet")) for split in SPLITS}
+    corpus = paths.corpus.absolute()  # a worker may stand in another folder
+    corpus_files = {split: listed_files(corpus, f"{split}-*.parquet") for split in SPLITS}
     if not corpus_files["train"]:
         raise DataError("the corpus holds no training text", where=str(paths.corpus), next_step="dvc repro corpus")
 
     with building(paths.shards) as folder:
-        jobs = [(file, tokenizer_file, folder, settings.shards) for split in SPLITS for file in corpus_files[split]]
-        parts = [part for written in _run(shard_file, jobs, settings.cluster.num_workers) for part in written]
+        files = [file for split in SPLITS for file in corpus_files[split]]
+        with (
+            job_folder(folder) as unfinished,
+            open_workers(settings.cluster, len(files), folder, "shards.max_shard_bytes") as workers,
+        ):
+            target = (tokenizer_file.absolute(), settings.shards, folder.absolute(), unfinished)
+            jobs = ((file, *target) for file in files)
+            parts = [part for written in workers.map(shard_file, jobs) for part in written]
         splits = {split: _facts(split, parts) for split in SPLITS}
         if not splits["train"]["examples"]:
             raise DataError("no training document holds a word", where=str(paths.corpus), next_step="dvc repro corpus")
@@ -60,29 +63,3 @@ def _facts(split: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
     shards = [part for part in parts if part["name"].startswith(f"{split}-")]
     totals = {key: sum(shard[key] for shard in shards) for key in ["examples", "tokens"]}
     return {**totals, "shards": shards}
-
-
-def _run(function: Callable[..., Any], jobs: list[tuple], num_workers: int | str) -> Iterator[Any]:
-    """Results of ``function(*job)`` in the order of the jobs; in this process if one worker is enough."""
-    cores = os.cpu_count() or 1
-    wanted = cores if num_workers == "auto" else int(num_workers)
-    workers = min(wanted, len(jobs))
-    if workers == 1:
-        yield from (function(*job) for job in jobs)
-        return
-    # Not fork: the tokenizer's threads of this process would not exist in the child, which then waits for them forever
-    context = multiprocessing.get_context("spawn")
-    threads = max(1, wanted // workers)
-    with ProcessPoolExecutor(workers, context, initializer=limit_threads, initargs=(threads,)) as pool:
-        futures = [pool.submit(function, *job) for job in jobs]
-        try:
-            for future in futures:
-                yield future.result()
-        except BrokenProcessPool:
-            raise InfrastructureError(
-                "a worker process died (killed, or out of memory)",
-                where="the shards stage",
-                next_step="lower cluster.num_workers or shards.max_shard_bytes, and run the same command again",
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an error: do not start what waits

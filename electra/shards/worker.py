@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from electra.artifacts import disk_errors
+from electra.checksums import Listed
 from electra.config import Shards
 from electra.errors import DataError
 from electra.shards.examples import cut_document, document_generator, write_example
@@ -21,19 +23,21 @@ from electra.shards.words import WordEncoder
 BATCH_ROWS = 64  # documents read at a time
 BATCH_CHARS = 1_000_000  # text encoded at a time
 NPY_HEADER_BYTES = 128
+KINDS = ("tokens", "spans")
 BUFFER_ROWS = 4096  # examples in memory before they are written
 
 
-def limit_threads(num_threads: int) -> None:
-    """Threads of the tokenizer in this process; takes effect before its first use."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if num_threads > 1 else "false"
-    os.environ["RAYON_NUM_THREADS"] = str(num_threads)
-
-
-def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Shards) -> list[dict[str, Any]]:
+def shard_file(
+    corpus_file: Listed, tokenizer_file: Path, rules: Shards, folder: Path, unfinished: Path
+) -> list[dict[str, Any]]:
     """Write all examples of ``train-00003.parquet`` as ``train-00003-00000.tokens.npy`` and ``.spans.npy``, and so on.
 
     Memory does not grow with the file: it is streamed, and a part is written when it has ``rules.max_shard_bytes``.
+
+    Args:
+        corpus_file: checked before it is read.
+        folder: gets the files, each when it is whole.
+        unfinished: a folder beside for files not yet whole.
 
     Returns:
         One entry per part: {name, examples, tokens}; none where no document has a wordpiece.
@@ -42,12 +46,13 @@ def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Sha
         DataError: the corpus file is damaged.
         InfrastructureError: the disk is full.
     """
+    corpus_file.verify()
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.encode_special_tokens = True  # the text "[SEP]" is text
     ids = tokenizer.get_vocab()
-    parts = _Parts(folder, corpus_file.stem, rules, len(ids))
+    parts = _Parts(folder, unfinished, corpus_file.path.stem, rules, len(ids))
     encoder = WordEncoder(tokenizer, parts.dtype)
-    for doc_id, pieces, line_ends in _encoded(corpus_file, encoder, parts.dtype):
+    for doc_id, pieces, line_ends in _encoded(corpus_file.path, encoder, parts.dtype):
         generator = document_generator(rules.seed, doc_id)
         for cut in cut_document(len(pieces), line_ends, rules, generator):
             row, spans = parts.next_row()
@@ -59,15 +64,17 @@ def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Sha
 class _Parts:
     """Rows of fixed length as pairs of files, the next pair whenever one is full; a few rows are held in memory."""
 
-    def __init__(self, folder: Path, stem: str, rules: Shards, vocab_size: int):
+    def __init__(self, folder: Path, unfinished: Path, stem: str, rules: Shards, vocab_size: int):
         self.dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
         self.written: list[dict[str, Any]] = []
         self._folder, self._stem = folder, stem
+        self._unfinished = unfinished / uuid4().hex[:8]  # two workers may do the same file, one of them for nobody
+        self._unfinished.mkdir()
         self._capacity = (rules.max_shard_bytes - NPY_HEADER_BYTES) // (rules.max_length * self.dtype.itemsize)
         self._tokens = np.zeros((BUFFER_ROWS, rules.max_length), dtype=self.dtype)
         self._spans = np.zeros((BUFFER_ROWS, 2), dtype=np.uint16)
         self._buffered = 0
-        self._part: tuple[GrowingArray, GrowingArray] | None = None
+        self._part: tuple[GrowingArray, ...] | None = None
         self._num_tokens = 0
 
     def next_row(self) -> tuple[np.ndarray, np.ndarray]:
@@ -85,8 +92,9 @@ class _Parts:
         if self._part is None:
             return
         with disk_errors(self._folder):
-            for array in self._part:
+            for kind, array in zip(KINDS, self._part, strict=True):
                 array.close()
+                os.replace(self._unfinished / f"{self._name()}.{kind}.npy", self._folder / f"{self._name()}.{kind}.npy")
         self.written.append({"name": self._name(), "examples": len(self._part[0]), "tokens": self._num_tokens})
         self._part, self._num_tokens = None, 0
 
@@ -96,8 +104,7 @@ class _Parts:
         tokens, spans = self._tokens[: self._buffered], self._spans[: self._buffered]
         with disk_errors(self._folder):
             if self._part is None:
-                path = self._folder / self._name()
-                self._part = GrowingArray(Path(f"{path}.tokens.npy")), GrowingArray(Path(f"{path}.spans.npy"))
+                self._part = tuple(GrowingArray(self._unfinished / f"{self._name()}.{kind}.npy") for kind in KINDS)
             self._part[0].append(tokens)
             self._part[1].append(spans)
         self._num_tokens += int(spans[:, 0].sum(dtype=np.int64))

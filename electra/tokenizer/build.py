@@ -1,5 +1,6 @@
 """The tokenizer stage: ``data/corpus`` (or an existing vocab.txt) -> ``data/tokenizer``."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,16 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from electra.artifacts import building, sha256, write_json, write_manifest, write_text
+from electra.checksums import listed_files
 from electra.config import Settings
 from electra.errors import ConfigError, DataError
+from electra.executors import Workers, job_folder, open_workers
 from electra.paths import Paths
-from electra.tokenizer.documents import documents, in_sample, line_batches
+from electra.tokenizer.documents import count_file, documents, line_batches, read_sample, sampled, write_sample
 from electra.tokenizer.vocab_file import read_vocab_file
 from electra.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
     alphabet_of,
-    count_characters,
     make_tokenizer,
     single_entries,
     train_vocabulary,
@@ -33,19 +35,19 @@ def build_tokenizer(settings: Settings, paths: Paths) -> None:
     Raises:
         ConfigError: the vocabulary asked for is larger than the corpus allows, or too small for its characters.
         DataError: the corpus or the vocabulary file cannot be used.
+        InfrastructureError: workers died, or the disk is full.
     """
     asked = settings.tokenizer
-    if asked.vocab_file is not None:
-        path = paths.root / asked.vocab_file
-        vocabulary = read_vocab_file(path)
-        origin: dict[str, dict[str, Any]] = {"vocab_file": {"name": path.name, "sha256": sha256(path)}}
-    else:
-        vocabulary, trained_on = _train(settings, paths.corpus)
-        origin = {"trained_on": trained_on}
-    tokenizer = make_tokenizer(vocabulary, lowercase=asked.lowercase)
-    held_out = _measure(tokenizer, paths.corpus)
-
     with building(paths.tokenizer) as folder:
+        if asked.vocab_file is not None:
+            path = paths.root / asked.vocab_file
+            vocabulary = read_vocab_file(path)
+            origin: dict[str, dict[str, Any]] = {"vocab_file": {"name": path.name, "sha256": sha256(path)}}
+        else:
+            vocabulary, trained_on = _train(settings, paths.corpus, folder)
+            origin = {"trained_on": trained_on}
+        tokenizer = make_tokenizer(vocabulary, lowercase=asked.lowercase)
+        held_out = _measure(tokenizer, paths.corpus)
         write_text(folder / "vocab.txt", "\n".join(vocabulary) + "\n")
         tokenizer.save(str(folder / "tokenizer.json"))
         write_json(folder / "tokenizer_config.json", _transformers_config(settings))
@@ -63,12 +65,38 @@ def build_tokenizer(settings: Settings, paths: Paths) -> None:
     )
 
 
-def _train(settings: Settings, corpus: Path) -> tuple[list[str], dict[str, int]]:
+def _train(settings: Settings, corpus: Path, folder: Path) -> tuple[list[str], dict[str, int]]:
+    """The vocabulary, and what it was trained on; workers of ``cluster`` count and take the sample, file by file."""
+    files = listed_files(corpus.absolute(), "train-*.parquet")
+    with (
+        job_folder(folder) as scratch,
+        open_workers(settings.cluster, len(files), scratch, "tokenizer.max_training_chars") as workers,
+    ):
+        characters: Counter[str] = Counter()
+        for counts in workers.map(count_file, ((file,) for file in files)):
+            characters.update(counts)
+        if not characters:
+            raise DataError("the corpus holds no training text", where=str(corpus), next_step="dvc repro corpus")
+        share = min(1.0, settings.tokenizer.max_training_chars / characters.total())
+        return _train_on(settings, characters, _sample([file.path for file in files], share, workers, scratch))
+
+
+def _sample(paths: list[Path], share: float, workers: Workers, scratch: Path) -> Iterator[list[str]]:
+    """Texts to train on, in the order of the corpus."""
+    if workers.in_process or share == 1.0:  # all of it: there is nothing to choose ahead
+        for path in paths:
+            yield from sampled(path, share)
+        return
+    jobs = ((path, share, scratch / f"{path.stem}.arrow") for path in paths)
+    for written in workers.map(write_sample, jobs):
+        yield from read_sample(written)
+        written.unlink()
+
+
+def _train_on(
+    settings: Settings, characters: Counter[str], texts: Iterator[list[str]]
+) -> tuple[list[str], dict[str, int]]:
     asked = settings.tokenizer
-    characters = count_characters(texts for _, texts in documents(corpus, "train"))
-    total = characters.total()
-    if not total:
-        raise DataError("the corpus holds no training text", where=str(corpus), next_step="dvc repro corpus")
     alphabet, inside = alphabet_of(characters, lowercase=asked.lowercase, max_alphabet=asked.max_alphabet)
     if asked.vocab_size < (needed := len(single_entries(alphabet, inside))):
         raise ConfigError(
@@ -77,18 +105,16 @@ def _train(settings: Settings, corpus: Path) -> tuple[list[str], dict[str, int]]
             next_step=f"raise tokenizer.vocab_size well above {needed}, or lower tokenizer.max_alphabet",
         )
 
-    share = min(1.0, asked.max_training_chars / total)
     trained_on = {"documents": 0, "characters": 0}
 
-    def sample() -> Iterator[list[str]]:
-        for ids, texts in documents(corpus, "train"):
-            chosen = [text for doc_id, text in zip(ids, texts, strict=True) if in_sample(doc_id, share)]
+    def counted() -> Iterator[list[str]]:
+        for chosen in texts:
             trained_on["documents"] += len(chosen)
             trained_on["characters"] += sum(map(len, chosen))
             yield from line_batches(chosen)
 
     vocabulary = train_vocabulary(
-        sample(),
+        counted(),
         alphabet,
         inside,
         size=asked.vocab_size,
@@ -110,7 +136,7 @@ def _measure(tokenizer: Tokenizer, corpus: Path) -> dict[str, float | int | None
     """Wordpieces per word and the share of ``[UNK]`` among wordpieces on (the start of) the held-out split."""
     words = pieces = unknown = characters = 0
     unknown_id = tokenizer.get_vocab()["[UNK]"]
-    for _, texts in documents(corpus, "heldout"):
+    for texts in _heldout_texts(corpus):
         for lines in line_batches(texts):
             for encoding in tokenizer.encode_batch(lines, add_special_tokens=False):
                 pieces += len(encoding)
@@ -125,6 +151,13 @@ def _measure(tokenizer: Tokenizer, corpus: Path) -> dict[str, float | int | None
         "wordpieces_per_word": round(pieces / words, 4) if words else None,
         "unknown_rate": round(unknown / pieces, 6) if pieces else None,
     }
+
+
+def _heldout_texts(corpus: Path) -> Iterator[list[str]]:
+    for file in listed_files(corpus, "heldout-*.parquet"):
+        file.verify()
+        for _, texts in documents(file.path):
+            yield texts
 
 
 def _transformers_config(settings: Settings) -> dict[str, str | bool | int]:

@@ -1,33 +1,76 @@
-"""The documents of one split of ``data/corpus``, streamed, and a sample of them that does not depend on their order."""
+"""The documents of one corpus file, streamed, and a sample of them that does not depend on their order."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from electra.checksums import Listed
 from electra.errors import DataError
+from electra.executors import whole_file
+from electra.tokenizer.wordpiece import count_characters
 
 BATCH_ROWS = 64
 BATCH_CHARS = 500_000  # of lines: what the tokenizer makes of them takes some hundred times the room
+SCHEMA = pa.schema([("text", pa.large_string())])
 
 
-def documents(corpus: Path, split: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches of (document ids, texts) of ``train`` or ``heldout``, in the order of the files.
+def documents(path: Path) -> Iterator[tuple[list[str], list[str]]]:
+    """Batches of (document ids, texts), in the order of the file.
 
     Raises:
-        DataError: a file is damaged.
+        DataError: the file is damaged.
     """
-    for path in sorted(corpus.glob(f"{split}-*.parquet")):
-        try:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(BATCH_ROWS, columns=["doc_id", "text"]):
-                    yield batch["doc_id"].to_pylist(), batch["text"].to_pylist()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(
-                f"a corpus file is damaged: {error}", where=str(path), next_step="dvc repro corpus"
-            ) from None
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(BATCH_ROWS, columns=["doc_id", "text"]):
+                yield batch["doc_id"].to_pylist(), batch["text"].to_pylist()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"a corpus file is damaged: {error}", where=str(path), next_step="dvc repro corpus") from None
+
+
+def count_file(file: Listed) -> Counter[str]:
+    """How often each character stands in a corpus file, which is checked first.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file.verify()
+    return count_characters(texts for _, texts in documents(file.path))
+
+
+def sampled(path: Path, share: float) -> Iterator[list[str]]:
+    """Batches of the texts that belong to the sample."""
+    for ids, texts in documents(path):
+        yield [text for doc_id, text in zip(ids, texts, strict=True) if in_sample(doc_id, share)]
+
+
+def write_sample(path: Path, share: float, target: Path) -> Path:
+    """The same as an Arrow file, for another process to read.
+
+    Raises:
+        DataError: the corpus file is damaged.
+        InfrastructureError: the disk is full.
+    """
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        whole_file(target) as beside,
+        pa.OSFile(str(beside), "wb") as sink,
+        pa.ipc.new_stream(sink, SCHEMA, options=options) as stream,
+    ):
+        for texts in sampled(path, share):
+            stream.write_batch(pa.record_batch([texts], schema=SCHEMA))
+    return target
+
+
+def read_sample(path: Path) -> Iterator[list[str]]:
+    """The batches that :func:`write_sample` wrote."""
+    with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
+        for batch in stream:
+            yield batch.column(0).to_pylist()
 
 
 def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -27,7 +27,9 @@ def build(workspace: Path) -> Build:
     def run(*sources: dict[str, Any], root: str = ".", **corpus: Any) -> Built:
         entries = [{"kind": "files", "name": f"source {i}", **source} for i, source in enumerate(sources)]
         section = Corpus.model_validate({"sources": entries, "min_chars": 1, **corpus})
-        build_corpus(load_settings(REPO).model_copy(update={"corpus": section}), Paths(Path(root)))
+        settings = load_settings(REPO)
+        cluster = settings.cluster.model_copy(update={"num_workers": 1})
+        build_corpus(settings.model_copy(update={"corpus": section, "cluster": cluster}), Paths(Path(root)))
         return Built(Path(root))
 
     return run

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.artifacts import sha256
-from electra.corpus.document import Document, make_document
+from electra.corpus.document import Document, text_hash
 from electra.corpus.mixture import interleave
 from electra.corpus.seen import SeenIds
 from electra.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
@@ -22,6 +22,10 @@ BOOKS = REPO / "../shared/data/prose/books.txt.xz"
 
 def write(name: str, texts: list[str]) -> None:
     Path(name).write_text("\n\n".join(texts))
+
+
+def make_document(source: str, text: str) -> Document:
+    return Document(source, text, text_hash(text))
 
 
 def endless(source: str, lengths: tuple[int, ...]) -> Iterator[Document]:

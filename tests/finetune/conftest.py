@@ -6,6 +6,7 @@ import pytest
 import torch
 from tokenizers import BertWordPieceTokenizer
 
+from electra.artifacts import write_manifest
 from electra.finetune.prepare import prepare_tasks
 from electra.finetune.run import finetune_cell
 from electra.paths import Paths
@@ -29,6 +30,7 @@ def paths(tmp_path: Path) -> Paths:
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
     BertWordPieceTokenizer(str(vocabulary), lowercase=True).save(str(paths.tokenizer / "tokenizer.json"))
+    write_manifest(paths.tokenizer)
     return paths
 
 

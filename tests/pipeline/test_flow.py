@@ -5,11 +5,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from prefect import flow, get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.testing.utilities import prefect_test_harness
 
 import flows.pipeline as pipeline
+from flows import cluster
+from flows.gpus import Devices
+from flows.plan import PlannedStage
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
+from flows.sweep import sweep
+from flows.tasks import run_stage
+from flows.workspace import Workspace
 
+STALE = PlannedStage("x", (), True)
 STAGE = """
 import sys
 from pathlib import Path
@@ -70,12 +81,13 @@ def take_ran(workspace: Path) -> list[str]:
 
 
 def test_the_flow_runs_what_is_out_of_date_and_ends_with_the_exit_code_of_a_failure(workspace, monkeypatch, capsys):
-    pipeline.train_encoder(workspace, parallel=2)
+    pipeline.train_encoder(Workspace(root=workspace), parallel=2)
     first = take_ran(workspace)
     assert (first[0], sorted(first[1:3]), first[3]) == ("made", ["cell-a", "cell-b"], "card.md")
 
-    pipeline.train_encoder(workspace, parallel=2)
+    pipeline.train_encoder(Workspace(root=workspace), parallel=2)
     assert take_ran(workspace) == [], "nothing has changed, nothing may run"
+    assert newest_tasks() == dict.fromkeys(["make", "cell@a", "cell@b", "card"], "Skipped")
 
     (workspace / "params.yaml").write_text("number: 13\n")
     monkeypatch.chdir(workspace)
@@ -84,13 +96,71 @@ def test_the_flow_runs_what_is_out_of_date_and_ends_with_the_exit_code_of_a_fail
     assert take_ran(workspace) == ["made"], "neither a retry nor a later stage"
 
 
+def newest_tasks() -> dict[str, str]:
+    """The tasks of the newest flow run, each with the name of its state."""
+    with get_client(sync_client=True) as client:
+        (run,) = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=1)
+        tasks = client.read_task_runs(flow_run_filter=FlowRunFilter(id={"any_": [run.id]}))
+    return {task.name: task.state.name for task in tasks if task.state}
+
+
+def test_a_run_up_to_a_stage_runs_no_later_one(workspace):
+    flow(lambda: pipeline.bring_up_to_date(Workspace(root=workspace), ["make"], None, 0), name="made")()
+    assert take_ran(workspace) == ["made"]
+
+
+def test_a_run_that_asks_for_gpus_fails_at_once_where_the_server_has_no_limit(workspace):
+    text = (
+        (workspace / "dvc.yaml")
+        .read_text()
+        .replace("    deps: [stage.py]", "    meta: {gpus: 1}\n    deps: [stage.py]")
+    )
+    (workspace / "dvc.yaml").write_text(text)
+    state = pipeline.train_encoder(Workspace(root=workspace), gpus=1, return_state=True)
+    assert state.is_failed()
+    assert take_ran(workspace) == []
+
+
+def test_a_server_is_prepared_once_and_stays_as_it_is(capsys):
+    cluster.init(gpus=2, runs=1)
+    assert "electra-process (process): created" in capsys.readouterr().out
+    cluster.init(gpus=2, runs=1)
+    again = capsys.readouterr().out
+    assert "electra-process (process): unchanged" in again and "electra-kubernetes (kubernetes): unchanged" in again
+    cluster.init(gpus=4, runs=3)
+    assert "electra-process (process): updated" in capsys.readouterr().out
+    with get_client(sync_client=True) as client:
+        assert client.read_global_concurrency_limit_by_name("gpu").limit == 4
+        assert len(client.read_automations_by_name(cluster.ZOMBIES)) == 1
+
+
+def test_a_point_of_a_sweep_is_a_branch_with_its_scores(workspace):
+    (workspace / "params.yaml").write_text("profile: test\npretrain: {objective: electra, seed: 1}\n")
+    (workspace / "stage.py").write_text("print(open('params.yaml').read())")
+    score = 'mkdir -p results && echo \'{"mean": {"gain": 1.5}, "tasks": {}}\' > results/scores.json'
+    outs = [{"results/scores.json": {"cache": False}}]
+    stage = {"cmd": score, "params": ["pretrain.objective", "pretrain.seed"], "outs": outs}
+    (workspace / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"score": stage}}))
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for arguments in (
+        ["init", "-q"],
+        ["add", "params.yaml", "dvc.yaml", ".dvc/config"],
+        ["commit", "-q", "-m", "start"],
+    ):
+        subprocess.run([*git, *arguments], cwd=workspace, check=True)
+    where = Workspace(repository=str(workspace), clones=workspace / "clones")
+    assert sweep(where, "s", ["bert"], ["test"], [7], return_state=True).is_completed()
+    params = subprocess.run(["git", "show", "sweep/s/bert-test-7:params.yaml"], cwd=workspace, capture_output=True)
+    assert yaml.safe_load(params.stdout)["pretrain"] == {"objective": "bert", "seed": 7}
+
+
 def flaky(failures: int, kind: type[StageFailure], *arguments):
     """A runner that fails some times and then succeeds, and counts."""
 
     class Flaky(StageRunner):
         calls = 0
 
-        def run(self, stage, say, num_threads=None):
+        def run(self, stage, say, show, **where):
             self.calls += 1
             if self.calls <= failures:
                 raise kind(stage, *arguments)
@@ -100,13 +170,13 @@ def flaky(failures: int, kind: type[StageFailure], *arguments):
 
 def test_a_lock_is_tried_again():
     runner = flaky(1, InfrastructureFailure, ["Unable to acquire lock"])
-    state = pipeline.run_stage.with_options(retry_delay_seconds=0)("x", runner, return_state=True)
+    state = run_stage.with_options(retry_delay_seconds=0)(STALE, runner, Devices(0), return_state=True)
     assert state.is_completed()
     assert runner.calls == 2
 
 
 def test_refused_data_is_not_tried_again():
     runner = flaky(1, StageFailure, 3, ["row 7 has label 9"])
-    state = pipeline.run_stage.with_options(retry_delay_seconds=0)("x", runner, return_state=True)
+    state = run_stage.with_options(retry_delay_seconds=0)(STALE, runner, Devices(0), return_state=True)
     assert state.is_failed()
     assert runner.calls == 1

@@ -13,7 +13,7 @@ EDGES = [
 
 
 def test_stages_come_after_those_they_read_and_cells_stand_together():
-    assert [stage.name for stage in order(NAMES, EDGES, set())] == [
+    assert [stage.name for stage in order(NAMES, EDGES, {})] == [
         "corpus",
         "pretrain",
         "tune@b-1",
@@ -23,16 +23,16 @@ def test_stages_come_after_those_they_read_and_cells_stand_together():
 
 
 def test_what_comes_after_a_changed_stage_may_have_to_run():
-    plan = order(NAMES, EDGES, {"pretrain"})
+    plan = order(NAMES, EDGES, {"pretrain": "lr changed"})
     assert {stage.name for stage in plan if stage.out_of_date} == {"pretrain", "tune@b-1", "evaluate"}
 
 
 def test_nothing_runs_when_nothing_changed():
-    assert not any(stage.out_of_date for stage in order(NAMES, EDGES, set()))
+    assert not any(stage.out_of_date for stage in order(NAMES, EDGES, {}))
 
 
 def test_single_stages_run_alone_and_cells_side_by_side():
-    groups = batches(order(NAMES, EDGES, set(NAMES)))
+    groups = batches(order(NAMES, EDGES, dict.fromkeys(NAMES, "new")))
     names = [[stage.name for stage in group] for group in groups]
     assert names == [["corpus"], ["pretrain"], ["tune@b-1", "tune@a-1"], ["evaluate"]]
 

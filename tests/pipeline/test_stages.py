@@ -57,6 +57,14 @@ def test_all_output_is_kept_and_the_end_of_it_is_said(tmp_path):
     assert said == ["line 0", "line 97", "line 98", "line 99"]
 
 
+def test_the_log_can_be_read_while_the_stage_runs(tmp_path):
+    seen: list[str] = []
+    code = "import time; print('first', flush=True); time.sleep(0.5); print('second')"
+    log = tmp_path / "logs/x.log"
+    StageRunner(tmp_path, runs(code)).run("x", lambda line: seen.append(log.read_text()))
+    assert seen[0] == "first\n"
+
+
 def test_stages_side_by_side_get_their_share_of_threads(tmp_path):
     said: list[str] = []
     code = "import os; print(os.environ['OMP_NUM_THREADS'])"

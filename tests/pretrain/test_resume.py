@@ -91,11 +91,14 @@ def test_changed_learning_rate_starts_at_step_0(workspace: Workspace) -> None:
     assert "starting electra: 6 steps" in output and "resuming" not in output
 
 
-def test_two_processes_killed_and_resumed_learn_what_one_learns(workspace: Workspace, uninterrupted: Workspace) -> None:
-    workspace.write({"cluster": {"num_processes": 2, "checkpoint_minutes": EVERY_STEP}})
-    kill_at(workspace, 5, signal.SIGKILL)
+def test_one_process_then_two_then_one_learn_what_one_learns(workspace: Workspace, uninterrupted: Workspace) -> None:
+    for processes, step in ((1, 4), (2, 10)):
+        workspace.write({"cluster": {"num_processes": processes, "checkpoint_minutes": EVERY_STEP}})
+        kill_at(workspace, step, signal.SIGKILL)
+    workspace.write({"cluster": {"num_processes": 1}})
     output = workspace.pretrain()
-    assert "resuming electra at step" in output
+    resumed_at = int(output.split("resuming electra at step ")[1].split(":")[0])
+    assert 10 <= resumed_at < 24 and "on 1 x cpu" in output
     assert_curves_close(workspace, uninterrupted, 1e-5)
 
 

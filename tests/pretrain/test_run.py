@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from electra.config import Cluster
 from electra.hardware import resolve_machine
 from electra.pretrain.checkpoint import Checkpoints, fingerprint
+from electra.pretrain.run import seconds_between_checkpoints
 from tests.workspace import Workspace
 
 GOLDEN = Path(__file__).parent / "golden_curve.tsv"
@@ -65,3 +67,9 @@ def test_batch_that_does_not_split_is_refused(workspace: Workspace) -> None:
     settings = workspace.write({"cluster": {"num_processes": 3}}).settings()
     with pytest.raises(ConfigError, match="does not split"):
         resolve_machine(settings.cluster, settings.pretrain.batch_size)
+
+
+def test_checkpoints_cost_at_most_a_fiftieth_of_the_time() -> None:
+    cluster = Cluster(checkpoint_minutes=5)
+    assert seconds_between_checkpoints(cluster, waited=0.3) == 300
+    assert seconds_between_checkpoints(cluster, waited=12) == 600

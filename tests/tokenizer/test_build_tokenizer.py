@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from electra.artifacts import read_manifest, sha256
+from electra.artifacts import read_manifest, sha256, write_manifest
 from electra.config import Settings
 from electra.config import Tokenizer as TokenizerSettings
 from electra.errors import ConfigError, DataError
@@ -37,6 +37,7 @@ def write_corpus(folder: Path, split: str, texts: list[str]) -> None:
     ids = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
     table = pa.table({"doc_id": ids, "source": ["made up"] * len(texts), "text": texts})
     pq.write_table(table, folder / f"{split}-00000.parquet", compression="zstd")
+    write_manifest(folder)
 
 
 @pytest.fixture
@@ -192,5 +193,6 @@ def test_an_empty_or_damaged_corpus_is_refused(paths: Paths) -> None:
     with pytest.raises(DataError, match="train-00000.parquet"):
         build_tokenizer(settings(vocab_size=100), paths)
     (paths.corpus / "train-00000.parquet").unlink()
+    write_manifest(paths.corpus)
     with pytest.raises(DataError, match="no training text"):
         build_tokenizer(settings(vocab_size=100), paths)

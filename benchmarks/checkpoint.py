@@ -1,0 +1,71 @@
+"""What a checkpoint costs: how long training stands still for it, and how long it is written beside training.
+
+    python -m benchmarks.checkpoint small base large
+
+Training waits while the numbers are copied (``gather``); the rest happens in a thread of its own. Before there was one,
+it waited for both.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import yaml
+
+from electra.model.methods import build_objective
+from electra.pretrain.checkpoint import Checkpoints
+from electra.pretrain.state import MOMENTS, gather_state
+from electra.settings import parse_settings
+
+VOCAB_SIZE = 30522
+
+
+def engine_of(profile: str) -> Any:
+    """What ``gather_state`` looks at of an engine without ZeRO, with the profile's model and filled moments."""
+    common = yaml.safe_load(Path("params.yaml").read_text())
+    values = {**common, **yaml.safe_load(Path(f"params/{profile}.yaml").read_text()), "profile": profile}
+    values["pretrain"] = {**common["pretrain"], **values["pretrain"]}
+    settings = parse_settings(values, where=profile)
+    model = build_objective(settings.model, VOCAB_SIZE, 103, settings.pretrain)
+    state = {parameter: {key: torch.rand_like(parameter) for key in MOMENTS} for parameter in model.parameters()}
+    optimizer = SimpleNamespace(state=state)
+    return SimpleNamespace(module=model, optimizer=optimizer, zero_optimization_stage=lambda: 0)
+
+
+def measure(profile: str, folder: Path, repeats: int) -> str:
+    """One line of the table: best of ``repeats``, the first of which finds no memory to use again."""
+    engine = engine_of(profile)
+    size = 3 * sum(parameter.numel() * 4 for parameter in engine.module.parameters())
+    waits, writes, state = [], [], None
+    for step in range(1, repeats + 1):
+        start = time.perf_counter()
+        state = gather_state(engine, into=state)
+        gathered = time.perf_counter()
+        Checkpoints(folder / profile, keep=1).save(step, *state, {})
+        waits.append(gathered - start)
+        writes.append(time.perf_counter() - gathered)
+    wait, write = min(waits), min(writes)
+    return (
+        f"| {profile} | {size / 1e9:.2f} | {wait:.2f} | {write:.2f} | {wait / 300:.2%} | {(wait + write) / 300:.2%} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profiles", nargs="+")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", help="on the disk that holds checkpoints/; a temporary one where none is given")
+    arguments = parser.parse_args()
+    print("| profile | GB | gather (s) | write (s) | waiting, of 5 minutes | without the thread |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        for profile in arguments.profiles:
+            print(measure(profile, Path(folder), arguments.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""``electra pretrain``: start its processes with the launcher that ``cluster.launcher`` names, or be one of them."""
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+from electra.config import Cluster, Settings
+from electra.errors import ConfigError
+from electra.hardware import resolve_machine
+from electra.launchers.deepspeed import DeepSpeedLauncher
+from electra.launchers.job import IN_JOB, Job, Launcher
+from electra.launchers.kubernetes import KubernetesLauncher
+from electra.launchers.local import LocalLauncher, start_processes
+from electra.launchers.place import Place, find_place, first_failure_told
+from electra.launchers.slurm import FIRST_FAILURE, SlurmLauncher
+from electra.paths import Paths
+from electra.processes import die_with_parent
+
+LAUNCHERS: dict[str, type[Launcher]] = {
+    "local": LocalLauncher,
+    "torchrun": LocalLauncher,
+    "deepspeed": DeepSpeedLauncher,
+    "slurm": SlurmLauncher,
+    "kubernetes": KubernetesLauncher,
+}
+
+
+def launch_pretraining(settings: Settings, paths: Paths) -> None:
+    """Run :func:`electra.pretrain.run.pretrain` on all processes and wait for them.
+
+    Inside a launcher's process, this is one of them; inside a pod, it starts the pod's share.
+
+    Raises:
+        ElectraError: what the training raises; of several processes, the first to fail decides the exit code.
+    """
+    place = find_place()
+    if place:
+        return _be_one(settings, paths, place)
+    if os.environ.get(IN_JOB) == "kubernetes":
+        node_rank = int(os.environ["NODE_RANK"])
+        job = describe_job(settings, paths, settings.cluster)
+        return start_processes(job, endpoint=os.environ["RENDEZVOUS"], node_rank=node_rank)
+    cluster = settings.cluster
+    if cluster.launcher in ("slurm", "kubernetes"):
+        return LAUNCHERS[cluster.launcher]().run(describe_job(settings, paths, cluster))
+    machine = resolve_machine(cluster, settings.pretrain.batch_size)
+    os.environ["OMP_NUM_THREADS"] = str(max(1, machine.num_threads))
+    if machine.num_processes == 1 and cluster.launcher == "local":
+        from electra.pretrain.run import pretrain
+
+        return pretrain(settings, paths)
+    LAUNCHERS[cluster.launcher]().run(describe_job(settings, paths, cluster, machine.num_processes))
+
+
+def render_pretraining(settings: Settings, paths: Paths) -> str:
+    """What :func:`launch_pretraining` would start or submit."""
+    cluster = settings.cluster
+    processes = None
+    if cluster.num_processes == "auto":
+        processes = resolve_machine(cluster, settings.pretrain.batch_size).num_processes
+    return LAUNCHERS[cluster.launcher]().render(describe_job(settings, paths, cluster, processes))
+
+
+def describe_job(settings: Settings, paths: Paths, cluster: Cluster, num_processes: int | None = None) -> Job:
+    """The job of these settings.
+
+    Raises:
+        ConfigError: its global batch does not split over the processes.
+    """
+    from electra.pretrain.checkpoint import fingerprint
+
+    processes = num_processes if num_processes is not None else cluster.num_processes
+    assert processes != "auto", "the schema asks for a number where a queue is used"
+    if settings.pretrain.batch_size % processes:
+        raise ConfigError(
+            f"the global batch of {settings.pretrain.batch_size} does not split into {processes} processes",
+            where="cluster.num_processes",
+        )
+    root = Path(os.path.abspath(paths.root))
+    return Job(fingerprint(settings, paths), root, cluster, processes)
+
+
+def _be_one(settings: Settings, paths: Paths, place: Place) -> None:
+    settings = place.settings(settings)
+    os.environ["OMP_NUM_THREADS"] = str(settings.cluster.num_threads)
+    if place.world_size > 1:
+        die_with_parent()
+    from electra.pretrain.run import pretrain
+
+    in_slurm = os.environ.get(IN_JOB) == "slurm"
+    with first_failure_told(paths.logs / "pretrain/job" / FIRST_FAILURE) if in_slurm else nullcontext():
+        pretrain(settings, paths)

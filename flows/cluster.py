@@ -1,0 +1,143 @@
+"""What a Prefect server needs before the deployments of prefect.yaml can run: pools, limits, one automation.
+
+``electra cluster init`` (``python -m flows.cluster init``) creates it on the server that ``PREFECT_API_URL`` or the
+active Prefect profile names. It may be run again at any time: what is there is brought to the values asked for.
+"""
+
+import sys
+import urllib.error
+import urllib.request
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from electra.errors import ConfigError, ElectraError, InfrastructureError
+from flows.gpus import LIMIT
+
+PROCESS_POOL, KUBERNETES_POOL = "electra-process", "electra-kubernetes"
+ZOMBIES = "Crash zombie flows"
+HEARTBEATS_MISSED = 3
+SECONDS_BETWEEN_HEARTBEATS = 180  # Prefect's default: PREFECT_FLOWS_HEARTBEAT_FREQUENCY
+
+app = typer.Typer(
+    help="Prepare a Prefect server for this project's deployments.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.callback()
+def commands() -> None:
+    """Prepare a Prefect server for this project's deployments."""
+
+
+@app.command()
+def init(
+    gpus: Annotated[int, typer.Option(min=0, help="slots of the limit `gpu`: the GPUs of all workers together")] = 0,
+    runs: Annotated[
+        int, typer.Option(min=1, help="runs side by side in the process pool; they share a folder: keep 1 there")
+    ] = 1,
+) -> None:
+    """Create the work pools, the GPU limit and the automation against zombie runs; changes nothing that is right."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        _must_answer(str(client.api_url))
+        for name, kind, limit, template in (
+            (PROCESS_POOL, "process", runs, None),
+            (KUBERNETES_POOL, "kubernetes", None, kubernetes_template()),
+        ):
+            _ensure_pool(client, name, kind, limit, template)
+        client.upsert_global_concurrency_limit_by_name(LIMIT, gpus)
+        print(f"concurrency limit {LIMIT}: {gpus}")
+        _ensure_automation(client)
+
+
+def kubernetes_template() -> dict[str, Any]:
+    """The base job template of the Kubernetes pool."""
+    return yaml.safe_load(Path(__file__).with_name("kubernetes-pool.yaml").read_text(encoding="utf-8"))
+
+
+def _must_answer(url: str) -> None:
+    """A server must be configured: Prefect's temporary one would forget everything at once."""
+    if not url.startswith(("http://", "https://")) or "ephemeral" in url:
+        raise ConfigError("no Prefect server is configured", next_step="export PREFECT_API_URL=http://HOST:4200/api")
+    try:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10):
+            pass
+    except (urllib.error.URLError, OSError) as error:
+        raise InfrastructureError(
+            f"the Prefect server does not answer: {error}", where=url, next_step="prefect server start"
+        ) from None
+
+
+def _ensure_pool(client: Any, name: str, kind: str, limit: int | None, template: dict[str, Any] | None) -> None:
+    from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+    from prefect.exceptions import ObjectNotFound
+
+    values: dict[str, Any] = {"concurrency_limit": limit}
+    if template:
+        values["base_job_template"] = template
+    try:
+        pool = client.read_work_pool(name)
+    except ObjectNotFound:
+        client.create_work_pool(WorkPoolCreate(name=name, type=kind, **values))
+        print(f"work pool {name} ({kind}): created")
+        return
+    if pool.type != kind:
+        raise ConfigError(f"work pool {name} is of type {pool.type}, not {kind}", next_step="delete or rename it")
+    if all(getattr(pool, key) == value for key, value in values.items()):
+        print(f"work pool {name} ({kind}): unchanged")
+        return
+    client.update_work_pool(name, WorkPoolUpdate(**values))
+    print(f"work pool {name} ({kind}): updated")
+
+
+def _ensure_automation(client: Any) -> None:
+    """A run whose process died without a word is marked as crashed after three missed heartbeats."""
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+    from prefect.events.schemas.events import ResourceSpecification
+
+    ends = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Cancelled", "Crashed")}
+    heartbeat = "prefect.flow-run.heartbeat"
+    automation = AutomationCore(
+        name=ZOMBIES,
+        description="A flow run that sends no heartbeat any more has died with its machine",
+        trigger=EventTrigger(
+            after={heartbeat},
+            expect={heartbeat, *ends},
+            match=ResourceSpecification({"prefect.resource.id": ["prefect.flow-run.*"]}),
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=timedelta(seconds=HEARTBEATS_MISSED * SECONDS_BETWEEN_HEARTBEATS),
+        ),
+        actions=[ChangeFlowRunState(state=StateType.CRASHED, message="no heartbeat: the process or its machine died")],
+    )
+    found = client.read_automations_by_name(ZOMBIES)
+    if not found:
+        client.create_automation(automation)
+        print(f"automation {ZOMBIES!r}: created")
+        return
+    client.update_automation(found[0].id, automation)
+    print(f"automation {ZOMBIES!r}: renewed")
+
+
+def main() -> int:
+    """Command line; returns the exit code."""
+    try:
+        app(standalone_mode=True)
+    except ElectraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

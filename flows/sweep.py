@@ -1,0 +1,148 @@
+"""Many runs: every combination of pre-training method, profile and seed, each in a clone, and a table of their scores.
+
+A point of the sweep is an ordinary run of ``train_encoder`` in a clone with other settings. What it finds it commits to
+a branch of the repository, ``sweep/<name>/<objective>-<profile>-<seed>``: nothing is lost when the sweep itself dies,
+and every point can be checked out, compared (``dvc metrics diff``) and run again. What points have in common, such as
+the data, is computed once where they share DVC's cache.
+"""
+
+import itertools
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from prefect import flow, get_client, get_run_logger
+from prefect.artifacts import create_table_artifact
+from prefect.client.schemas.objects import State
+from prefect.deployments import run_deployment
+from prefect.states import Cancelling, Completed, Failed
+
+from flows.artifacts import SCORES
+from flows.pipeline import train_encoder
+from flows.stages import StageFailure
+from flows.workspace import Workspace, located
+
+SECONDS_BETWEEN_LOOKS = 15.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination, and the branch that its results go to."""
+
+    objective: str
+    profile: str
+    seed: int
+    branch: str
+
+    def workspace(self, base: Workspace) -> Workspace:
+        """Where the point runs."""
+        settings = {
+            **base.settings,
+            "profile": self.profile,
+            "pretrain.objective": self.objective,
+            "pretrain.seed": self.seed,
+        }
+        return base.model_copy(update={"settings": settings, "publish": self.branch})
+
+
+def points(name: str, objectives: Sequence[str], profiles: Sequence[str], seeds: Sequence[int]) -> list[Point]:
+    """All combinations, seeds innermost."""
+    return [
+        Point(objective, profile, seed, f"sweep/{name}/{objective}-{profile}-{seed}")
+        for objective, profile, seed in itertools.product(objectives, profiles, seeds)
+    ]
+
+
+@flow(name="sweep")
+def sweep(
+    workspace: Workspace,
+    name: str,
+    objectives: list[str] = ["electra"],  # noqa: B006 - Prefect shows it as the parameter's default; it is only read
+    profiles: list[str] = ["smoke"],  # noqa: B006
+    seeds: list[int] = [1],  # noqa: B006
+    deployment: str | None = None,
+    gpus: int = 0,
+) -> State[Any]:
+    """Train and score every combination.
+
+    Args:
+        workspace: its repository is cloned for each point; ``settings`` hold for all of them.
+        name: of the sweep; branches of an earlier one of the same name are replaced.
+        deployment: points run side by side as runs of this deployment of ``train_encoder``; without one, one after the
+            other in this process.
+        gpus: of one point; a deployment has its own.
+    """
+    if workspace.repository is None:
+        return Failed(message="a sweep works in clones: give workspace.repository")
+    workspace = workspace.model_copy(update={"repository": located(workspace.repository)})
+    todo = points(name, objectives, profiles, seeds)
+    if deployment:
+        failed = _run_deployments(deployment, todo, workspace)
+    else:
+        failed = [point for point in todo if not _run_here(point, workspace, gpus)]
+    rows = [_row(str(workspace.repository), point) for point in todo if point not in failed]
+    if rows:
+        create_table_artifact(rows, key="sweep", description=f"Scores of sweep {name}")
+    if failed:
+        return Failed(message=f"{len(failed)} of {len(todo)} points failed: {', '.join(p.branch for p in failed)}")
+    return Completed(message=f"{len(todo)} points; their branches: sweep/{name}/*")
+
+
+def _run_here(point: Point, base: Workspace, gpus: int) -> bool:
+    run = train_encoder.with_options(flow_run_name=point.branch.replace("/", "-"))
+    return run(workspace=point.workspace(base), gpus=gpus, return_state=True).is_completed()
+
+
+def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> list[Point]:
+    """Run the points as runs of a deployment, wait for all, and return those that failed.
+
+    If this flow is ended, so are they.
+    """
+    running: dict[UUID, Point] = {}
+    failed = []
+    with get_client(sync_client=True) as client:
+        try:
+            for point in todo:
+                where = point.workspace(base).model_dump(mode="json")
+                run: Any = run_deployment(deployment, parameters={"workspace": where}, timeout=0)
+                running[run.id] = point
+            while running:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+                for run_id, point in list(running.items()):
+                    state = client.read_flow_run(run_id).state
+                    if state and state.is_final():
+                        del running[run_id]
+                        get_run_logger().info("%s: %s", point.branch, state.name)
+                        if not state.is_completed():
+                            failed.append(point)
+        finally:
+            for run_id in running:
+                client.set_flow_run_state(run_id, Cancelling(message="the sweep has ended"), force=False)
+    return failed
+
+
+def _row(repository: str, point: Point) -> dict[str, Any]:
+    """A point's mean scores, read from its branch."""
+    row: dict[str, Any] = {"objective": point.objective, "profile": point.profile, "seed": point.seed}
+    scores = json.loads(_file_of(repository, point.branch, str(SCORES)))
+    return {**row, **scores["mean"], "branch": point.branch}
+
+
+def _file_of(repository: str, branch: str, path: str) -> str:
+    """A file of a branch, without a checkout.
+
+    Raises:
+        StageFailure: there is none.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        fetch = ["git", "clone", "--quiet", "--bare", "--depth", "1", "--branch", branch, "--", repository, folder]
+        for command in (fetch, ["git", "-C", folder, "show", f"HEAD:{path}"]):
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise StageFailure("sweep", 5, [" ".join(command), *done.stderr.splitlines()[-5:]])
+    return done.stdout

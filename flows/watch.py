@@ -1,0 +1,82 @@
+"""Is a running stage alive? Its own report of progress says so, or stops saying so."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the orchestrator must know of a stage: ``meta:`` of ``dvc.yaml``, which DVC itself ignores.
+
+    Args:
+        timeout_hours: a stage that takes longer is ended.
+        stale_minutes: so long may ``logs/<stage>/progress.json`` stay as it is; None for a stage that writes none.
+        gpus: how many the stage uses, of those that the run may use; "all" of them, or none.
+    """
+
+    timeout_hours: float = 24.0
+    stale_minutes: float | None = None
+    gpus: int | str = 0
+
+    @classmethod
+    def of(cls, meta: dict[str, Any]) -> "Limits":
+        """From a stage's ``meta:``, which may hold other people's keys too."""
+        return cls(**{key: meta[key] for key in cls.__dataclass_fields__ if key in meta})
+
+    def gpus_of(self, available: int) -> int:
+        """How many of a run's GPUs the stage takes; a run without any runs everything on the CPU."""
+        return available if self.gpus == "all" else min(int(self.gpus), available)
+
+
+@dataclass
+class Watch:
+    """Looks at one run of a stage now and then; the times are this host's, whatever clock the file's disk has.
+
+    Args:
+        progress_file: what the stage rewrites while it works. One left by an earlier run counts for nothing.
+        limits: when the stage counts as hung.
+        clock: seconds, monotonic.
+    """
+
+    progress_file: Path
+    limits: Limits
+    clock: Callable[[], float] = time.monotonic
+    _started: float = field(init=False)
+    _changed: float = field(init=False)
+    _version: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self._changed = self.clock()
+        self._version = self._now()
+
+    def progress(self) -> dict[str, Any] | None:
+        """What the stage has reported since the last call; None if nothing."""
+        version = self._now()
+        if version == self._version:
+            return None
+        self._version, self._changed = version, self.clock()
+        try:
+            report = json.loads(self.progress_file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return report if isinstance(report, dict) else None
+
+    def complaint(self) -> str | None:
+        """Why the stage should be ended; None while all is well."""
+        now = self.clock()
+        if now - self._started > 3600 * self.limits.timeout_hours:
+            return f"not finished after {self.limits.timeout_hours:g} hours (meta.timeout_hours in dvc.yaml)"
+        stale = self.limits.stale_minutes
+        if stale is not None and now - self._changed > 60 * stale:
+            return f"no progress for {stale:g} minutes (meta.stale_minutes in dvc.yaml): it hangs"
+        return None
+
+    def _now(self) -> int | None:
+        try:
+            return self.progress_file.stat().st_mtime_ns
+        except OSError:
+            return None

@@ -1,0 +1,178 @@
+"""Where a run works: in a folder as it is, or in a clone of its own with a shared DVC cache.
+
+DVC's locks hold on one host only: two hosts must never work in one folder. On a cluster each run therefore has its own
+clone; what they share is the DVC cache (a folder that all hosts see, a DVC remote, or both) and the checkpoints.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from ruamel.yaml import YAML
+
+from flows.stages import NETWORK, InfrastructureFailure, StageFailure, stage_environment
+
+AUTHOR = {"GIT_AUTHOR_NAME": "flow", "GIT_AUTHOR_EMAIL": "flow@localhost"}
+COMMITTER = {"GIT_COMMITTER_NAME": "flow", "GIT_COMMITTER_EMAIL": "flow@localhost"}
+
+
+class Workspace(BaseModel):
+    """The parameter ``workspace`` of every flow."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    root: Path = Field(Path("."), description="the folder that holds dvc.yaml; not used with repository")
+    repository: str | None = Field(None, min_length=1, description="git URL or folder: work in a clone of it")
+    revision: str | None = Field(None, description="branch or tag to clone; the repository's default otherwise")
+    settings: dict[str, Any] = Field({}, description="changes to the clone's settings: {pretrain.objective: bert}")
+    shared: Path | None = Field(
+        None, description="folder that all hosts see, for DVC cache and checkpoints; a local repository's own otherwise"
+    )
+    publish: str | None = Field(None, description="branch of the repository to commit dvc.lock and results/ to")
+    clones: Path = Field(Path(tempfile.gettempdir()) / "electra-runs", description="where clones are made")
+
+
+@contextmanager
+def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
+    """The folder to work in, for one run alone.
+
+    A clone is removed when the run ends well, after its results are pushed; after a failure it stays for a look.
+
+    Raises:
+        InfrastructureFailure: another run works there, or a repository or remote cannot be reached.
+        StageFailure: the repository, its revision or the settings cannot be used.
+    """
+    if workspace.repository is None:
+        if workspace.settings or workspace.publish:
+            raise StageFailure("workspace", 2, ["settings and publish need a clone: give repository as well"])
+        with alone(workspace.root):
+            yield workspace.root
+        return
+    root = workspace.clones / run_name
+    shutil.rmtree(root, ignore_errors=True)
+    _clone(workspace, root)
+    change_settings(root, workspace.settings)
+    _dvc_if_remote(root, "pull", "--run-cache", "--allow-missing")
+    with alone(root):
+        try:
+            yield root
+        finally:  # also after a failure: the stages that ended well need not run again elsewhere
+            _dvc_if_remote(root, "push", "--run-cache")
+    if workspace.publish:
+        _publish(root, workspace.publish, run_name)
+    shutil.rmtree(root)
+
+
+@contextmanager
+def alone(root: Path) -> Iterator[None]:
+    """Hold the workspace; the system frees it when this process ends, however it ends.
+
+    Raises:
+        InfrastructureFailure: another run holds it.
+    """
+    path = root / "logs" / "flow.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise InfrastructureFailure(
+                "workspace",
+                [f"another flow run (process {holder}) works in {root.resolve()}: wait for it or cancel it"],
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def change_settings(root: Path, settings: dict[str, Any]) -> None:
+    """Write settings by their dotted names: ``profile`` first, then each into the file that has it, else params.yaml.
+
+    Raises:
+        StageFailure: a name leads through something that is no section.
+    """
+    yaml = YAML()
+    common = root / "params.yaml"
+    for name in sorted(settings, key=lambda name: name != "profile"):
+        profile = root / "params" / f"{yaml.load(common)['profile']}.yaml"
+        file = profile if profile.is_file() and _has(yaml.load(profile), name) else common
+        document = yaml.load(file)
+        *sections, key = name.split(".")
+        section = document
+        for part in sections:
+            section = section.setdefault(part, {})
+            if not isinstance(section, dict):
+                raise StageFailure("settings", 2, [f"{name}: {part} is no section of {file.name}"])
+        section[key] = settings[name]
+        yaml.dump(document, file)
+
+
+def _has(document: Any, name: str) -> bool:
+    for part in name.split("."):
+        if not isinstance(document, dict) or part not in document:
+            return False
+        document = document[part]
+    return True
+
+
+def _clone(workspace: Workspace, root: Path) -> None:
+    assert workspace.repository is not None
+    branch = ["--branch", workspace.revision] if workspace.revision else []
+    root.parent.mkdir(parents=True, exist_ok=True)
+    repository = located(workspace.repository)
+    _run(root.parent, ["git", "clone", "--quiet", *branch, "--", repository, str(root)])
+    shared = workspace.shared.resolve() if workspace.shared else None
+    if shared:
+        cache, checkpoints = shared / "cache", shared / "checkpoints"
+    elif (Path(repository) / ".dvc").is_dir():  # a repository on this host: what it has computed need not be again
+        cache, checkpoints = Path(_dvc(Path(repository), "cache", "dir").strip()), Path(repository) / "checkpoints"
+    else:
+        return
+    for folder in (cache, checkpoints):
+        folder.mkdir(parents=True, exist_ok=True)
+    _dvc(root, "config", "--local", "cache.dir", str(cache))
+    (root / "checkpoints").symlink_to(checkpoints)
+
+
+def located(repository: str) -> str:
+    """A folder by its full path, since clones are made elsewhere; anything else is a URL and stays as it is."""
+    return str(Path(repository).resolve()) if Path(repository).is_dir() else repository
+
+
+def _publish(root: Path, branch: str, run_name: str) -> None:
+    """Commit what the run found to a branch of its own; the repository's other branches are not touched."""
+    found = [name for name in ("params.yaml", "params", "dvc.lock", "results") if (root / name).exists()]
+    _run(root, ["git", "add", "--", *found])
+    _run(root, ["git", "commit", "--quiet", "--allow-empty", "-m", f"Results of run {run_name}"])
+    _run(root, ["git", "push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{branch}"])
+
+
+def _dvc_if_remote(root: Path, *arguments: str) -> None:
+    if _dvc(root, "remote", "list").strip():
+        _dvc(root, *arguments)
+
+
+def _dvc(root: Path, *arguments: str) -> str:
+    return _run(root, [sys.executable, "-m", "dvc", *arguments])
+
+
+def _run(folder: Path, command: list[str]) -> str:
+    environment = {**stage_environment(folder), "GIT_TERMINAL_PROMPT": "0", **AUTHOR, **COMMITTER}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        what = "dvc" if command[0] == sys.executable else "git"
+        tail = [" ".join(command), *(done.stdout + done.stderr).splitlines()[-15:]]
+        is_network = NETWORK.search(done.stderr) or "Could not resolve host" in done.stderr
+        raise InfrastructureFailure(what, tail) if is_network else StageFailure(what, 2, tail)
+    return done.stdout

@@ -1,0 +1,154 @@
+"""Every way a run can be ended from outside: no process survives 30 s, and the next run resumes from a checkpoint.
+
+``python -m tests.cluster.kills``. One real pre-training of a tiny model under DVC, flow, worker and server; each way of
+ending it is tried in turn, and the run after it must go on from a later step. Prints a table for docs/reliability.md.
+"""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.cluster.acceptance import shrink
+from tests.cluster.prefect_site import FINAL, Site, alive, clone, site, wait_until, worker
+
+SECONDS_TO_DIE = 30
+NUM_STEPS = 200_000  # longer than anybody waits here
+
+
+def processes(workspace: Path) -> dict[str, psutil.Process]:
+    """The processes of a run in a workspace by what they are."""
+    found: dict[str, psutil.Process] = {}
+    for process in alive(lambda line: bool(line)):
+        try:
+            line, cwd = " ".join(process.cmdline()), process.cwd()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if cwd != str(workspace):
+            continue
+        for name, pattern in (
+            ("worker", r"prefect worker start"),
+            ("guard", r"flows\.guard"),
+            ("dvc", r"-m dvc "),
+            ("stage", r"electra pretrain"),
+            ("flow", r"prefect"),
+        ):
+            if re.search(pattern, line):
+                found.setdefault(name, process)
+                break
+        else:
+            found[f"other {line[:60]}"] = process
+    return found
+
+
+def newest_checkpoint(workspace: Path) -> int:
+    steps = [int(path.parent.name.removeprefix("step_")) for path in workspace.glob("checkpoints/*/step_*/state.json")]
+    return max(steps, default=0)
+
+
+def wait_for_training(workspace: Path) -> int:
+    """Wait until a run trains and has written a checkpoint of its own; returns the step it began at."""
+    log = workspace / "logs/pretrain.log"
+    before = newest_checkpoint(workspace)
+    wait_until(lambda: log.exists() and newest_checkpoint(workspace) > before, 180, "training to begin")
+    resumed = re.search(r"resuming \w+ at step (\d+)", log.read_text())
+    return int(resumed[1]) if resumed else 0
+
+
+def start(place: Site, workspace: Path) -> tuple[str, int]:
+    """Start a run and wait until it trains; returns its id and the step it began at."""
+    (workspace / "logs/pretrain.log").unlink(missing_ok=True)
+    run_id = place.start_run("pretrain/process")
+    return run_id, wait_for_training(workspace)
+
+
+def end(place: Site, workspace: Path, run_id: str, how: str, at: subprocess.Popen) -> float:
+    """End a run in one way; returns the seconds until the last process that should go had gone."""
+    victim, _, number = how.partition(" ")
+    running = processes(workspace)
+    going = {name: process for name, process in running.items() if name != "worker"}
+    if victim in INSIDE:  # the flow lives on and tries the stage again
+        going.pop("flow")
+    if victim == "cancel":
+        place.run("prefect", "flow-run", "cancel", run_id)
+    else:
+        target = psutil.Process(at.pid) if victim == "worker" else running[victim]
+        target.send_signal(signal.Signals[number])
+    (workspace / "logs/pretrain.log").unlink()
+    return wait_until(lambda: all(map(has_ended, going.values())), SECONDS_TO_DIE, f"{how}: {sorted(going)} to end")
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+INSIDE = ("guard", "dvc", "stage")
+WAYS = [
+    "cancel",
+    *(f"{name} {number}" for name in ("flow", "guard", "dvc", "stage") for number in ("SIGTERM", "SIGKILL")),
+    "worker SIGTERM",
+    "worker SIGKILL",
+]
+
+
+def try_ways(place: Site, workspace: Path, ways: list[str]) -> None:
+    """End a run in each way and print what came of it."""
+    print("| ended | by | processes gone after | flow run | checkpoint | resumed at |\n|---|---|---|---|---|---|")
+    for how in ways:
+        victim, _, number = how.partition(" ")
+        with worker(place, workspace) as at:
+            run_id, began = start(place, workspace)
+            time.sleep(4)  # at least one periodic checkpoint lies there
+            seconds = end(place, workspace, run_id, how, at)
+            saved = newest_checkpoint(workspace)
+            assert saved > began, f"{how}: no checkpoint after step {began}"
+            if victim in INSIDE:
+                resumed, state = wait_for_training(workspace), "tried again by itself"
+                place.run("prefect", "flow-run", "cancel", run_id)
+                place.wait_for_run(run_id)
+            else:
+                time.sleep(2)
+                state = place.state(run_id)
+                if state not in FINAL:  # the automation would do it nine minutes later
+                    place.post(f"/flow_runs/{run_id}/set_state", {"state": {"type": "CRASHED"}, "force": True})
+        if victim not in INSIDE:
+            with worker(place, workspace):
+                again, resumed = start(place, workspace)
+                place.run("prefect", "flow-run", "cancel", again)
+                assert place.wait_for_run(again) == "CANCELLED"
+        assert resumed == saved, f"{how}: resumed at {resumed}, saved at {saved}"
+        print(f"| {victim} | {number} | {seconds:.1f} s | {state} | step {saved} | step {resumed} |", flush=True)
+
+
+def main() -> int:
+    ways = sys.argv[1:] or WAYS
+    folder = Path(tempfile.mkdtemp(prefix="electra-kills-"))
+    workspace = clone(folder / "workspace")
+    shrink(workspace)
+    profile = workspace / "params/smoke.yaml"
+    text = re.sub(r"num_steps: \d+", f"num_steps: {NUM_STEPS}", profile.read_text())
+    profile.write_text(re.sub(r"eval_every: \d+", f"eval_every: {NUM_STEPS}", text))
+    common = workspace / "params.yaml"
+    common.write_text(common.read_text().replace("checkpoint_minutes: 5", "checkpoint_minutes: 0.05"))
+    with site(folder / "site") as place:
+        place.run("dvc", "repro", "--quiet", "validate_shards", cwd=workspace)
+        place.run("electra", "cluster", "init", cwd=workspace)
+        place.run("prefect", "--no-prompt", "deploy", "--all", cwd=workspace)
+        try_ways(place, workspace, ways)
+        left = processes(workspace)
+        assert not left, left
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

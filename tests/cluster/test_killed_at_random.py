@@ -1,0 +1,133 @@
+"""kill -9 of one process or of all, at moments that a fixed seed draws: the run's end is the same to the last bit.
+
+What is said of every kill, and the figures at the end: ``-s``. Recorded in docs/reliability-pretrain.md.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.numpy import load_file
+
+from tests.pretrain.test_resume import EVERY_STEP, weights
+from tests.workspace import Workspace
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+NUM_KILLS = 20
+LONG = {"num_steps": 2400, "eval_every": 800}
+
+
+@pytest.fixture(scope="module")
+def references(prepared: Workspace) -> dict[int, Workspace]:
+    """The run that nobody interrupts, by its number of processes."""
+    made = {}
+    for processes in (1, 2):
+        made[processes] = prepared.copy(f"reference-{processes}")
+        made[processes].write({"cluster": {"num_processes": processes}}, pretrain=LONG).pretrain()
+    return made
+
+
+def descendants(process: subprocess.Popen[str]) -> dict[str, list[psutil.Process]]:
+    """Whom to kill: the command, rank 0, rank 1 of two, or all."""
+    top = psutil.Process(process.pid)
+    found = {"command": [top], "all": [*top.children(recursive=True), top]}
+    for child in top.children(recursive=True):
+        try:
+            found[f"rank {child.environ()['RANK']}"] = [child]
+        except (psutil.Error, KeyError):
+            continue
+    return found
+
+
+def newest_step(workspace: Workspace) -> int:
+    found = list(workspace.root.glob("checkpoints/*/latest"))
+    return int(found[0].read_text().strip().removeprefix("step_")) if found else 0
+
+
+def wait_for_end(everyone: list[psutil.Process]) -> float:
+    """Seconds until nobody of the run is left."""
+    start = time.monotonic()
+    _, alive = psutil.wait_procs(everyone, timeout=30)
+    assert not alive, f"still there after 30 s: {alive}"
+    return time.monotonic() - start
+
+
+def run_through_kills(workspace: Workspace, processes: list[int], seed: int) -> Counter[str]:
+    """Start, kill, start again ... and let the last one end. ``processes``: of the first start, the second, ..."""
+    draw, told = random.Random(seed), Counter[str]()
+    for number in range(NUM_KILLS):
+        cluster = {"num_processes": processes[number % len(processes)], "checkpoint_minutes": EVERY_STEP}
+        workspace.write({"cluster": cluster}, pretrain=LONG)
+        before = newest_step(workspace)
+        process = workspace.start()
+        # half of them from the start on, which is loading and compiling; half once it trains
+        if number % 2:
+            while newest_step(workspace) == before and process.poll() is None:
+                time.sleep(0.01)
+        time.sleep(draw.uniform(0, 3 if number % 2 else 8))
+        if process.poll() is not None:
+            told["over before the kill"] += 1
+            break
+        whom = descendants(process)
+        name = draw.choice(sorted(whom))
+        everyone = whom["all"]
+        for victim in whom[name]:
+            victim.send_signal(signal.SIGKILL)
+        seconds = wait_for_end(everyone)
+        process.communicate()
+        told[name] += 1
+        half_written = [path.name for path in workspace.root.glob("checkpoints/*/.step_*")]
+        told["while a checkpoint was written"] += bool(half_written)
+        print(f"kill {number + 1}: {name}, step {before} -> {newest_step(workspace)}, all gone after {seconds:.1f} s")
+    workspace.pretrain()
+    print(f"seed {seed}, processes {processes}: {dict(told)}")
+    return told
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_at_20_moments_ends_the_same_to_the_last_bit(
+    workspace: Workspace, references: dict[int, Workspace], processes: int
+) -> None:
+    told = run_through_kills(workspace, [processes], seed=processes)
+    assert "over before the kill" not in told, "make the run longer"
+    assert weights(workspace) == weights(references[processes])
+    assert workspace.curve() == references[processes].curve()
+    assert not list(Path(workspace.root).glob("checkpoints/*/step_*"))
+
+
+def test_killed_at_20_moments_and_gone_on_with_on_other_numbers_of_processes(
+    workspace: Workspace, references: dict[int, Workspace]
+) -> None:
+    told = run_through_kills(workspace, [2, 2, 1, 1], seed=3)
+    assert "over before the kill" not in told, "make the run longer"
+    ours, theirs = (load_file(w.paths.pretrained / "model.safetensors") for w in (workspace, references[1]))
+    furthest = max(float(abs(ours[name] - theirs[name]).max()) for name in theirs)
+    losses = [name for name in workspace.curve()[0] if name.endswith("_loss")]
+    rows = zip(workspace.curve(), references[1].curve(), strict=True)
+    apart = max(abs(float(a[name]) - float(b[name])) for a, b in rows for name in losses if a[name])
+    print(f"furthest weight {furthest:.2e}, furthest loss {apart:.2e}")
+    assert furthest < 1e-5 and apart < 1e-5
+
+
+def test_signals_of_a_queue_save_a_checkpoint_and_end_with_code_5(workspace: Workspace) -> None:
+    """Slurm's warning before the time limit, given to the command as some sites do, and to each process."""
+    workspace.write({"cluster": {"num_processes": 2, "checkpoint_minutes": 60}}, pretrain=LONG)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+        before = newest_step(workspace)
+        process = workspace.start()
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith(("starting", "resuming")):
+                break
+        time.sleep(1)
+        os.kill(process.pid, number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 5, output
+        assert "a checkpoint is saved" in output
+        assert newest_step(workspace) > before

@@ -1,0 +1,112 @@
+"""``launcher: kubernetes`` with a ``kubectl`` that answers from files and notes what it was asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra.config import Cluster
+from electra.errors import InfrastructureError
+from electra.launchers.job import Job
+from electra.launchers.kubernetes import KubernetesLauncher
+
+KUBECTL = """\
+#!/bin/sh
+echo "$@" >> {folder}/asked
+case "$*" in
+  *"get job"*) cat {folder}/job 2>/dev/null || {{ echo 'Error from server (NotFound): jobs not found' >&2; exit 1; }} ;;
+  *"get pods"*) cat {folder}/pods ;;
+  *apply*) cat > {folder}/applied; test ! -f {folder}/refuse || {{ echo 'admission webhook denied' >&2; exit 1; }} ;;
+esac
+"""
+NAME = "electra-pretrain-0123456789ab"
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of its answers."""
+    program = tmp_path / "bin/kubectl"
+    program.parent.mkdir()
+    program.write_text(KUBECTL.format(folder=tmp_path))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    settings = {"image": "i", "volume_claim": "c", "namespace": "nlp", "context": "lab"}
+    cluster = {"launcher": "kubernetes", "num_nodes": 2, "num_processes": 2, "kubernetes": settings}
+    return Job("0123456789ab", tmp_path, Cluster.model_validate(cluster), 2)
+
+
+def answer(folder: Path, name: str, value: Any) -> None:
+    (folder / name).write_text(json.dumps(value))
+
+
+def condition(kind: str, **more: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": kind, "status": "True", **more}]}}
+
+
+def ended(name: str, code: int, at: str, **status: Any) -> dict[str, Any]:
+    container = {"state": {"terminated": {"exitCode": code, "finishedAt": at}}}
+    return {"metadata": {"name": name}, "status": {"containerStatuses": [container], **status}}
+
+
+def test_manifests_are_applied_in_the_place_of_an_earlier_job(kubectl: Path, job: Job) -> None:
+    assert KubernetesLauncher().submit(job) == NAME
+    delete, apply = (kubectl / "asked").read_text().splitlines()
+    assert delete.startswith(f"--namespace=nlp --context=lab delete job/{NAME} service/{NAME} --ignore-not-found")
+    assert apply.endswith("apply --filename -")
+    assert (kubectl / "applied").read_text() == KubernetesLauncher().render(job)
+
+
+def test_job_that_is_refused_ends_with_the_clusters_words(kubectl: Path, job: Job) -> None:
+    (kubectl / "refuse").touch()
+    with pytest.raises(InfrastructureError, match="admission webhook denied"):
+        KubernetesLauncher().submit(job)
+
+
+@pytest.mark.parametrize(
+    ("told", "phase"),
+    [
+        ({"status": {}}, "waiting"),
+        ({"status": {"active": 2, "ready": 1}}, "waiting"),
+        (condition("Suspended"), "waiting"),
+        ({"status": {"active": 2, "ready": 2}}, "running"),
+        (condition("Complete"), "succeeded"),
+    ],
+)
+def test_phase_of_a_job(kubectl: Path, job: Job, told: dict[str, Any], phase: str) -> None:
+    answer(kubectl, "job", told)
+    assert KubernetesLauncher().status(job, NAME).phase == phase
+
+
+def test_exit_code_is_that_of_the_pod_that_failed_first(kubectl: Path, job: Job) -> None:
+    answer(kubectl, "job", condition("Failed", message="Job has reached the specified backoff limit"))
+    pods = [ended("a", 5, "2026-01-01T00:00:09Z"), ended("b", 4, "2026-01-01T00:00:01Z")]
+    answer(kubectl, "pods", {"items": pods})
+    status = KubernetesLauncher().status(job, NAME)
+    assert (status.phase, status.exit_code, status.is_clusters_doing) == ("failed", 4, False)
+
+
+@pytest.mark.parametrize(
+    "of_pod",
+    [{"reason": "Evicted"}, {"conditions": [{"type": "DisruptionTarget", "status": "True"}]}],
+    ids=["evicted", "preempted"],
+)
+def test_pod_that_the_cluster_took_away_is_the_clusters_doing(kubectl: Path, job: Job, of_pod: dict[str, Any]) -> None:
+    answer(kubectl, "job", condition("Failed"))
+    answer(kubectl, "pods", {"items": [ended("a", 137, "2026-01-01T00:00:01Z", **of_pod)]})
+    assert KubernetesLauncher().status(job, NAME).is_clusters_doing
+
+
+def test_job_that_is_deleted_is_gone(kubectl: Path, job: Job) -> None:
+    assert KubernetesLauncher().status(job, NAME).phase == "gone"
+
+
+def test_cancelling_gives_pods_their_grace_period(kubectl: Path, job: Job) -> None:
+    KubernetesLauncher().end(job, NAME)
+    (asked,) = (kubectl / "asked").read_text().splitlines()
+    assert f"delete job {NAME}" in asked and "--cascade=foreground" in asked and "--grace-period" not in asked

@@ -1,0 +1,135 @@
+"""Waiting for jobs of a queue: which ends are final, which are submitted again, and what a signal does."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from electra.config import Cluster
+from electra.errors import ConfigError, InfrastructureError, TrainingError
+from electra.launchers import queue as queue_module
+from electra.launchers.job import Job
+from electra.launchers.queue import Status, run_to_end
+
+SUCCEEDED = Status("succeeded")
+RUNNING = Status("running")
+
+
+class NoOutput:
+    def pass_on(self, status: Status) -> None: ...
+    def close(self) -> None: ...
+
+
+class FakeQueue:
+    """Jobs whose statuses are written down before; each submission also moves the run's newest checkpoint."""
+
+    kind = "slurm"
+
+    def __init__(self, *jobs: list[Status], steps: tuple[int, ...] = ()):
+        self.jobs, self.steps = list(jobs), list(steps)
+        self.submitted, self.asked, self.killed = 0, 0, 0
+
+    def submit(self, job: Job) -> str:
+        self.submitted += 1
+        if self.steps:
+            job.checkpoints.mkdir(parents=True, exist_ok=True)
+            (job.checkpoints / "latest").write_text(f"step_{self.steps.pop(0):09d}\n")
+        return str(self.submitted)
+
+    def status(self, job: Job, name: str) -> Status:
+        statuses = self.jobs[int(name) - 1]
+        return statuses.pop(0) if len(statuses) > 1 else statuses[0]
+
+    def output(self, job: Job, name: str) -> NoOutput:
+        return NoOutput()
+
+    def end(self, job: Job, name: str) -> None:
+        self.asked += 1
+        self.jobs[int(name) - 1] = [RUNNING, Status("failed", "FAILED, exit code 5", 5)]
+
+    def kill(self, job: Job, name: str) -> None:
+        self.killed += 1
+        self.jobs[int(name) - 1] = [Status("gone")]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "SECONDS_BETWEEN_LOOKS", 0.01)
+
+
+def job(root: Path, **cluster: object) -> Job:
+    return Job("0123456789ab", root, Cluster.model_validate(cluster), 2)
+
+
+def failed(code: int, **more: object) -> Status:
+    return Status("failed", f"exit code {code}", code, **more)  # type: ignore[arg-type]
+
+
+def test_job_that_succeeds_is_submitted_once(tmp_path: Path) -> None:
+    queue = FakeQueue([Status("waiting", "PENDING"), RUNNING, Status("unknown", "no answer"), SUCCEEDED])
+    run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 1
+    assert "slurm job 1: PENDING" in job(tmp_path).progress_file.read_text(), "a job that waits does not look hung"
+
+
+@pytest.mark.parametrize(("code", "kind"), [(2, ConfigError), (4, TrainingError)])
+def test_job_that_would_fail_again_is_not_submitted_again(tmp_path: Path, code: int, kind: type[Exception]) -> None:
+    queue = FakeQueue([failed(code)], steps=(7,))
+    with pytest.raises(kind):
+        run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 1
+
+
+def test_job_that_got_further_is_submitted_again_and_one_that_did_not_is_not(tmp_path: Path) -> None:
+    queue = FakeQueue([failed(5)], [failed(5)], [failed(5)], steps=(10, 20, 20))
+    with pytest.raises(InfrastructureError, match="exit code 5"):
+        run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 3
+
+
+def test_preempted_job_is_submitted_again_though_it_had_no_time_to_get_further(tmp_path: Path) -> None:
+    queue = FakeQueue([failed(0, is_clusters_doing=True)], [SUCCEEDED])
+    run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 2
+
+
+def test_resubmissions_are_counted(tmp_path: Path) -> None:
+    queue = FakeQueue([failed(5)], [failed(5)], steps=(10, 20))
+    with pytest.raises(InfrastructureError):
+        run_to_end(queue, job(tmp_path, resubmissions=1))
+    assert queue.submitted == 2
+
+
+def test_job_of_an_earlier_run_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = FakeQueue([RUNNING])
+    queue_module._submit(one, job(tmp_path))
+    one.jobs = [[RUNNING, RUNNING, SUCCEEDED]]
+    run_to_end(one, job(tmp_path))
+    assert one.submitted == 1 and "which an earlier run submitted" in capsys.readouterr().out
+    assert not (tmp_path / "checkpoints/0123456789ab/job.json").exists()
+
+
+def test_signal_asks_the_job_to_end_and_waits_for_its_checkpoint(tmp_path: Path) -> None:
+    queue = FakeQueue([RUNNING])
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(InfrastructureError, match="SIGTERM: the job is cancelled"):
+        run_to_end(queue, job(tmp_path))
+    assert queue.asked == 1 and queue.killed == 0
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "the handler is given back"
+
+
+def test_job_that_does_not_end_in_time_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = FakeQueue([RUNNING])
+    monkeypatch.setattr(queue, "end", lambda job, name: None)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(InfrastructureError, match="SIGINT"):
+        run_to_end(queue, job(tmp_path, grace_seconds=1))
+    assert queue.killed == 1
+
+
+def test_queue_that_does_not_answer_for_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "LOST_AFTER_SECONDS", 0.05)
+    with pytest.raises(InfrastructureError, match="does not answer"):
+        run_to_end(FakeQueue([Status("unknown", "slurmctld is down")]), job(tmp_path))

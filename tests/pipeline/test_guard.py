@@ -1,0 +1,94 @@
+"""No process outlives the one it works for, whichever of them is ended and however."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+# A stage: it says its process id and that it was asked to end.
+STAGE = """
+import os, signal, sys, time
+from pathlib import Path
+def ask(*_):
+    Path("asked").touch()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, ask)
+if os.environ.get("WATCHES"):
+    from electra.lifeline import end_with_parent
+    end_with_parent()
+Path("pid.new").write_text(str(os.getpid()))
+os.replace("pid.new", "pid")
+time.sleep(600)
+"""
+# What DVC does: start the stage, wait for it, and die of SIGTERM without a word.
+CALLER = "import subprocess, sys; subprocess.run([*sys.argv[1:]])"
+
+
+def start(folder: Path, *command: str, **variables: str) -> subprocess.Popen:
+    """Start a command that starts a stage, and wait for the stage."""
+    (folder / "stage.py").write_text(STAGE)
+    process = subprocess.Popen(command, cwd=folder, env={**ENVIRONMENT, **variables}, start_new_session=True)
+    wait_until(lambda: (folder / "pid").exists(), "the stage to start")
+    return process
+
+
+def stage_of(folder: Path) -> psutil.Process:
+    return psutil.Process(int((folder / "pid").read_text()))
+
+
+def wait_until(is_so, what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited 30 s for {what}"
+        time.sleep(0.05)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("between", [[], ["sh", "-c", '"$@"; exit $?', "sh"]], ids=["directly", "through a shell"])
+def test_a_stage_is_asked_to_end_when_its_caller_is_gone(tmp_path, number, between):
+    caller = start(tmp_path, sys.executable, "-c", CALLER, *between, sys.executable, "stage.py", WATCHES="1")
+    stage = stage_of(tmp_path)
+    caller.send_signal(number)
+    caller.wait()
+    wait_until(lambda: has_ended(stage), "the stage to end")
+    assert (tmp_path / "asked").exists(), "it was killed and could not save anything"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_ends_with_its_guard(tmp_path, number):
+    guard = start(tmp_path, sys.executable, "-m", "flows.guard", sys.executable, "stage.py")
+    stage = stage_of(tmp_path)
+    guard.send_signal(number)
+    guard.wait()
+    wait_until(lambda: has_ended(stage), "the stage to end")
+    assert (tmp_path / "asked").exists()
+
+
+def test_a_guard_ends_with_its_caller(tmp_path):
+    command = [sys.executable, "-m", "flows.guard", sys.executable, "stage.py"]
+    caller = start(tmp_path, sys.executable, "-c", CALLER, *command)
+    stage = stage_of(tmp_path)
+    caller.kill()
+    caller.wait()
+    wait_until(lambda: has_ended(stage), "the stage to end")
+    assert (tmp_path / "asked").exists()
+
+
+def test_a_guard_ends_what_its_command_leaves_behind(tmp_path):
+    leave = "import subprocess, sys; subprocess.Popen([sys.executable, 'stage.py'], start_new_session=True)"
+    wait = "import os, time\nwhile not os.path.exists('pid'): time.sleep(0.05)\nsys.exit(7)"
+    guard = start(tmp_path, sys.executable, "-m", "flows.guard", sys.executable, "-c", f"{leave}\n{wait}")
+    stage = stage_of(tmp_path)
+    assert guard.wait() == 7, "the command's exit code"
+    assert has_ended(stage)

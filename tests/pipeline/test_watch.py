@@ -1,0 +1,106 @@
+"""When a stage counts as hung, and what the orchestrator reads of dvc.yaml."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.plan import needed
+from flows.stages import InfrastructureFailure, StageFailure, StageRunner
+from flows.watch import Limits, Watch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def write(path, step: int) -> None:
+    """As the trainer does: a new file each time, never older than the one before."""
+    version = path.stat().st_mtime_ns + 1 if path.exists() else 1
+    path.write_text(json.dumps({"step": step}))
+    os.utime(path, ns=(version, version))
+
+
+def test_a_stage_that_reports_is_not_hung_and_one_that_stops_is(tmp_path, clock):
+    path = tmp_path / "progress.json"
+    write(path, 7)
+    watch = Watch(path, Limits(stale_minutes=10), clock)
+    assert watch.progress() is None, "an earlier run's report is not news"
+    clock.now = 500
+    write(path, 8)
+    assert watch.progress() == {"step": 8}
+    clock.now = 1000
+    assert watch.complaint() is None
+    clock.now = 1101
+    assert "no progress for 10 minutes" in watch.complaint()
+
+
+def test_a_stage_that_never_reports_is_hung_too_but_only_if_it_should_report(tmp_path, clock):
+    silent = Watch(tmp_path / "progress.json", Limits(stale_minutes=10), clock)
+    unwatched = Watch(tmp_path / "progress.json", Limits(timeout_hours=1), clock)
+    clock.now = 601
+    assert silent.complaint()
+    assert unwatched.complaint() is None
+    clock.now = 3601
+    assert "not finished after 1 hours" in unwatched.complaint()
+
+
+def test_a_hung_stage_is_ended_and_counts_as_infrastructure(tmp_path):
+    command = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(600)"]
+    runner = StageRunner(tmp_path, lambda stage: command)
+    with pytest.raises(InfrastructureFailure, match="it hangs"):
+        runner.run("x", print, limits=Limits(stale_minutes=0.02))
+
+
+def test_progress_is_shown_while_the_stage_runs(tmp_path):
+    code = (
+        "from pathlib import Path\n"
+        "Path('logs/x').mkdir(parents=True)\n"
+        "Path('logs/x/progress.json').write_text('{\"step\": 3}')"
+    )
+    shown: list[dict] = []
+    StageRunner(tmp_path, lambda stage: [sys.executable, "-c", code]).run("x", print, shown.append)
+    assert shown == [{"step": 3}]
+
+
+def test_what_dvc_spares_is_returned_with_its_reason(tmp_path):
+    said = "Stage 'x' didn't change, skipping"
+    runner = StageRunner(tmp_path, lambda stage: [sys.executable, "-c", f'print("{said}")'])
+    assert runner.run("x", print) == said
+
+
+def test_gpus_of_a_stage_are_never_more_than_the_run_has():
+    assert Limits(gpus="all").gpus_of(8) == 8
+    assert Limits(gpus=1).gpus_of(8) == 1
+    assert Limits(gpus=1).gpus_of(0) == 0
+    assert Limits.of({"gpus": 2, "owner": "somebody"}) == Limits(gpus=2)
+
+
+def test_a_target_brings_what_it_needs_and_no_more():
+    names = ["corpus", "tune@a", "tune@b", "report"]
+    edges = [("corpus", "tune@a"), ("corpus", "tune@b"), ("tune@a", "report"), ("tune@b", "report")]
+    assert needed(names, edges, ["tune"]) == {"corpus", "tune@a", "tune@b"}
+    assert needed(names, edges, ["tune@a"]) == {"corpus", "tune@a"}
+    assert needed(names, edges, []) == set(names)
+    with pytest.raises(StageFailure, match="no stage nothing"):
+        needed(names, edges, ["nothing"])
+
+
+def test_dvc_yaml_says_what_its_long_stages_need():
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    pretrain = Limits.of(stages["pretrain"]["meta"])
+    assert pretrain.gpus == "all" and pretrain.stale_minutes and pretrain.timeout_hours > 24
+    assert {Limits.of(stages[name]["meta"]).gpus for name in stages if name.startswith("finetune")} == {1}

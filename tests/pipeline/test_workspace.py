@@ -1,0 +1,124 @@
+"""A run's own clone: settings, shared cache and checkpoints, what is pushed back; and one run per folder."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from flows.stages import InfrastructureFailure, StageFailure
+from flows.sweep import points
+from flows.workspace import Workspace, alone, change_settings, opened
+
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
+
+
+def git(folder, *arguments: str) -> str:
+    return subprocess.run([*GIT, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A DVC project with one stage, in git."""
+    folder = tmp_path / "repository"
+    (folder / "params").mkdir(parents=True)
+    (folder / "params.yaml").write_text("profile: a # the switch\npretrain:\n  objective: electra\n")
+    for name in "ab":
+        (folder / f"params/{name}.yaml").write_text(f"pretrain:\n  seed: 1 # of {name}\n")
+    stage = (
+        "stages:\n  copy:\n    cmd: cp params.yaml results/copy\n    deps: [params.yaml]\n    outs: [results/copy]\n"
+    )
+    (folder / "dvc.yaml").write_text(stage)
+    (folder / "results").mkdir()
+    (folder / "results/keep").touch()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / ".dvc").mkdir()  # what `dvc init` makes, without a second of it
+    (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    (folder / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "start")
+    return folder
+
+
+def test_a_run_in_a_clone_leaves_the_repository_alone_and_publishes_a_branch(repository, tmp_path):
+    before = git(repository, "rev-parse", "main")
+    workspace = Workspace(
+        repository=str(repository), settings={"pretrain.seed": 2}, publish="runs/two", clones=tmp_path / "clones"
+    )
+    with opened(workspace, "run") as root:
+        assert root == tmp_path / "clones/run"
+        assert (root / "checkpoints").resolve() == repository / "checkpoints", "so that the next run can resume"
+        cache = subprocess.run([sys.executable, "-m", "dvc", "cache", "dir"], cwd=root, capture_output=True, text=True)
+        assert cache.stdout.strip() == str(repository / ".dvc/cache")
+        (root / "results/scores.json").write_text("{}")
+    assert not root.exists()
+    assert git(repository, "rev-parse", "main") == before
+    assert git(repository, "show", "runs/two:results/scores.json") == "{}"
+    assert "seed: 2" in git(repository, "show", "runs/two:params/a.yaml")
+
+
+def test_the_clone_of_a_failed_run_stays_and_publishes_nothing(repository, tmp_path):
+    workspace = Workspace(repository=str(repository), publish="runs/bad", clones=tmp_path / "clones")
+    with pytest.raises(StageFailure), opened(workspace, "run"):
+        raise StageFailure("x", 3, [])
+    assert (tmp_path / "clones/run/dvc.yaml").exists()
+    assert "runs/bad" not in git(repository, "branch", "--list", "runs/*")
+
+
+def test_an_unknown_branch_is_a_users_mistake(repository, tmp_path):
+    workspace = Workspace(repository=str(repository), revision="nowhere", clones=tmp_path / "clones")
+    with pytest.raises(StageFailure, match="nowhere"), opened(workspace, "run"):
+        pass
+
+
+def test_a_second_run_in_one_folder_is_refused_and_the_first_is_named(tmp_path):
+    hold = (
+        "import sys, time; from pathlib import Path; from flows.workspace import alone\n"
+        "with alone(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    )
+    first = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "held\n"
+        with pytest.raises(InfrastructureFailure, match=f"process {first.pid}.*wait for it"), alone(tmp_path):
+            pass
+    finally:
+        first.kill()
+        first.wait()
+        first.stdout.close()
+    with alone(tmp_path):
+        pass
+
+
+def test_settings_go_where_they_stand_and_comments_stay(repository):
+    change_settings(repository, {"pretrain.seed": 5, "pretrain.objective": "bert", "profile": "b"})
+    assert "profile: b # the switch" in (repository / "params.yaml").read_text()
+    assert yaml.safe_load((repository / "params.yaml").read_text())["pretrain"] == {"objective": "bert"}
+    assert (repository / "params/b.yaml").read_text() == "pretrain:\n  seed: 5 # of b\n"
+    assert "seed: 1" in (repository / "params/a.yaml").read_text()
+
+
+def test_settings_without_a_clone_are_refused(tmp_path):
+    with pytest.raises(StageFailure, match="need a clone"), opened(Workspace(settings={"profile": "b"}), "run"):
+        pass
+
+
+def test_a_repository_that_was_never_set_is_refused():
+    with pytest.raises(ValueError, match="repository"):
+        Workspace(repository="")  # what prefect.yaml makes of a variable that is not there
+
+
+def test_a_sweep_has_a_branch_per_combination():
+    todo = points("s", ["electra", "bert"], ["smoke"], [1, 2])
+    assert [point.branch for point in todo] == [
+        "sweep/s/electra-smoke-1",
+        "sweep/s/electra-smoke-2",
+        "sweep/s/bert-smoke-1",
+        "sweep/s/bert-smoke-2",
+    ]
+    where = todo[3].workspace(Workspace(repository="r", settings={"fidelity": "original"}))
+    assert where.settings == {
+        "fidelity": "original",
+        "profile": "smoke",
+        "pretrain.objective": "bert",
+        "pretrain.seed": 2,
+    }

@@ -1,0 +1,121 @@
+"""What goes wrong with a command: runs in a process forked from one that has imported everything already."""
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from electra import cli
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # <linux/sched.h>
+MEBIBYTE = 2**20
+
+
+def run(arguments: list[str], root: Path, log: Path) -> None:
+    """``electra <arguments>`` in a workspace, its output in a file."""
+    with open(log, "a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.chdir(root)
+    sys.argv = ["electra", *arguments]
+    try:
+        cli.main()
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def stopped_before_the_end(arguments: list[str], root: Path, log: Path) -> None:
+    """The command writes everything and then waits for ever, instead of giving the first file its name."""
+
+    def wait(*_: Any) -> None:
+        (root / "all-written").touch()
+        while True:
+            time.sleep(0.05)
+
+    os.replace = wait
+    run(arguments, root, log)
+
+
+def with_little_memory(arguments: list[str], root: Path, log: Path, mebibytes: int) -> None:
+    """The process may take only so much more memory than it has now."""
+    status = Path("/proc/self/status").read_text()
+    now = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmData"))
+    limit = now + mebibytes * MEBIBYTE
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    run(arguments, root, log)
+
+
+def on_a_full_disk(arguments: list[str], prepared: Path, root: Path, log: Path, kibibytes: int, outcome: Path) -> None:
+    """Run on a disk with so much room, then again with enough.
+
+    Writes to ``outcome`` the exit codes, what lies in data/, models/ and results/ in between, and the digests of
+    all files at the end; ``null`` where this process may not mount a disk of its own.
+    """
+    if not _mount(root):
+        outcome.write_text("null")
+        return
+    shutil.copytree(prepared, root, dirs_exist_ok=True)
+    filler = root / "filler"
+    room = os.statvfs(root)
+    with open(filler, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_bsize - kibibytes * 1024)
+    before = digests(root)
+    first = _forked(arguments, root, log)
+    between = digests(root)
+    filler.unlink()
+    second = _forked(arguments, root, log)
+    outcome.write_text(
+        json.dumps({"first": first, "second": second, "kept": between == before, "digests": digests(root)})
+    )
+
+
+def digests(root: Path) -> dict[str, str]:
+    """sha256 of every artefact's files, by path; what is only there while something is built has a leading dot."""
+    from electra.artifacts import sha256
+
+    folders = [root / name for name in ("data", "models", "results")]
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(root).as_posix(): sha256(path) for path in files}
+
+
+def _mount(root: Path) -> bool:
+    """A disk in memory that this process alone sees, and that goes with it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    own_user = 0 if os.geteuid() == 0 else CLONE_NEWUSER
+    user, group = os.getuid(), os.getgid()
+    if libc.unshare(CLONE_NEWNS | own_user):
+        return False
+    if own_user:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    private = 1 << 18 | 1 << 14  # MS_PRIVATE | MS_REC: nothing of this is seen outside
+    if libc.mount(b"none", b"/", None, private, None):
+        return False
+    return libc.mount(b"tmpfs", str(root).encode(), b"tmpfs", 0, b"size=24m") == 0
+
+
+def _forked(arguments: list[str], root: Path, log: Path) -> int:
+    """Exit code of the command in a process of its own."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            run(arguments, root, log)
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)

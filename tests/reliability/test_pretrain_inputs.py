@@ -1,0 +1,38 @@
+"""Pre-training's processes share the checking of their inputs, and end together when one finds damage."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from electra.checksums import Listed
+from electra.pretrain.inputs import share_of
+from tests.reliability.test_fault_matrix import flip
+from tests.workspace import ROOT, Workspace
+
+
+@pytest.mark.parametrize("num_processes", [1, 2, 3, 7])
+def test_every_file_is_checked_by_one_process_and_the_bytes_are_spread(num_processes: int) -> None:
+    files = [Listed(Path(f"part-{number}"), 1000 if number < 6 else 7, "") for number in range(20)]
+    shares = [share_of(files, rank, num_processes) for rank in range(num_processes)]
+    assert sorted(file.path for share in shares for file in share) == sorted(file.path for file in files)
+    sizes = [sum(file.num_bytes for file in share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1000
+
+
+def test_two_processes_end_with_the_exit_code_of_damaged_data(workspace: Workspace) -> None:
+    workspace.write({"cluster": {"num_processes": 2}})
+    flip(workspace.paths.shards / "train-00000-00000.tokens.npy")
+    done = subprocess.run(
+        [sys.executable, "-m", "electra", "pretrain"],
+        cwd=workspace.root,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "train-00000-00000.tokens.npy" in done.stderr
+    assert not (workspace.root / "checkpoints").exists()
