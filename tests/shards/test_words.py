@@ -10,9 +10,9 @@ from electra.shards import words
 from electra.shards.words import WordEncoder
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
 
-PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]
+PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]<=~$+*中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]
 # what could reach beyond a space if anything did: accents, final sigma, marks, white space of other kinds, joiners
-TRICKY = "ab eĂéÉİσΣς.,-'[]中가\u0300\u0301\u0345\u00a0\u3000\u2009\t\u0085\u200b\u200d\u00ad\ufffdMASK SEP"
+TRICKY = "ab eéÉİσΣς.-'[]<=~{|}^`@_$+*中가\u0338\u0300\u0301\u0345\u00a0\u3000\u2009\t\u0085\u200b\u200d\ufffdMASK"
 
 
 def tokenizer(*, lowercase: bool) -> Tokenizer:
