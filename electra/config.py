@@ -361,6 +361,11 @@ class Cluster(Section):
     micro_batch_size: int | Literal["auto"] = Field(
         "auto", description="examples per process and forward pass; auto: the whole share of the global batch"
     )
+    activation_checkpointing: Literal["auto", "off", "layers"] = Field(
+        "off",
+        description="layers: a layer keeps its input alone and runs again in the backward pass, for memory against "
+        "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md)",
+    )
     num_threads: int | Literal["auto"] = Field("auto", description="threads per training process; auto: all cores")
     num_workers: int | Literal["auto"] = Field("auto", description="processes of the text stages; auto: all cores")
     checkpoint_minutes: float = Field(5.0, gt=0, description="minutes between checkpoints")

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from electra.model.embeddings import DisentangledEmbeddings, Embeddings
 from electra.model.shape import EncoderConfig
@@ -71,7 +72,13 @@ class Encoder(nn.Module):
     Args:
         config: the shape.
         embeddings: another encoder's embeddings to share, LayerNorm included; its own where none are given.
+
+    Attributes:
+        recompute: activation checkpointing. A layer keeps its input alone and runs again in the backward pass, with
+            the same dropout, so that losses and gradients are the same to the last bit.
     """
+
+    recompute = False
 
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | DisentangledEmbeddings | None = None):
         super().__init__()
@@ -115,7 +122,11 @@ class Encoder(nn.Module):
             bias = blocked_TT if bias is None else bias + blocked_TT
         hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT))
         for layer in self.layers:
-            hidden_BTD = layer(hidden_BTD, bias)
+            if self.recompute and torch.is_grad_enabled():
+                # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
+                hidden_BTD = checkpoint(layer, hidden_BTD, bias, use_reentrant=False, early_stop=False)
+            else:
+                hidden_BTD = layer(hidden_BTD, bias)
         return hidden_BTD
 
 

@@ -22,6 +22,7 @@ from electra.pretrain.curve import Curve
 from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
 from electra.pretrain.flops import flops_per_token
 from electra.pretrain.gradients import gradient_norms
+from electra.pretrain.memory import recompute_layers, wants_recompute
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
@@ -76,6 +77,7 @@ class Pretraining:
         self.vocab_size = train.vocab_size
         self.token_counts = token_counts(train, self.special_ids)
         self.unigram_entropy = unigram_entropy(self.token_counts, token_counts(heldout, self.special_ids))
+        self.recompute = self._agree_on_recompute()
         self.milestones = Milestones(checkpoints.folder, self.recipe.num_steps)
         self.non_finite = NonFinite()
         self._start_or_resume()
@@ -104,6 +106,14 @@ class Pretraining:
         if saved:
             scatter_state(self.engine, weights, moments, self.first_step)
 
+    def _agree_on_recompute(self) -> bool:
+        """Activation checkpointing for all processes as soon as one needs it."""
+        wish = torch.tensor(float(wants_recompute(self.settings, self.machine, self.vocab_size)))
+        if self.machine.num_processes > 1 and self.machine.activation_checkpointing == "auto":
+            wish = wish.to(self.machine.device)
+            torch.distributed.all_reduce(wish, torch.distributed.ReduceOp.MAX)
+        return wish.item() > 0
+
     def _new_model(self) -> Objective:
         model = build_objective(self.settings.model, self.vocab_size, self.special_ids[-1], self.recipe)
         if isinstance(model, WithGenerator):
@@ -113,6 +123,8 @@ class Pretraining:
     def _build_engine(self, model: Objective, stage: int) -> None:
         self.model, self.stage = model, stage
         model.set_stage(stage)
+        if self.recompute:
+            recompute_layers(model)
         self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
         self.skipped_by_zero = self.engine.skipped_steps
 
