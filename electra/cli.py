@@ -95,6 +95,9 @@ def finetune(
     milestone: Annotated[
         str | None, typer.Option(help="start from the weights after this percentage of pre-training")
     ] = None,
+    start_from: Annotated[
+        str | None, typer.Option(help="start from the encoder that was fine-tuned on this task with the same seed")
+    ] = None,
     encoder: Annotated[
         Path | None,
         typer.Option(help="start from what transformers loads: a folder with safetensors, or owner/name on the hub"),
@@ -103,6 +106,9 @@ def finetune(
         str | None, typer.Option(help="name in the cell's name; the folder's own where none is given")
     ] = None,
     encoder_revision: Annotated[str | None, typer.Option(help="full commit of the encoder on the hub")] = None,
+    intermediate: Annotated[
+        bool, typer.Option("--intermediate", help="write models/intermediate, which --start-from reads")
+    ] = False,
     keep: Annotated[
         bool | None,
         typer.Option("--keep/--no-keep", help="write the fine-tuned model too; finetune.keep_models says otherwise"),
@@ -113,7 +119,17 @@ def finetune(
     from electra.finetune.run import finetune_cell
 
     source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
-    finetune_cell(*_load(), task=task, seed=seed, scratch=scratch, milestone=milestone, encoder=source, keep=keep)
+    finetune_cell(
+        *_load(),
+        task=task,
+        seed=seed,
+        scratch=scratch,
+        milestone=milestone,
+        start_from=start_from,
+        encoder=source,
+        intermediate=intermediate,
+        keep=keep,
+    )
 
 
 @app.command()
@@ -130,7 +146,7 @@ def predict(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
 ) -> None:
-    """Predict with a fine-tuned model: labels with probabilities, scores or answers, in the input's order."""
+    """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
     from electra.config import Cluster
     from electra.finetune.predict import predict_file
     from electra.paths import Paths
@@ -163,6 +179,14 @@ def evaluate() -> None:
 
 
 @app.command()
+def seconds() -> None:
+    """Tell how long each fine-tuning cell of this workspace took."""
+    from electra.finetune.seconds import seconds_table
+
+    print(seconds_table(_load()[1]), end="")
+
+
+@app.command()
 def submission(
     seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
     fill_missing: Annotated[
@@ -171,11 +195,16 @@ def submission(
     null_threshold: Annotated[
         float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score; tune it on development data")
     ] = 0.0,
+    start_from: Annotated[
+        str | None, typer.Option(help="hand in tasks from their cells that started from this task, where there are any")
+    ] = None,
 ) -> None:
     """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
     from electra.finetune.submission import write_submission
 
-    write_submission(_load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold)
+    write_submission(
+        _load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold, start_from=start_from
+    )
 
 
 @app.command()

@@ -292,6 +292,9 @@ class Tasks(Section):
         return paths
 
 
+_QUESTION_TASKS = ("SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA")
+
+
 class Finetune(Section):
     """Fine-tuning (paper appendix B): one setting for all tasks, epochs by task."""
 
@@ -300,7 +303,7 @@ class Finetune(Section):
     batch_size: int = Field(32, gt=0, description="examples per step")
     epochs: float = Field(3.0, gt=0, description="passes over the training set, unless the task is named below")
     task_epochs: dict[str, float] = Field(
-        {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}, description="epochs of single tasks"
+        {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
     weight_decay: float = Field(0.0, ge=0, description="decoupled decay; biases and LayerNorm are excluded")
@@ -341,12 +344,34 @@ class Cells(Section):
         [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
     )
 
-    @field_validator("tasks", "seeds", "milestones")
+    intermediate: list[str] = Field(
+        [],
+        description="tasks that are fine-tuned once more per seed, for others to start from their encoders: MNLI",
+    )
+    from_intermediate: list[str] = Field(
+        [], description="tasks that also start from each of these, with a new head, such as RTE and STS-B"
+    )
+    encoders: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = Field(
+        [], description="encoders of another make to put every task through as well: names of folders in encoders/"
+    )
+
+    @field_validator("tasks", "seeds", "milestones", "intermediate", "from_intermediate", "encoders")
     @classmethod
     def _distinct(cls, values: list[Any]) -> list[Any]:
         if len(set(values)) < len(values):
             raise ValueError(f"listed twice: {sorted({str(v) for v in values if values.count(v) > 1})}")
         return values
+
+    @model_validator(mode="after")
+    def _intermediate_tasks_fit(self) -> "Cells":
+        first, then = self.intermediate, self.from_intermediate
+        if bool(first) != bool(then):
+            raise ValueError("intermediate and from_intermediate belong together: what comes first, and what after it")
+        if unknown := [task for task in [*first, *then] if task not in self.tasks]:
+            raise ValueError(f"intermediate, from_intermediate: {', '.join(unknown)} must be among tasks too")
+        if both := [task for task in first if task in then]:
+            raise ValueError(f"{', '.join(both)} cannot start from its own encoder")
+        return self
 
 
 class Cluster(Section):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+SCORE_FAMILIES = ("glue", "squad", "tagging", "other")  # files of the score card's tasks
+
 
 @dataclass(frozen=True)
 class Paths:
@@ -46,6 +48,10 @@ class Paths:
         """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell; the model too, where it is kept."""
         return self.root / "models/finetuned" / key
 
+    def intermediate(self, key: str) -> Path:
+        """A fine-tuned model that cells of other tasks start from (``cells.intermediate``)."""
+        return self.root / "models/intermediate" / key
+
     def submission(self, seed: int) -> Path:
         """``glue.zip`` and the SQuAD files of one fine-tuning seed; no stage makes it: ``electra submission``."""
         return self.root / "models/submission" / str(seed)
@@ -59,6 +65,10 @@ class Paths:
     @property
     def results(self) -> Path:
         return self.root / "results"
+
+    def scores(self, family: str) -> Path:
+        """One of :data:`SCORE_FAMILIES`: task -> its scores; means and averages are in ``results/scores.json``."""
+        return self.results / f"{family}.json"
 
     # scratch that no stage depends on
     @property

@@ -25,7 +25,7 @@ def glue_averages(tasks: Mapping[Any, Mapping[str, Any]]) -> dict[str, dict[str,
     the rule of gluebenchmark.com (Wang et al. 2019), nine tasks, a task with two metrics counts by their mean.
 
     Args:
-        tasks: the entries of ``results/scores.json``.
+        tasks: the card's entry of each task.
     """
     found = {}
     if all(task in tasks for task in PAPER):

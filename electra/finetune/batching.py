@@ -14,11 +14,12 @@ from electra.finetune.features import Feature
 
 IGNORED = -100  # a target that no loss counts
 _POOL = 16  # batches sorted by length together: little padding, yet batches still mix
+_MULTIPLE = 8  # of every batch's width: a kernel is made for each width, so few of them; and what matrix units like
 
 
 @dataclass
 class Batch:
-    """Padded inputs. B examples, T tokens of the longest; for multiple choice, B counts choices.
+    """Padded inputs. B examples, T tokens; for multiple choice, B counts choices.
 
     Attributes:
         first_B: tokens of the first segment.
@@ -38,11 +39,18 @@ class Batch:
         return dataclasses.replace(self, **moved)
 
 
-def collate(features: list[Feature], pad: int) -> Batch:
-    """Pad to the longest of the features; each choice of a multiple-choice feature is an input of its own."""
+def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:
+    """Pad to the longest of the features; each choice of a multiple-choice feature is an input of its own.
+
+    Args:
+        longest: tokens of the longest feature in the whole set; batches are padded up to a multiple of 8, if that is
+            not beyond it (an encoder has a place for every token of it, perhaps for no more).
+    """
     inputs = [part for f in features for part in (f.choices if isinstance(f, ChoiceFeature) else [f])]
     lengths_B = np.array([len(feature.token_ids) for feature in inputs])
-    tokens_BT = np.full((len(inputs), lengths_B.max()), pad, dtype=np.int64)
+    width = int(lengths_B.max())
+    width = max(width, min(-(-width // _MULTIPLE) * _MULTIPLE, longest))
+    tokens_BT = np.full((len(inputs), width), pad, dtype=np.int64)
     for row_T, feature in zip(tokens_BT, inputs, strict=True):
         row_T[: len(feature.token_ids)] = feature.token_ids
     first_B = np.array([feature.first_length for feature in inputs])

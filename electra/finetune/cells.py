@@ -7,7 +7,8 @@ from electra.errors import DataError
 from electra.finetune.rows import Row
 from electra.paths import Paths
 
-Init = str  # what a cell starts from: "pretrained", "scratch" or a milestone such as "25"
+Init = str  # what a cell starts from: "pretrained", "scratch", a milestone as "25", "from-MNLI", an encoder's name
+FROM = "from-"  # before the task whose fine-tuned encoder a cell starts from
 INITS: tuple[Init, ...] = ("pretrained", "scratch")
 
 

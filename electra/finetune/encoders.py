@@ -31,7 +31,7 @@ FILES = (  # of a repository on the hub; nothing else is fetched
     *("config.json", "model*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json"),
 )
-RESERVED = re.compile(r"scratch|[0-9.]+")  # other cells' names: the baseline and the milestones
+RESERVED = re.compile(r"scratch|[0-9.]+|from-.*")  # other cells' names: the baseline, milestones, other tasks' encoders
 _FP32_ONLY = ("deberta",)  # masks bf16 scores with the least float32 number, which bf16 cannot hold
 _FINAL_NORMS = ("ln_f", "norm", "final_norm", "final_layer_norm")  # of pre-norm models, above the last layer
 
@@ -61,7 +61,7 @@ class EncoderSource:
         if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or RESERVED.fullmatch(name):
             raise ConfigError(
                 f"{name!r} cannot be an encoder's name",
-                next_step="give --encoder-name: letters, digits, '-', '_' and '.'; not 'scratch' and not a number",
+                next_step="give --encoder-name: letters, digits, '-', '_' and '.'; not 'scratch', 'from-' or a number",
             )
         return cls(folder, name, revision)
 

@@ -11,19 +11,21 @@ from electra.finetune.cells import INITS, Init, cell_key, read_lines, read_rows
 from electra.finetune.provenance import describe_card, describe_task, is_official
 from electra.finetune.rows import Row
 from electra.finetune.scoring import score
+from electra.finetune.starts import Start, further_starts
 from electra.finetune.tasks import TaskSpec, find_spec
-from electra.paths import Paths
+from electra.paths import SCORE_FAMILIES, Paths
 
 Scores = dict[str, float]
+_FAMILIES = {"glue": "glue", "squad": "squad", "mrqa": "squad", "conll": "tagging"}  # of a task's source; else other
 
 
 def evaluate_cells(settings: Settings, paths: Paths) -> None:
-    """Write ``results/scores.json``. All scores are percent (x100).
+    """Write the score card. All scores are percent (x100); every figure stands in one file.
 
-    ``milestones``: the same from the weights after a part of pre-training, where ``cells.milestones`` asks for them.
-    ``mean``: mean over tasks of the headline metric. ``averages``: those of GLUE that have all their tasks.
-    ``tasks``: per task the headline's median over seeds from both starts, its standard deviation (null for a single
-    seed), the other metrics, and every seed's values.
+    ``results/{glue,squad,tagging,other}.json``: per task the headline's median over seeds from both starts, its
+    standard deviation (null for a single seed), the other metrics, every seed's values, what the data is, and the same
+    for milestones, intermediate tasks and encoders of another make, where ``cells`` asks for them.
+    ``results/scores.json``: the mean over tasks of the headline, and the averages of GLUE that have all their tasks.
 
     Raises:
         DataError: a cell is missing, or its predictions are of other data.
@@ -34,16 +36,19 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     mean = {
         init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in ("pretrained", "scratch")
     }
+    for family in SCORE_FAMILIES:
+        members = [spec.name for spec in specs if _FAMILIES.get(spec.source, "other") == family]
+        write_json(paths.scores(family), {name: tasks[name] for name in members})
     write_json(
         paths.results / "scores.json",
         {
             "data": describe_card(manifest),
-            "units": "percent; headline metric, median over seeds; gain = pretrained - scratch",
+            "units": "percent; headline metric, median over seeds; gain = pretrained - scratch; best_*: with the "
+            "no-answer threshold that is tuned on the development set itself",
             "seeds": len(settings.cells.seeds),
             "mean": {**mean, "gain": _rounded(mean["pretrained"] - mean["scratch"])},
             "averages": glue_averages(tasks),
-            "tasks": tasks,
-            **_milestones(settings, paths, tasks),
+            **_means(settings, tasks),
         },
     )
     print(
@@ -53,20 +58,14 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     print(f"data: {describe_card(manifest)}")
 
 
-def _milestones(settings: Settings, paths: Paths, tasks: Mapping[Any, Any]) -> dict[str, Any]:
-    """Per milestone the mean over tasks and each task's median, so that one sees what more steps bring."""
-    if not settings.cells.milestones:
-        return {}
-    found = {}
-    for milestone in settings.cells.milestones:
-        medians = {}
-        for name in tasks:
-            spec = find_spec(paths.tasks, name)
-            rows = {split: read_rows(paths, name, split) for split in spec.dev_splits}
-            values = [cell_scores(paths, spec, rows, seed, milestone)[spec.headline] for seed in settings.cells.seeds]
-            medians[name] = _rounded(statistics.median(values))
-        found[milestone] = {"mean": _rounded(statistics.fmean(medians.values())), **medians}
-    return {"milestones": found}
+def _means(settings: Settings, tasks: Mapping[Any, Any]) -> dict[str, Any]:
+    """Of further starts that have all tasks, the mean over tasks: what more steps bring, how other encoders do."""
+    found: dict[str, dict[str, Any]] = {}
+    for start in further_starts(settings.cells):
+        if start.tasks == tuple(tasks):
+            medians = [entry[start.group][start.name]["median"] for entry in tasks.values()]
+            found.setdefault(start.group, {})[start.name] = {"mean": _rounded(statistics.fmean(medians))}
+    return found
 
 
 def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -75,13 +74,12 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
     scores = {init: {seed: cell_scores(paths, spec, rows, seed, init) for seed in seeds} for init in INITS}
     names = list(scores["pretrained"][seeds[0]])
     medians: dict[str, dict[str, float]] = {
-        name: {init: _rounded(statistics.median(scores[init][seed][name] for seed in seeds)) for init in INITS}
-        for name in names
+        name: {init: _median([scores[init][seed][name] for seed in seeds]) for init in INITS} for name in names
     }
     headline = medians.pop(spec.headline)
     deviations = {f"{init}_sd": _deviation([scores[init][seed][spec.headline] for seed in seeds]) for init in INITS}
     train_rows = read_json(paths.finetuned(cell_key(spec.name, seeds[0], "pretrained")) / "run.json")["train_rows"]
-    return {
+    entry = {
         "metric": spec.headline,
         **headline,
         "gain": _rounded(headline["pretrained"] - headline["scratch"]),
@@ -96,15 +94,40 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
             for seed in seeds
         },
     }
+    for start in further_starts(settings.cells):
+        if spec.name in start.tasks:
+            entry.setdefault(start.group, {})[start.name] = _further(paths, spec, rows, seeds, start)
+    return entry
 
 
-def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, init: Init) -> Scores:
-    """All metrics of one cell in percent; further development splits have their name before the metric's."""
+def _further(
+    paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seeds: list[int], start: Start
+) -> dict[str, Any]:
+    """A task from one further start: the headline's median and standard deviation, the other metrics, every seed."""
+    scores = {seed: cell_scores(paths, spec, rows, seed, start.init, start.option) for seed in seeds}
+    headline = [scores[seed][spec.headline] for seed in seeds]
+    others = [name for name in scores[seeds[0]] if name != spec.headline]
+    return {
+        "median": _median(headline),
+        "sd": _deviation(headline),
+        "other_metrics": {name: _median([scores[seed][name] for seed in seeds]) for name in others},
+        "seeds": {str(seed): {name: _rounded(value) for name, value in scores[seed].items()} for seed in seeds},
+    }
+
+
+def cell_scores(
+    paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, init: Init, option: str = ""
+) -> Scores:
+    """All metrics of one cell in percent; further development splits have their name before the metric's.
+
+    Args:
+        option: how `electra finetune` is told of the start, for the message that a cell is missing.
+    """
     key = cell_key(spec.name, seed, init)
-    start = {"pretrained": "", "scratch": " --scratch"}.get(init, f" --milestone {init}")
+    start = "--scratch" if init == "scratch" else option
     lines = read_lines(
         paths.finetuned(key) / "predictions.jsonl",
-        next_step=f"run: electra finetune --task {spec.name} --seed {seed}{start} (or dvc repro)",
+        next_step=f"run: electra finetune --task {spec.name} --seed {seed} {start}".rstrip() + " (or dvc repro)",
     )
     scores = {}
     for split in spec.dev_splits:
@@ -114,6 +137,10 @@ def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: 
             scale = 1 if name.endswith("_threshold") else 100
             scores[f"{prefix}_{name}" if prefix else name] = scale * value
     return scores
+
+
+def _median(values: list[float]) -> float:
+    return _rounded(statistics.median(values))
 
 
 def _deviation(values: list[float]) -> float | None:

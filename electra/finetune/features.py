@@ -87,7 +87,7 @@ class Vocabulary:
         """Token ids of each text, without special tokens."""
         ids: list[list[int]] = []
         for start in range(0, len(texts), _CHUNK):
-            chunk = self.tokenizer.encode_batch(texts[start : start + _CHUNK], add_special_tokens=False)
+            chunk = self.tokenizer.encode_batch_fast(texts[start : start + _CHUNK], add_special_tokens=False)
             ids.extend(encoding.ids for encoding in chunk)
         return ids
 

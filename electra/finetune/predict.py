@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -34,7 +35,7 @@ def predict_file(
     text_columns: tuple[str, ...] | None = None,
     batch_size: int | None = None,
 ) -> int:
-    """Write one record per row: a label with probabilities, a score, or an answer with its place (docs/encoders.md).
+    """Write one record per row: label and probabilities, score, tags, choice or answer (docs/encoders.md).
 
     Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe wait
     at most a moment for others, so their batches, and with them the last digits, depend on when they come.
@@ -56,6 +57,8 @@ def predict_file(
     device, bf16 = prepare_machine(cluster)
     saved = load_model(_folder(paths, model))
     saved.model.to(device)
+    if bf16:
+        round_weights(saved.model)
     kind = kind_of(saved.spec)
     fields = kind.fields(saved.spec)
     columns = text_columns or fields
@@ -72,7 +75,7 @@ def predict_file(
         task = bar.add_task("0 rows", total=size)
         lines = _counted(file, bar, task)
         where = "standard input" if source is None else str(source)
-        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where)
+        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where, kind.value)
         write = stack.enter_context(writing(output, format))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
             write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
@@ -81,6 +84,13 @@ def predict_file(
     seconds = time.perf_counter() - start
     print(f"predict: {number:,} rows in {seconds:.1f} s, {number / seconds:,.0f} a second", file=sys.stderr)
     return number
+
+
+def round_weights(model: torch.nn.Module) -> None:
+    """Weights of linear layers in bf16, once and for all: autocast would round them for every batch, to the same."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.to(torch.bfloat16)
 
 
 def _folder(paths: Paths, model: str) -> Path:

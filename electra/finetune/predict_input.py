@@ -4,11 +4,13 @@ import csv
 import itertools
 import json
 import queue
+import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from electra.errors import ConfigError, DataError
 from electra.finetune.rows import Row
@@ -24,8 +26,21 @@ def format_of(path: Path | None, num_texts: int) -> InputFormatName:
     return default if path is None else _SUFFIXES.get(path.suffix.lower(), default)
 
 
+def text_of(value: Any) -> str | None:
+    """A text that is not empty."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def words_of(value: Any) -> list[str] | None:
+    """A list of words, or a text with spaces between them; none of them empty."""
+    words = value.split() if isinstance(value, str) else value
+    return words if isinstance(words, list) and words and all(text_of(word) for word in words) else None
+
+
 class Rows:
     """Iterates over rows with ``id`` and the task's texts; ``id`` is the input's own, or else the row's number from 1.
+
+    Several texts may stand in one list: a column ``choices.0`` is also the first of a list ``choices``.
 
     Args:
         lines: the input, as bytes with their line ends.
@@ -33,6 +48,7 @@ class Rows:
         fields: names of the texts in the row.
         columns: their names in the input, in the same order.
         where: the input's name in messages.
+        value: what a field is as a value of a row; None where it is nothing.
 
     Raises:
         ConfigError: plain lines for a task with several texts.
@@ -46,6 +62,7 @@ class Rows:
         fields: tuple[str, ...],
         columns: tuple[str, ...],
         where: str,
+        value: Callable[[Any], Any | None] = text_of,
     ):
         if format == "lines" and len(fields) > 1:
             raise ConfigError(
@@ -53,19 +70,32 @@ class Rows:
                 next_step="give JSONL, CSV or TSV (by the file's suffix, or --input-format)",
             )
         self.lines, self.format, self.fields, self.columns, self.where = lines, format, fields, columns, where
+        self.value = value
+        self.lists = Counter(match[1] for column in columns if (match := re.fullmatch(r"(.+)\.\d+", column)))
         self.line = 0
 
     def __iter__(self) -> Iterator[Row]:
         records = {"jsonl": self._objects, "lines": self._plain, "csv": self._table, "tsv": self._table}[self.format]()
         for number, record in enumerate(records, start=1):
             row: Row = {"id": record.get("id", number)}
+            record = self._with_lists(record)
             for field, column in zip(self.fields, self.columns, strict=True):
-                text = record.get(column)
-                if not isinstance(text, str) or not text.strip():
-                    what = "is missing" if column not in record else "is empty" if text == "" else "holds no text"
+                found = record.get(column)
+                row[field] = self.value(found)
+                if row[field] is None:
+                    what = "is missing" if column not in record else "is empty" if found == "" else "holds no text"
                     raise self._malformed(f"{column!r} {what}")
-                row[field] = text
             yield row
+
+    def _with_lists(self, record: Row) -> Row:
+        """The record with each text of a list under a name of its own."""
+        for name, number in self.lists.items():
+            texts = record.get(name)
+            if isinstance(texts, list):
+                if len(texts) != number:
+                    raise self._malformed(f"{name!r} holds {len(texts)} texts, the task has {number}")
+                record = {**record, **{f"{name}.{i}": text for i, text in enumerate(texts)}}
+        return record
 
     def _decoded(self) -> Iterator[str]:
         for line in self.lines:

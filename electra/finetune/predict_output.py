@@ -62,11 +62,11 @@ def _writer(file: TextIO, format: OutputFormat) -> Write:
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
-    """Values inside a value get a column each: ``probabilities.1``."""
+    """Values inside a value get a column each, ``probabilities.1``; a list is one cell, as JSON."""
     flat: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, dict):
             flat |= {f"{name}.{key}": inner for key, inner in value.items()}
         else:
-            flat[name] = value
+            flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
     return flat

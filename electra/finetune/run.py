@@ -14,15 +14,16 @@ from torch import Tensor
 from electra.artifacts import building, write_json, write_manifest
 from electra.config import Cluster, Finetune, Settings
 from electra.errors import ConfigError, DataError
-from electra.finetune.cells import Init, cell_key, read_rows
+from electra.finetune.cells import FROM, Init, cell_key, read_rows
 from electra.finetune.choices import choice_features
-from electra.finetune.encoders import EncoderSource, load_transformers_encoder
+from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
 from electra.finetune.features import Feature, Vocabulary, both_orders, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.joint_span import JointSpans, best_joint_spans
 from electra.finetune.rows import Row
-from electra.finetune.saved import save_model
+from electra.finetune.saved import load_model, save_model
 from electra.finetune.scoring import score
+from electra.finetune.seconds import Stopwatch, note_seconds
 from electra.finetune.spans import BestSpan, answers, best_spans
 from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features
 from electra.finetune.tasks import TaskSpec, find_spec
@@ -45,17 +46,21 @@ def finetune_cell(
     seed: int,
     scratch: bool = False,
     milestone: str | None = None,
+    start_from: str | None = None,
     encoder: EncoderSource | None = None,
+    intermediate: bool = False,
     keep: bool | None = None,
 ) -> None:
     """Fine-tune and write ``predictions.jsonl`` and ``run.json``.
 
-    Predicted are the development splits and, from the pre-trained weights, the test splits that are there.
+    Predicted are the development splits and, where our own encoder is fine-tuned, the test splits that are there.
 
     Args:
         scratch: start from random weights instead of the pre-trained ones.
         milestone: start from the weights after this percentage of pre-training.
+        start_from: start from the encoder that was fine-tuned on this task with the same seed; the head is new.
         encoder: start from an encoder that ``transformers`` loads.
+        intermediate: write into ``models/intermediate``, model included, for ``start_from`` of other tasks.
         keep: write the fine-tuned model too; ``finetune.keep_models`` where None.
 
     A scratch cell starts from random weights and reads nothing of ``models/pretrained``. The same cell on the same
@@ -67,8 +72,9 @@ def finetune_cell(
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
     """
+    watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
-    init = _init(scratch, milestone, encoder)
+    init = _init(scratch, milestone, start_from, encoder)
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
@@ -85,6 +91,7 @@ def finetune_cell(
     features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
     key = cell_key(task, seed, init)
+    watch.prepared()
     loss = train(
         model,
         features,
@@ -96,15 +103,18 @@ def finetune_cell(
         name=key,
         fidelity=settings.fidelity,
     )
+    watch.trained()
 
-    with building(paths.finetuned(key)) as folder:
+    cell = paths.intermediate(key) if intermediate else paths.finetuned(key)
+    with building(cell) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
             predictions = predict_rows(options, spec, model, rows, vocabulary, bf16)
             _append(folder / "predictions.jsonl", split, predictions)
             value = score(spec, rows, predictions)[spec.headline]
             print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
-        for split in _test_splits(paths, spec) if init == "pretrained" else ():  # nobody submits the others
+        is_submitted = (init == "pretrained" or start_from is not None) and not intermediate
+        for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)
             _append(folder / "predictions.jsonl", split, predict_rows(options, spec, model, rows, vocabulary, bf16))
             print(f"{key}: {split} predicted, {len(rows):,} rows")
@@ -122,19 +132,23 @@ def finetune_cell(
                 **unlearnable(spec, train_rows, features),
             },
         )
-        if options.keep_models if keep is None else keep:
+        if intermediate or (options.keep_models if keep is None else keep):
             save_model(folder, model, spec, vocabulary, options)
         write_manifest(folder, cell=key)
+    print(f"{key}: {note_seconds(paths, cell, watch, round(len(features) * epochs), device.type)}")
 
 
 def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
     return [split for split in spec.test_splits if (paths.tasks / spec.name / f"{split}.jsonl").is_file()]
 
 
-def _init(scratch: bool, milestone: str | None, encoder: EncoderSource | None) -> Init:
-    starts = ["scratch"] * scratch + ([milestone] if milestone else []) + ([encoder.name] if encoder else [])
+def _init(scratch: bool, milestone: str | None, start_from: str | None, encoder: EncoderSource | None) -> Init:
+    asked = ["scratch" if scratch else None, milestone, start_from and FROM + start_from, encoder and encoder.name]
+    starts = [start for start in asked if start]
     if len(starts) > 1:
-        raise ConfigError("a cell has one start", next_step="give one of --scratch, --milestone and --encoder")
+        raise ConfigError(
+            "a cell has one start", next_step="give one of --scratch, --milestone, --start-from and --encoder"
+        )
     return starts[0] if starts else "pretrained"
 
 
@@ -159,17 +173,36 @@ def _model(
         encoder = Encoder(dataclasses.replace(shape, **DROPOUT))
         initialize(encoder, settings.model.initializer_range, random)
     else:
+        encoder = _trained_encoder(paths, vocabulary, init, seed)
+    return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)
+
+
+def _trained_encoder(paths: Paths, vocabulary: Vocabulary, init: Init, seed: int) -> Encoder:
+    """The pre-trained encoder, at the end or at a milestone, or the one that was fine-tuned on another task."""
+    encoder: AnyEncoder
+    if init.startswith(FROM):
+        task = init.removeprefix(FROM)
+        folder = paths.intermediate(cell_key(task, seed, "pretrained"))
+        if not folder.is_dir():
+            raise DataError(
+                f"there is no encoder that was fine-tuned on {task} with seed {seed}",
+                where=str(folder),
+                next_step=f"run: electra finetune --task {task} --seed {seed} --intermediate (or dvc repro)",
+            )
+        encoder = load_model(folder).model.encoder
+    else:
         from electra.model.pretrained import load_encoder
 
         folder = paths.pretrained if init == "pretrained" else paths.milestones / init
         encoder = load_encoder(folder, **DROPOUT)
-        if encoder.config.vocab_size != vocabulary.size:
-            raise DataError(
-                f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
-                where=f"{folder} and {paths.tokenizer}",
-                next_step="run: dvc repro pretrain",
-            )
-    return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)
+    assert isinstance(encoder, Encoder)  # others are not kept there
+    if encoder.config.vocab_size != vocabulary.size:
+        raise DataError(
+            f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
+            where=f"{folder} and {paths.tokenizer}",
+            next_step="run: dvc repro pretrain",
+        )
+    return encoder
 
 
 def predict_rows(

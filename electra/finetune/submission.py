@@ -13,7 +13,7 @@ from typing import Any
 
 from electra.artifacts import building, write_json, write_manifest
 from electra.errors import DataError
-from electra.finetune.cells import cell_key, read_rows
+from electra.finetune.cells import FROM, cell_key, read_rows
 from electra.finetune.tasks import TASKS
 from electra.paths import Paths
 
@@ -51,18 +51,23 @@ GLUE_FILES = (
 )
 
 
-def write_submission(paths: Paths, *, seed: int, fill_missing: bool = False, null_threshold: float = 0.0) -> None:
+def write_submission(
+    paths: Paths, *, seed: int, fill_missing: bool = False, null_threshold: float = 0.0, start_from: str | None = None
+) -> None:
     """Write ``models/submission/<seed>/``: what can be made of the cells of this seed.
 
     Args:
         fill_missing: GLUE files without predictions get the majority class; they are listed.
         null_threshold: SQuAD 2.0 questions with a higher no-answer score get no answer.
+        start_from: tasks that were also fine-tuned from this task's encoder are handed in from there; they are listed.
 
     Raises:
         DataError: there is nothing to hand in, GLUE files are missing, or predictions are of other data.
     """
     predicted = {
-        file: lines for file in GLUE_FILES if (lines := list(_predictions(paths, file.task, seed, file.split)))
+        file: lines
+        for file in GLUE_FILES
+        if (lines := list(_predictions(_cell(paths, file.task, seed, start_from), file.split)))
     }
     missing = [file for file in GLUE_FILES if file not in predicted]
     questions = {task: lines for task in ("SQuAD1.1", "SQuAD2.0") if (lines := _dev_answers(paths, task, seed))}
@@ -86,7 +91,15 @@ def write_submission(paths: Paths, *, seed: int, fill_missing: bool = False, nul
             _write_squad(folder, task, lines, null_threshold)
         filled = [file.name for file in missing] if predicted else []
         odd = [file.name for file, lines in predicted.items() if len(lines) != file.rows]
-        write_manifest(folder, seed=seed, filled_with_majority_class=filled, not_the_official_rows=odd)
+        cells = {file: _cell(paths, file.task, seed, start_from) for file in predicted}
+        later = [file.name for file, cell in cells.items() if cell != _cell(paths, file.task, seed, None)]
+        write_manifest(
+            folder,
+            seed=seed,
+            filled_with_majority_class=filled,
+            not_the_official_rows=odd,
+            **({"started_from": {start_from: later}} if start_from else {}),
+        )
     print(f"submission: {paths.submission(seed)}: {', '.join(_made(predicted, questions))}")
     if filled:
         print(f"filled with the majority class, not predicted: {', '.join(filled)}")
@@ -98,9 +111,15 @@ def _made(predicted: dict[GlueFile, Any], questions: dict[str, Any]) -> list[str
     return (["glue.zip"] if predicted else ["no glue.zip, since no test set is predicted"]) + list(questions)
 
 
-def _predictions(paths: Paths, task: str, seed: int, split: str) -> Iterator[dict[str, Any]]:
+def _cell(paths: Paths, task: str, seed: int, start_from: str | None) -> Path:
+    """The folder of the cell that is handed in."""
+    later = paths.finetuned(cell_key(task, seed, f"{FROM}{start_from}"))
+    return later if start_from and later.is_dir() else paths.finetuned(cell_key(task, seed, "pretrained"))
+
+
+def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:
     """A cell's predictions of one split; none where the cell or the split is not there."""
-    path = paths.finetuned(cell_key(task, seed, "pretrained")) / "predictions.jsonl"
+    path = cell / "predictions.jsonl"
     if not path.is_file():
         return
     with open(path, encoding="utf-8", newline="\n") as file:
@@ -114,7 +133,7 @@ def _predictions(paths: Paths, task: str, seed: int, split: str) -> Iterator[dic
 
 
 def _dev_answers(paths: Paths, task: str, seed: int) -> list[dict[str, Any]]:
-    lines = list(_predictions(paths, task, seed, "dev"))
+    lines = list(_predictions(_cell(paths, task, seed, None), "dev"))
     if lines:
         _check_rows(paths, task, "dev", lines)
     return lines

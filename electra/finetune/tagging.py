@@ -8,6 +8,7 @@ learned in the scheme BIOES, as there, and written in IOB2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from electra.finetune.batching import IGNORED
 from electra.finetune.features import Feature, Vocabulary
@@ -81,13 +82,13 @@ def words_cut(rows: list[Row], features: Sequence[Feature]) -> int:
 
 def tag_predictions(
     spec: TaskSpec, rows: list[Row], features: list[TaggedFeature], classes: list[list[int]]
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Tags per word, in IOB2 for entities.
 
     Args:
         classes: the most probable class of each token, padding included.
     """
-    found: list[dict[str, object]] = []
+    found = []
     for row, feature, numbers in zip(rows, features, classes, strict=True):
         tags = [spec.labels[numbers[position]] for position in feature.positions]
         tags += [NO_TAG[spec.has_entities]] * (len(row["words"]) - len(tags))

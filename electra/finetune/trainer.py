@@ -87,14 +87,15 @@ def train(
     peaks = [group["lr"] for group in optimizer.param_groups]
     steps = num_steps(len(features), settings.batch_size, epochs)
     warmup_steps = int(steps * settings.warmup_fraction)
-    batches = endless_batches([len(f.token_ids) for f in features], settings.batch_size, seed)
+    lengths = [len(f.token_ids) for f in features]
+    batches = endless_batches(lengths, settings.batch_size, seed)
     torch.manual_seed(seed)
     model.train()
     losses = torch.zeros(steps, device=device)
     report_every = max(1, math.ceil(steps / 5))
     for step in range(steps):
         indices = next(batches)
-        batch = collate([features[i] for i in indices], pad).to(device)
+        batch = collate([features[i] for i in indices], pad, max(lengths)).to(device)
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
             group["lr"] = learning_rate(step, peak, steps, warmup_steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
@@ -133,8 +134,9 @@ def predict(
     device = next(model.parameters()).device
     model.eval()
     predictions: list[Any] = [None] * len(features)
-    for indices in sorted_batches([len(f.token_ids) for f in features], batch_size):
-        batch = collate([features[i] for i in indices], pad).to(device)
+    lengths = [len(f.token_ids) for f in features]
+    for indices in sorted_batches(lengths, batch_size):
+        batch = collate([features[i] for i in indices], pad, max(lengths)).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             outputs = model(batch)
         for i, prediction in zip(indices, decode(outputs), strict=True):

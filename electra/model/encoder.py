@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from electra.model.embeddings import DisentangledEmbeddings, Embeddings
+from electra.model.kernels import functions as fused
 from electra.model.shape import EncoderConfig
 
 BLOCKED = -1e9  # added to a score that must not count
@@ -32,11 +33,14 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden_BTD: Tensor, bias: Tensor | None) -> Tensor:
         B, T, D = hidden_BTD.shape
-        q_BHTd, k_BHTd, v_BHTd = self.qkv(hidden_BTD).view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        dropout = self.dropout.p if self.training else 0.0
+        qkv_BT3D = self.qkv(hidden_BTD)
+        if fused.can_fuse(qkv_BT3D):
+            return self.output(fused.attention(qkv_BT3D, bias, self.num_heads, dropout))
+        q_BHTd, k_BHTd, v_BHTd = qkv_BT3D.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         if hidden_BTD.is_cuda:
             if bias is not None:
                 bias = bias.to(q_BHTd.dtype)
-            dropout = self.dropout.p if self.training else 0.0
             mixed_BHTd = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, bias, dropout_p=dropout)
         else:
             # On CPU the fused kernel's backward is slower than two plain matrix products at these lengths.
@@ -47,23 +51,40 @@ class SelfAttention(nn.Module):
         return self.output(mixed_BHTd.transpose(1, 2).reshape(B, T, D))
 
 
+class AddNorm(nn.LayerNorm):
+    """LayerNorm(residual + dropout(x)): how every part of a layer ends."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = config.dropout
+
+    def forward(self, x_BTD: Tensor, residual_BTD: Tensor) -> Tensor:  # type: ignore[override]
+        dropout = self.dropout if self.training else 0.0
+        if self.weight.dtype == torch.float32 and fused.can_fuse(x_BTD, residual_BTD):
+            return fused.add_norm(x_BTD, residual_BTD, self.weight, self.bias, self.eps, dropout)
+        return super().forward(residual_BTD + F.dropout(x_BTD, dropout))
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The exact (erf) GELU."""
+    return fused.gelu(x) if fused.can_fuse(x) else F.gelu(x)
+
+
 class Layer(nn.Module):
     """One post-norm transformer layer with the exact (erf) GELU."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.attention = SelfAttention(config)
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.attention_norm = AddNorm(config)
         self.feed_forward_in = nn.Linear(config.hidden_size, config.intermediate_size)
         self.feed_forward_out = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.feed_forward_norm = AddNorm(config)
 
     def forward(self, hidden_BTD: Tensor, bias: Tensor | None) -> Tensor:
-        attended_BTD = self.dropout(self.attention(hidden_BTD, bias))
-        hidden_BTD = self.attention_norm(hidden_BTD + attended_BTD)
-        transformed_BTD = self.feed_forward_out(F.gelu(self.feed_forward_in(hidden_BTD)))
-        return self.feed_forward_norm(hidden_BTD + self.dropout(transformed_BTD))
+        hidden_BTD = self.attention_norm(self.attention(hidden_BTD, bias), hidden_BTD)
+        transformed_BTD = self.feed_forward_out(gelu(self.feed_forward_in(hidden_BTD)))
+        return self.feed_forward_norm(transformed_BTD, hidden_BTD)
 
 
 class Encoder(nn.Module):
@@ -121,6 +142,9 @@ class Encoder(nn.Module):
             blocked_TT = blocked_TT.triu(1) if sight == "left" else blocked_TT.tril(-1)
             bias = blocked_TT if bias is None else bias + blocked_TT
         hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT))
+        if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            # one type through all layers: what is added and normalized in between is computed in float32 all the same
+            hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
                 # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra.model.embeddings import Embeddings
+from electra.model.encoder import gelu
 from electra.model.shape import EncoderConfig
 
 
@@ -28,7 +29,7 @@ class VocabularyHead(nn.Module):
 
     def forward(self, hidden_BND: Tensor) -> Tensor:
         """Logits [B, N, V]."""
-        transformed_BNE = self.norm(F.gelu(self.transform(hidden_BND)))
+        transformed_BNE = self.norm(gelu(self.transform(hidden_BND)))
         return F.linear(transformed_BNE, self.weight, self.bias)
 
 
@@ -42,7 +43,7 @@ class DiscriminatorHead(nn.Module):
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         """Logits [B, T]."""
-        return self.output(F.gelu(self.transform(hidden_BTD))).squeeze(-1)
+        return self.output(gelu(self.transform(hidden_BTD))).squeeze(-1)
 
 
 class NextSentenceHead(nn.Module):

@@ -15,6 +15,7 @@ from electra.model.corruption import masked_input, put_samples, sample
 from electra.model.embeddings import DisentangledEmbeddings
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
+from electra.model.kernels import functions as fused
 from electra.model.objective import Objective
 from electra.model.shape import EncoderConfig
 
@@ -81,13 +82,27 @@ class WithGenerator(Objective):
             shown_BT = masked_input(batch, self.mask_id, self.vocab_size)
             hidden_BTG = self.generator(shown_BT, batch.segments_BT, batch.mask_BT)
             hidden_BKG = at_positions(hidden_BTG, batch.positions_BK)
-            logits_BKV = self.generator_head(hidden_BKG).float()
-        losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK
+            logits_BKV = self.generator_head(hidden_BKG)
+        losses_BK, sampled_BK = self._losses_and_samples(logits_BKV, originals_BK, batch.uniforms_BK)
+        return Proposals(
+            logits_BKV, losses_BK * batch.weights_BK, sampled_BK, put_samples(batch, sampled_BK), hidden_BKG
+        )
+
+    def _losses_and_samples(
+        self, logits_BKV: Tensor, originals_BK: Tensor, uniforms_BK: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Losses [B, K] of the originals, nats, and one token [B, K] drawn by each uniform."""
+        if self.method.temperature == 1 and not self.method.disallow_correct and fused.can_fuse(logits_BKV):
+            losses_N, sampled_N = fused.losses_and_samples(
+                logits_BKV.flatten(0, 1), originals_BK.flatten(), uniforms_BK.flatten()
+            )
+            return losses_N.view_as(originals_BK), sampled_N.view_as(originals_BK)
+        logits_BKV = logits_BKV.float()
         distribution_BKV = logits_BKV.detach()
         if self.method.disallow_correct:
             distribution_BKV = distribution_BKV.scatter(-1, originals_BK[..., None], float("-inf"))
-        sampled_BK = sample(distribution_BKV, batch.uniforms_BK, self.method.temperature)
-        return Proposals(logits_BKV, losses_BK, sampled_BK, put_samples(batch, sampled_BK), hidden_BKG)
+        sampled_BK = sample(distribution_BKV, uniforms_BK, self.method.temperature)
+        return token_losses(logits_BKV, originals_BK), sampled_BK
 
 
 def at_positions(hidden_BTD: Tensor, positions_BK: Tensor) -> Tensor:

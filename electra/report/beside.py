@@ -56,17 +56,21 @@ class _Row:
 
 
 def _our_rows(scores: dict[str, Any], known: list[str], source: str) -> list[_Row]:
-    """The pre-trained model, the baseline and the milestones."""
-    rows = []
+    """The pre-trained model, the baseline, the milestones, and the encoders of another make."""
+    rows, tasks = [], {task: scores["tasks"][task] for task in known}
     for name, init in ((MAIN, "pretrained"), (f"{MAIN}, from random weights", "scratch")):
-        counted = {task: scores["tasks"][task][init] for task in known}
+        counted = {task: entry[init] for task, entry in tasks.items()}
         others = {
-            f"{task} EM": scores["tasks"][task]["other_metrics"]["exact"][init] for task in known if task in SQUAD_TASKS
+            f"{task} EM": entry["other_metrics"]["exact"][init] for task, entry in tasks.items() if task in SQUAD_TASKS
         }
         rows.append(_Row(name, source, _cells(counted) | others, counted))
-    for part, medians in scores.get("milestones", {}).items():
-        counted = {task: medians[task] for task in known}
-        rows.append(_Row(f"{MAIN}, {part}% of pre-training", source, _cells(counted), counted))
+    further = [("milestones", part, f"{MAIN}, {part}% of pre-training") for part in scores.get("milestones", {})]
+    further += [("encoders", name, f"{name}, in this harness") for name in scores.get("encoders", {})]
+    for group, start, title in further:
+        found = {task: entry[group][start] for task, entry in tasks.items()}
+        counted = {task: entry["median"] for task, entry in found.items()}
+        others = {f"{task} EM": entry["other_metrics"]["exact"] for task, entry in found.items() if task in SQUAD_TASKS}
+        rows.append(_Row(title, source, _cells(counted) | others, counted))
     return rows
 
 

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from electra.report import starts
 from electra.report.beside import beside_published
 from electra.report.facts import Facts
 from electra.report.section import Section
+from electra.report.starts import score, statistic
 
 METRIC_NAMES = {
     "matthews": "Matthews corr.",
@@ -13,6 +15,10 @@ METRIC_NAMES = {
     "f1": "F1",
     "exact": "exact match",
     "accuracy": "accuracy",
+    "best_f1": "F1, no-answer threshold tuned on dev",
+    "best_exact": "exact match, no-answer threshold tuned on dev",
+    "best_f1_threshold": "the threshold tuned on dev for F1",
+    "best_exact_threshold": "the threshold tuned on dev for exact match",
 }
 AVERAGES = {"glue_paper": "GLUE, paper", "glue_leaderboard": "GLUE, leaderboard's rule"}
 PRETRAIN_NAMES = {
@@ -56,7 +62,9 @@ def sections(facts: Facts) -> list[Section]:
     """All tables below the score card, those whose stage has run."""
     made = [
         averages(facts),
-        _milestones(facts),
+        starts.milestones(facts),
+        starts.encoders(facts),
+        starts.intermediate(facts),
         beside_published(facts),
         _other_metrics(facts),
         pretraining(facts),
@@ -86,8 +94,8 @@ def score_card(facts: Facts) -> Section:
         [
             task,
             METRIC_NAMES.get(entry["metric"], entry["metric"]),
-            _score(entry["pretrained"], entry.get("pretrained_sd")),
-            _score(entry["scratch"], entry.get("scratch_sd")),
+            score(entry["pretrained"], entry.get("pretrained_sd")),
+            score(entry["scratch"], entry.get("scratch_sd")),
             f"{entry['gain']:+.1f}",
             count(entry.get("train_rows")),
             count(entry.get("dev_rows")),
@@ -96,12 +104,9 @@ def score_card(facts: Facts) -> Section:
     ]
     if mean := scores["mean"]:
         rows.append(["Mean", "", f"{mean['pretrained']:.1f}", f"{mean['scratch']:.1f}", f"{mean['gain']:+.1f}", "", ""])
-    seeds = len(facts.settings.cells.seeds)
     return Section(
         "Score card",
-        f"Development sets, percent; median of {seeds} seeds ± standard deviation."
-        if seeds > 1
-        else "Development sets, percent; one seed.",
+        f"Development sets, percent; {statistic(facts)}",
         ["task", "metric", "pre-trained", "from scratch", "gain", "train", "dev"],
         rows,
     )
@@ -118,27 +123,16 @@ def averages(facts: Facts) -> Section:
 
 def _other_metrics(facts: Facts) -> Section:
     rows = [
-        [task, name.replace("_", " "), f"{values['pretrained']:.2f}", f"{values['scratch']:.2f}"]
+        [
+            task,
+            METRIC_NAMES.get(name, name.replace("_", " ")),
+            f"{values['pretrained']:.2f}",
+            f"{values['scratch']:.2f}",
+        ]
         for task, entry in (facts.scores or {"tasks": {}})["tasks"].items()
         for name, values in entry.get("other_metrics", {}).items()
     ]
     return Section("Other metrics", "", ["task", "metric", "pre-trained", "from scratch"], rows)
-
-
-def _milestones(facts: Facts) -> Section:
-    """What more pre-training brings: the score card's headline after each part of it."""
-    scores = facts.scores or {}
-    found = dict(scores.get("milestones", {}))
-    if not found:
-        return Section("Milestones", "", [], [])
-    tasks = list(scores["tasks"])
-    found["100"] = {"mean": scores["mean"]["pretrained"], **{t: scores["tasks"][t]["pretrained"] for t in tasks}}
-    rows = [
-        [f"{percent}%", f"{values['mean']:.1f}", *(f"{values[task]:.1f}" for task in tasks)]
-        for percent, values in sorted(found.items(), key=lambda item: float(item[0]))
-    ]
-    note = "Development sets after a part of one schedule that is not re-scaled."
-    return Section("Milestones", note, ["pre-training", "mean", *tasks], rows)
 
 
 def pretraining(facts: Facts) -> Section:
@@ -262,10 +256,6 @@ def _observed(observed: Any) -> str:
     if isinstance(observed, dict):
         return f"{observed['unexpected']:,} of {observed['rows']:,} rows break it"
     return f"observed {number(observed)}"
-
-
-def _score(value: float, deviation: float | None) -> str:
-    return f"{value:.1f}" if deviation is None else f"{value:.1f} ± {deviation:.1f}"
 
 
 def count(value: int | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from electra.artifacts import MANIFEST, read_json
 from electra.config import Settings
 from electra.errors import DataError
-from electra.paths import Paths
+from electra.paths import SCORE_FAMILIES, Paths
 
 Curves = dict[str, list[float | None]]  # column -> values, None where a row has none; the first column is the step
 
@@ -35,7 +35,7 @@ def gather(settings: Settings, paths: Paths) -> Facts:
     tsv = paths.results / "pretrain.tsv"
     return Facts(
         settings=settings,
-        scores=_optional_json(paths.results / "scores.json"),
+        scores=read_scores(paths),
         pretrain=_optional_json(paths.results / "pretrain.json"),
         curves=read_curves(tsv) if tsv.exists() else None,
         validation={
@@ -45,6 +45,19 @@ def gather(settings: Settings, paths: Paths) -> Facts:
         },
         manifests={name: facts for name, at in folders.items() if (facts := _optional_json(at / MANIFEST))},
     )
+
+
+def read_scores(paths: Paths) -> dict[str, Any] | None:
+    """``results/scores.json`` with the ``tasks`` of the card's other files, GLUE first; None before evaluation.
+
+    Raises:
+        DataError: a file is missing or broken.
+    """
+    scores = _optional_json(paths.results / "scores.json")
+    if scores is None:
+        return None
+    tasks = [entry for family in SCORE_FAMILIES for entry in read_json(paths.scores(family)).items()]
+    return {**scores, "tasks": dict(tasks)}
 
 
 def read_curves(path: Path) -> Curves:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from electra.artifacts import disk_errors
 from electra.config import Shards
 from electra.errors import DataError
 from electra.shards.examples import cut_document, document_generator, write_example
+from electra.shards.words import WordEncoder
 
 BATCH_ROWS = 64  # documents read at a time
-BATCH_CHARS = 1_000_000  # text encoded at a time: encodings take about a hundred times the room of the ids
+BATCH_CHARS = 1_000_000  # text encoded at a time
 NPY_HEADER_BYTES = 128
 
 
@@ -42,7 +44,8 @@ def shard_file(corpus_file: Path, tokenizer_file: Path, folder: Path, rules: Sha
     tokenizer.encode_special_tokens = True  # the text "[SEP]" is text
     ids = tokenizer.get_vocab()
     parts = _Parts(folder, corpus_file.stem, rules, len(ids))
-    for doc_id, pieces, line_ends in _encoded(corpus_file, tokenizer, parts.dtype):
+    encoder = WordEncoder(tokenizer, parts.dtype)
+    for doc_id, pieces, line_ends in _encoded(corpus_file, encoder, parts.dtype):
         generator = document_generator(rules.seed, doc_id)
         for cut in cut_document(len(pieces), line_ends, rules, generator):
             row, spans = parts.next_row()
@@ -87,18 +90,14 @@ class _Parts:
         self._rows = 0
 
 
-def _encoded(path: Path, tokenizer: Tokenizer, dtype: np.dtype) -> Iterator[tuple[str, np.ndarray, list[int]]]:
+def _encoded(path: Path, encoder: WordEncoder, dtype: np.dtype) -> Iterator[tuple[str, np.ndarray, list[int]]]:
     """(document id, wordpiece ids, line ends) of every document, in the order of the file."""
     for documents in _batches(path):
-        lines = [line for _, text in documents for line in text.split("\n")]
-        encodings = iter(tokenizer.encode_batch_fast(lines, add_special_tokens=False))
+        encoded = iter(encoder.encode([line for _, text in documents for line in text.split("\n")]))
         for doc_id, text in documents:
-            pieces: list[int] = []
-            line_ends: list[int] = []
-            for _ in range(text.count("\n") + 1):
-                pieces.extend(next(encodings).ids)
-                line_ends.append(len(pieces))
-            yield doc_id, np.array(pieces, dtype=dtype), line_ends
+            lines = list(islice(encoded, text.count("\n") + 1))
+            line_ends = list(accumulate(len(line) // dtype.itemsize for line in lines))
+            yield doc_id, np.frombuffer(b"".join(lines), dtype=dtype), line_ends
 
 
 def _batches(path: Path) -> Iterator[list[tuple[str, str]]]:

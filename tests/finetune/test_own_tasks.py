@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from electra.artifacts import read_json, read_manifest
+from electra.artifacts import read_manifest
 from electra.errors import ConfigError, DataError
 from electra.finetune import own_schema
 from electra.finetune.evaluate import evaluate_cells
@@ -16,6 +16,7 @@ from electra.finetune.own import OwnSource
 from electra.finetune.prepare import prepare_tasks
 from electra.finetune.run import finetune_cell
 from electra.finetune.tasks import TASKS, find_spec
+from electra.report.facts import read_scores
 from electra.settings import parse_settings
 from electra.validation.gate import validate_tasks
 
@@ -52,7 +53,7 @@ def test_the_examples_of_the_documentation_run_through_all_stages(paths, name, m
     evaluate_cells(settings, paths)
     facts = read_manifest(paths.tasks)["tasks"][name]
     assert facts["rows"] == {"train": 24, "dev": 12} and facts["labels"] == labels
-    card = read_json(paths.results / "scores.json")
+    card = read_scores(paths)
     assert card["tasks"][name]["metric"] == metric
     assert card["data"] == f"{name}: data of your own, not a public benchmark"
     assert len((cell / "predictions.jsonl").read_text().splitlines()) == 12

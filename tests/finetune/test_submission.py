@@ -17,6 +17,7 @@ from electra.finetune.submission import GLUE_FILES, write_submission
 from electra.finetune.tasks import TASKS
 from electra.model.electra import Electra
 from electra.model.pretrained import save_pretrained
+from electra.report.facts import read_scores
 
 from .small import VOCAB, make_settings, write_squad, write_tsv
 
@@ -109,7 +110,7 @@ def test_predictions_of_test_rows_leave_the_scores_alone_and_scratch_cells_make_
     assert splits("RTE-1") == ["dev"] * 2 + ["test"] * ROWS
     assert splits("RTE-1-scratch") == ["dev"] * 2
     evaluate_cells(settings, paths)
-    assert json.loads((paths.results / "scores.json").read_text())["tasks"]["RTE"]["dev_rows"] == 2
+    assert read_scores(paths)["tasks"]["RTE"]["dev_rows"] == 2
 
 
 def test_missing_tasks_are_named_and_filled_only_when_asked(paths, trained, capsys):

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from electra.artifacts import read_json
 from electra.errors import DataError
 from electra.finetune.batching import collate
 from electra.finetune.choices import choice_features
@@ -17,6 +16,7 @@ from electra.finetune.prepare import prepare_tasks
 from electra.finetune.run import finetune_cell
 from electra.finetune.scoring import score
 from electra.finetune.tasks import TASKS
+from electra.report.facts import read_scores
 
 from .small import make_settings
 
@@ -105,7 +105,7 @@ def test_a_tiny_model_learns_to_choose_through_all_stages(paths):
     cell = paths.finetuned("SWAG-1-scratch")
     cell.with_name("SWAG-1").symlink_to(cell.name)
     evaluate_cells(settings, paths)
-    entry = read_json(paths.results / "scores.json")["tasks"]["SWAG"]
+    entry = read_scores(paths)["tasks"]["SWAG"]
     assert entry["metric"] == "accuracy" and entry["scratch"] > 95
     line = json.loads((cell / "predictions.jsonl").read_text().splitlines()[2])
     assert line["label"] == "2" and len(line["logits"]) == 4

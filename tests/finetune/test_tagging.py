@@ -15,6 +15,7 @@ from electra.finetune.prepare import prepare_tasks
 from electra.finetune.run import finetune_cell
 from electra.finetune.tagging import learned_tags, tag_predictions, tagging_features, words_cut
 from electra.finetune.tasks import TASKS
+from electra.report.facts import read_scores
 
 from .small import SHARED, make_settings
 
@@ -135,7 +136,7 @@ def test_a_tiny_model_learns_to_tag_through_all_stages(paths):
     cell = paths.finetuned("CoNLL-2003-1-scratch")
     cell.with_name("CoNLL-2003-1").symlink_to(cell.name)
     evaluate_cells(settings, paths)
-    entry = read_json(paths.results / "scores.json")["tasks"]["CoNLL-2003"]
+    entry = read_scores(paths)["tasks"]["CoNLL-2003"]
     assert entry["metric"] == "f1" and entry["scratch"] > 95
     assert set(entry["other_metrics"]) == {"precision", "recall"}
     line = json.loads((cell / "predictions.jsonl").read_text().splitlines()[0])

@@ -50,6 +50,14 @@ def test_padding_is_masked_and_the_second_segment_marked():
     assert batch.targets.tolist() == [1, 0]
 
 
+def test_batches_are_widened_to_a_multiple_of_8_but_never_beyond_the_longest_feature():
+    three, longer = Feature([2, 7, 3], 3, 0, 0), Feature([2] * 10, 10, 0, 1)
+    assert collate([three], 0, longest=8).tokens_BT.shape == (1, 8)
+    assert collate([three], 0, longest=5).tokens_BT.shape == (1, 5)
+    assert collate([longer], 0, longest=64).tokens_BT.shape == (1, 16)
+    assert collate([longer], 0, longest=64).mask_BT.sum() == 10
+
+
 def test_every_example_is_drawn_once_an_epoch_in_batches_of_like_length():
     lengths = np.random.default_rng(0).integers(5, 60, 500).tolist()
     order = training_order(lengths, 8, np.random.default_rng(1))

@@ -19,6 +19,7 @@ from electra.model.electra import Electra
 from electra.model.encoder import Encoder, initialize
 from electra.model.pretrained import save_pretrained
 from electra.model.shape import EncoderConfig
+from electra.report.facts import read_scores
 
 from .small import VOCAB, make_settings
 
@@ -115,7 +116,7 @@ def test_a_tiny_model_learns_a_trivial_task(paths, workspace, task):
         cell = paths.finetuned(f"{task}-{seed}-scratch")
         cell.with_name(f"{task}-{seed}").symlink_to(cell.name)
     evaluate_cells(settings, paths)
-    entry = read_json(paths.results / "scores.json")["tasks"][task]
+    entry = read_scores(paths)["tasks"][task]
     assert entry["scratch"] > 95, entry
     assert entry["metric"] == TASKS[task].headline
     assert entry["dev_rows"] == (32 if task == "SQuAD1.1" else 64)
@@ -171,8 +172,9 @@ def test_a_milestone_is_fine_tuned_and_scored_beside_the_end_of_training(paths, 
         finetune_cell(settings, paths, task="CoLA", seed=seed, milestone="25")
     assert read_json(paths.finetuned("CoLA-1-25") / "run.json")["init"] == "25"
     evaluate_cells(settings, paths)
-    found = read_json(paths.results / "scores.json")["milestones"]
-    assert set(found) == {"25"} and found["25"]["mean"] == found["25"]["CoLA"]
+    card = read_scores(paths)
+    assert set(card["milestones"]) == {"25"}
+    assert card["milestones"]["25"]["mean"] == card["tasks"]["CoLA"]["milestones"]["25"]["median"]
 
 
 def test_weights_of_another_vocabulary_are_refused(paths, workspace):
@@ -234,7 +236,7 @@ def test_the_card_has_medians_deviations_and_says_what_the_data_is(paths, worksp
                 (folder / "predictions.jsonl").write_text("".join(json.dumps(v) + "\n" for v in values))
                 (folder / "run.json").write_text('{"train_rows": 64}')
     evaluate_cells(settings, paths)
-    card = read_json(paths.results / "scores.json")
+    card = read_scores(paths)
     cola = card["tasks"]["CoLA"]
     assert cola["scratch"] == 100 and cola["scratch_sd"] == 0
     assert cola["other_metrics"]["accuracy"] == {"pretrained": 62.5, "scratch": 100}  # median of 75 and 50

@@ -81,4 +81,5 @@ def test_paper_profiles_share_the_rest_of_the_recipe(load, name):
     assert (finetune.span_head, finetune.double_unordered, finetune.tagging_max_length) == ("joint", True, 256)
     assert (finetune.max_length, finetune.span_max_length, finetune.span_stride) == (128, 512, 128)
     assert (finetune.max_question_length, finetune.max_answer_length) == (64, 30)
-    assert finetune.task_epochs == {"RTE": 10, "STS-B": 10, "SQuAD1.1": 2, "SQuAD2.0": 2}
+    questions = ["SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA"]
+    assert finetune.task_epochs == {"RTE": 10, "STS-B": 10} | dict.fromkeys(questions, 2)

@@ -54,7 +54,17 @@ def write_example_results(paths: Paths, *, scores: bool = True) -> None:
         {"source": {"kind": "embedded"}, "tasks": {name: {"rows": {"train": 1000, "dev": 500}} for name in TASKS}},
     )
     if scores:
-        write_json(paths.results / "scores.json", _scores())
+        write_scores(paths, _scores())
+
+
+def write_scores(paths: Paths, scores: dict) -> None:
+    """The files of the card, as evaluation writes them."""
+    tasks: dict[str, dict] = {"glue": {}, "squad": {}, "tagging": {}, "other": {}}
+    for name, entry in scores["tasks"].items():
+        tasks["squad" if name.startswith("SQuAD") else "glue"][name] = entry
+    write_json(paths.results / "scores.json", {key: value for key, value in scores.items() if key != "tasks"})
+    for family, entries in tasks.items():
+        write_json(paths.scores(family), entries)
 
 
 def _curve() -> str:

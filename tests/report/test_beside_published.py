@@ -1,21 +1,19 @@
 """Our scores stand beside published ones only where both are of the same data."""
 
-import json
 import statistics
 
 import pytest
 import yaml
 
-from electra.artifacts import write_json
 from electra.config import Settings
 from electra.paths import Paths
 from electra.report.beside import beside_published
 from electra.report.build import build_report
 from electra.report.content import averages
-from electra.report.facts import gather
+from electra.report.facts import gather, read_scores
 from electra.report.published import FILE, GLUE_TASKS, published_scores
 
-from .example import official, write_example_results
+from .example import official, write_example_results, write_scores
 
 
 @pytest.fixture
@@ -26,7 +24,9 @@ def results(tmp_path) -> Paths:
 
 
 def scores_of(paths: Paths) -> dict:
-    return json.loads((paths.results / "scores.json").read_text())
+    scores = read_scores(paths)
+    assert scores
+    return scores
 
 
 def test_every_published_figure_has_a_source_and_is_a_percentage():
@@ -62,7 +62,7 @@ def test_embedded_tasks_get_a_reason_instead_of_a_table(settings: Settings, resu
 
 
 def test_means_are_over_the_tasks_that_both_have(settings: Settings, results: Paths):
-    write_json(results.results / "scores.json", official(scores_of(results), ["MRPC", "SQuAD1.1"]))
+    write_scores(results, official(scores_of(results), ["MRPC", "SQuAD1.1"]))
     section = beside_published(gather(settings, results))
     rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
     ours = rows["this run"]
@@ -79,18 +79,22 @@ def test_means_are_over_the_tasks_that_both_have(settings: Settings, results: Pa
     assert section.note.endswith("published figures: STS-B, CoLA.")
 
 
-def test_a_published_mean_counts_as_eight_tasks_and_milestones_are_rows(settings: Settings, results: Paths):
+def test_a_published_mean_counts_as_eight_tasks_and_other_starts_are_rows(settings: Settings, results: Paths):
     scores = scores_of(results)
     entry = scores["tasks"]["MRPC"]
-    scores["tasks"] = {task: {**entry, "pretrained": 80.0, "scratch": 60.0} for task in GLUE_TASKS}
-    scores["milestones"] = {"25": {"mean": 70.0, **dict.fromkeys(GLUE_TASKS, 70.0)}}
-    write_json(results.results / "scores.json", official(scores, list(GLUE_TASKS)))
+    entry |= {"pretrained": 80.0, "scratch": 60.0, "milestones": {"25": {"median": 70.0, "sd": None}}}
+    entry["encoders"] = {"other-base": {"median": 75.0, "sd": None}}
+    scores["tasks"] = {task: {**entry} for task in GLUE_TASKS}
+    scores["milestones"] = {"25": {"mean": 70.0}}
+    scores["encoders"] = {"other-base": {"mean": 75.0}}
+    write_scores(results, official(scores, list(GLUE_TASKS)))
     section = beside_published(gather(settings, results))
     rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
     small = rows["ELECTRA-Small, 25% trained"]
     assert (small["CoLA"], small["GLUE mean"]) == ("-", "77.7")
     assert (small["tasks in common"], small["mean over them"], small["mean of this run"]) == ("8", "77.7", "80.0")
     assert rows["this run, 25% of pre-training"]["GLUE mean"] == "70.0"
+    assert rows["other-base, in this harness"]["GLUE mean"] == "75.0"
     assert rows["ELECTRA-Small on OpenWebText"]["GLUE mean"] == "80.4"
 
 
@@ -98,6 +102,6 @@ def test_the_card_says_how_each_average_counts(settings: Settings, results: Path
     assert not averages(gather(settings, results)).rows
     scores = scores_of(results)
     scores["averages"] = {"glue_paper": {"what": "mean of 8", "pretrained": 79.94, "scratch": 50.0, "gain": 29.9}}
-    write_json(results.results / "scores.json", scores)
+    write_scores(results, scores)
     build_report(settings, results)
     assert "| GLUE, paper | mean of 8 | 79.9 | 50.0 |" in (results.results / "report.md").read_text()

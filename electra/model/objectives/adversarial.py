@@ -45,7 +45,7 @@ class Adversarial(Electra):
         # the baseline learns from the generator's states and must not shape them
         baseline_BK = self.generator_baseline(proposals.hidden_BKG.detach()).float().squeeze(-1)
         advantages_BK = rewards_BK + F.logsigmoid(baseline_BK.detach())
-        log_probabilities_BKV = (proposals.logits_BKV / self.method.temperature).log_softmax(-1)
+        log_probabilities_BKV = (proposals.logits_BKV.float() / self.method.temperature).log_softmax(-1)
         chosen_BK = log_probabilities_BKV.gather(-1, proposals.sampled_BK[..., None]).squeeze(-1)
         target_BK = (-rewards_BK).exp()
         baseline_losses_BK = F.binary_cross_entropy_with_logits(baseline_BK, target_BK, reduction="none")

@@ -1,0 +1,168 @@
+"""What all benchmarks share: sides that take turns, medians with their spread, the machine, tables and JSON."""
+
+import argparse
+import datetime
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from electra.artifacts import write_json
+from electra.config import Cluster
+from electra.errors import ElectraError
+from electra.hardware import choose_device, num_cores
+
+Device = Literal["cpu", "cuda"]
+Side = Callable[[], float | None]  # the seconds it took by its own clock; None: the whole call is on the clock
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "deepspeed", "numpy", "pyarrow")
+_UNITS = ("avx512f", "avx512_bf16", "amx_bf16")  # of /proc/cpuinfo: what matrix products run on
+_STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {"median": statistics.median, "min": min, "max": max}
+
+
+def interleave(
+    sides: Mapping[str, Side], repeats: int, *, warmups: int = 1, device: Device = "cpu"
+) -> dict[str, list[float]]:
+    """Seconds of every side in every repeat; the order turns around from one repeat to the next.
+
+    What changes on the machine meanwhile changes neighbours alike: compare repeat by repeat (:func:`ratios`).
+
+    Args:
+        warmups: calls of each side before the first that counts (compilation, caches, memory pools).
+        device: on CUDA the clock waits for the device.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for repeat in range(-warmups, repeats):
+        for name in list(sides) if repeat % 2 == 0 else list(sides)[::-1]:
+            begin = clock(device)
+            own = sides[name]()
+            taken = clock(device) - begin if own is None else own
+            if repeat >= 0:
+                seconds[name].append(taken)
+                print(f"repeat {repeat + 1} of {repeats}, {name}: {taken:.4g} s", file=sys.stderr, flush=True)
+    return seconds
+
+
+def clock(device: Device = "cpu") -> float:
+    """Seconds; what was handed to the device is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    """Median and spread, and every repeat, to five digits."""
+    return {**{name: _short(of(values)) for name, of in _STATISTICS.items()}, "repeats": [_short(v) for v in values]}
+
+
+def rates(amount: float, seconds: Sequence[float]) -> dict[str, Any]:
+    """Summary of ``amount`` (tokens, sentences) per second."""
+    return summary([amount / taken for taken in seconds])
+
+
+def ratios(seconds: Mapping[str, Sequence[float]], over: str) -> dict[str, dict[str, Any]]:
+    """Seconds of each other side over those of ``over`` in the same repeat: how many times as fast ``over`` is."""
+    return {
+        name: summary([mine / its for mine, its in zip(values, seconds[over], strict=True)])
+        for name, values in seconds.items()
+        if name != over
+    }
+
+
+def machine(device: Device = "cpu") -> dict[str, Any]:
+    """What a figure was measured on, and with which versions of what."""
+    flags = set(_cpu_field("flags").split())
+    return {
+        "date": datetime.date.today().isoformat(),
+        "device": torch.cuda.get_device_name() if device == "cuda" else _cpu_field("model name"),
+        "cores": num_cores(),
+        "threads": torch.get_num_threads(),
+        "matrix_units": [unit for unit in _UNITS if unit in flags],
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "revision": _revision(),
+        "python": platform.python_version(),
+        **{package: found for package in PACKAGES if (found := _version(package))},
+    }
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    return "\n".join(["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)])
+
+
+def spread(found: Mapping[str, Any], form: str = ",.0f", unit: str = "") -> str:
+    """A summary in a table's cell: ``median (min - max)``."""
+    return f"{found['median']:{form}}{unit} ({found['min']:{form}} - {found['max']:{form}})"
+
+
+def argument_parser(doc: str, name: str, *, repeats: int = 5) -> argparse.ArgumentParser:
+    """The options every benchmark has: --repeats, --device, --write."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=repeats)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--write", type=Path, default=Path(f"logs/benchmarks/{name}.json"))
+    return parser
+
+
+def device_of(options: argparse.Namespace) -> Device:
+    """The device asked for.
+
+    Raises:
+        ConfigError: CUDA is asked for and not there.
+    """
+    return choose_device(Cluster(device=options.device))
+
+
+def finish(options: argparse.Namespace, result: dict[str, Any], text: str) -> None:
+    """Print the table and write the figures."""
+    write_json(options.write, result)
+    print(text)
+    print(f"written: {options.write}")
+
+
+def run(main: Callable[[], None]) -> None:
+    """A user's mistake ends with a message and its exit code, as in the project's own commands."""
+    try:
+        main()
+    except ElectraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _cpu_field(name: str) -> str:
+    """A field of the first processor in /proc/cpuinfo; the architecture where there is no such thing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), platform.machine())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _revision() -> str:
+    """The commit these figures belong to, marked where files were changed after it."""
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"

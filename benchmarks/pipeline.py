@@ -1,0 +1,204 @@
+"""How long the pipeline takes where nothing is learned, and how much memory its text stages need as the corpus grows.
+
+    python -m benchmarks.pipeline --text path/to/text.txt
+
+- `electra --help`, and Python alone beside it;
+- `dvc repro` with nothing to do: on a copy of the project whose outputs are placeholders that DVC was told to accept
+  (the graph, its code dependencies and its settings are the project's own), or, with --project, on a workspace;
+- peak memory of the text stages (the whole process tree, sampled, pages that processes share counted for each) on a
+  corpus of 1, 4 and 16 times --bytes. Where the text is shorter than that it is repeated, each document with a change;
+- with --smoke: `dvc repro` from nothing on a copy of the project, seconds by stage (minutes; both cores).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks import measure
+from benchmarks.workspace import ROOT, copy_text, files_source, stage, write_workspace
+from electra.errors import InfrastructureError
+
+STAGES = ("corpus", "validate-corpus", "tokenizer", "shards", "validate-shards")
+PROJECT = ("dvc.yaml", "params.yaml", "params", "electra", "flows", ".dvcignore")
+SAMPLE_SECONDS = 0.02
+RUNNING = re.compile(r"Running stage '([^']+)'")
+
+
+def main() -> None:
+    parser = measure.argument_parser(__doc__, "pipeline")
+    parser.add_argument(
+        "--text", type=Path, help="documents separated by blank lines; without it no memory is measured"
+    )
+    parser.add_argument("--bytes", type=int, default=8_000_000, help="of the smallest corpus")
+    parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16], help="sizes of the corpus")
+    parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
+    parser.add_argument("--project", type=Path, help="a workspace in which nothing is to do")
+    parser.add_argument("--smoke", action="store_true", help="run the whole smoke profile once")
+    options = parser.parse_args()
+    measure.device_of(options)
+    result: dict[str, Any] = {"machine": measure.machine(), "seconds": measure_commands(options)}
+    if options.text:
+        result["memory"] = measure_memory(options)
+    if options.smoke:
+        result["smoke_seconds_by_stage"] = time_smoke()
+    measure.finish(options, result, as_table(result))
+
+
+def measure_commands(options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as name:
+        project = options.project or finished_project(Path(name))
+        sides = {
+            "python alone": partial(_call, ROOT, "-c", "pass"),
+            "electra --help": partial(_call, ROOT, "-m", "electra", "--help"),
+            "dvc repro, nothing to do": partial(_repro, project),
+        }
+        return {name: measure.summary(taken) for name, taken in measure.interleave(sides, options.repeats).items()}
+
+
+def _call(folder: Path, *arguments: str) -> None:
+    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def _repro(project: Path) -> None:
+    done = _dvc(project, "repro")
+    if "Data and pipelines are up to date" not in done:
+        raise InfrastructureError("dvc repro had something to do", where=str(project), next_step="run: dvc repro")
+
+
+def _dvc(project: Path, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *arguments], cwd=project, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def copy_project(folder: Path) -> Path:
+    """The project's code and settings, without git and without anything computed."""
+    for name in PROJECT:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(ROOT / name, folder / name)
+    _dvc(folder, "init", "--quiet", "--no-scm")
+    return folder
+
+
+def finished_project(folder: Path) -> Path:
+    """A copy of the project in which DVC takes every stage for done."""
+    copy_project(folder)
+    from dvc.repo import Repo
+
+    with Repo(str(folder)) as repo:
+        outs = [(Path(out.fs_path), out.fs_path.endswith((".json", ".tsv", ".md", ".html"))) for out in repo.index.outs]
+    for path, is_file in outs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if is_file:
+            path.write_text("{}\n")
+        else:
+            path.mkdir(exist_ok=True)
+            (path / "manifest.json").write_text("{}\n")
+    _dvc(folder, "commit", "--force", "--quiet")
+    return folder
+
+
+def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
+    """Peak memory of each stage and its seconds, by the corpus' size."""
+    found: dict[str, Any] = {}
+    for factor in options.factors:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            size = copy_text(options.text, folder / "text.txt", factor * options.bytes)
+            changes = {"sources": [files_source(folder / "text.txt")], "held_out_fraction": 0.03}
+            write_workspace(folder, "tiny", corpus=changes)
+            for command in options.stages:
+                peak, seconds = watch_memory(folder, command)
+                entry = {"text_bytes": size, "peak_bytes": peak, "seconds": round(seconds, 2)}
+                found.setdefault(command, {})[f"{factor}x"] = entry
+                print(f"{factor}x, {command}: {peak / 2**20:,.0f} MiB, {seconds:.1f} s", file=sys.stderr, flush=True)
+    return found
+
+
+def watch_memory(folder: Path, command: str) -> tuple[int, float]:
+    """Run a stage; the largest memory of its process tree in bytes, and its seconds."""
+    begin, peak = time.perf_counter(), 0
+    process = stage(folder, command, PYTHONUNBUFFERED="1")
+    output: list[str] = []
+    reader = threading.Thread(target=lambda: output.append(process.stdout.read() if process.stdout else ""))
+    reader.start()
+    tree = psutil.Process(process.pid)
+    while process.poll() is None:
+        peak = max(peak, _tree_bytes(tree))
+        time.sleep(SAMPLE_SECONDS)
+    reader.join()
+    if process.returncode:
+        raise InfrastructureError(f"electra {command} ended with {process.returncode}:\n{output[0][-2000:]}")
+    return peak, time.perf_counter() - begin
+
+
+def _tree_bytes(tree: psutil.Process) -> int:
+    total = 0
+    try:
+        members = [tree, *tree.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    for member in members:
+        try:
+            total += member.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def time_smoke() -> dict[str, float]:
+    """Seconds of each stage of the smoke profile, and of all."""
+    with tempfile.TemporaryDirectory() as name:
+        project = copy_project(Path(name))
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro"],
+            cwd=project,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        begin = time.perf_counter()
+        starts: list[tuple[str, float]] = []
+        for line in process.stdout or ():
+            if started := RUNNING.search(line):
+                starts.append((started[1], time.perf_counter()))
+        if process.wait():
+            raise InfrastructureError(f"dvc repro ended with {process.returncode}", next_step="run: make run")
+        end = time.perf_counter()
+    ends = [at for _, at in starts[1:]] + [end]
+    seconds = {name: round(after - at, 1) for (name, at), after in zip(starts, ends, strict=True)}
+    return {**seconds, "in all": round(end - begin, 1)}
+
+
+def as_table(result: dict[str, Any]) -> str:
+    rows = [[name, measure.spread(found, ".2f")] for name, found in result["seconds"].items()]
+    tables = [measure.table(["command", "seconds, median (min - max)"], rows)]
+    if memory := result.get("memory"):
+        sizes = list(next(iter(memory.values())))
+        rows = [
+            [name, *(f"{by[size]['peak_bytes'] / 2**20:,.0f} ({by[size]['seconds']:.1f} s)" for size in sizes)]
+            for name, by in memory.items()
+        ]
+        tables.append(measure.table(["peak MiB (seconds)", *sizes], rows))
+    if smoke := result.get("smoke_seconds_by_stage"):
+        tables.append(measure.table(["stage", "seconds"], [[name, f"{taken:.1f}"] for name, taken in smoke.items()]))
+    return "\n\n".join(tables)
+
+
+if __name__ == "__main__":
+    measure.run(main)

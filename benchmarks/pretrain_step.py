@@ -1,0 +1,239 @@
+"""One joint pre-training step: this project's beside transformers' two ELECTRA models, in one run.
+
+    python -m benchmarks.pretrain_step --shape small --length 128 --precision bf16
+
+Ours is the project's own step: DeepSpeed engine, masked positions only through the generator's head, the optimizer
+without bias correction and its guard, clip 1.0. The peers train ElectraForMaskedLM and ElectraForPreTraining together
+with shared embeddings, Gumbel noise for the samples, fused AdamW, clip 1.0: *all positions* as the library's loss does
+it, *masked positions* with only those through the head. All sides: the same shapes, masked tokens, dropout 0.1 and
+precision (autocast). ``--compile`` adds compiled peers. The matrix peak is the best of several square products in the
+same precision, before and after the sides.
+"""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+import torch.nn.functional as F
+import yaml
+
+from benchmarks import measure
+from electra.config import Cluster, Settings
+from electra.errors import ConfigError
+from electra.hardware import Machine, matrix_peak, resolve_machine
+from electra.model.batch import Batch
+from electra.model.electra import Electra
+from electra.model.shape import EncoderConfig
+from electra.pretrain.engine import build_engine, set_step, start_distributed
+from electra.pretrain.flops import flops_per_token
+from electra.settings import parse_settings
+
+VOCAB_SIZE, MASK = 30522, 103
+OURS, ALL, MASKED = "ours", "transformers, all positions", "transformers, masked positions"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one step is given."""
+
+    settings: Settings
+    machine: Machine
+    batch_size: int
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        return self.batch_size * self.length
+
+    @property
+    def num_masked(self) -> int:
+        return max(1, round(self.settings.pretrain.mask_probability * self.length))
+
+
+def main() -> None:
+    parser = measure.argument_parser(__doc__, "pretrain_step")
+    parser.add_argument("--shape", choices=("small", "base", "large"), default="small")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, help="examples per step; default: small 32, base 8, large 4")
+    parser.add_argument("--precision", choices=get_args(Cluster.model_fields["precision"].annotation), default="bf16")
+    parser.add_argument("--layers", type=int, help="fewer layers than the shape has, to try it")
+    parser.add_argument("--peers", nargs="*", choices=("all", "masked"), default=["all", "masked"])
+    parser.add_argument("--compile", action="store_true", help="also the peers through torch.compile")
+    options = parser.parse_args()
+    shape = make_shape(options)
+    device = torch.device(shape.machine.device)
+    torch.set_num_threads(shape.machine.num_threads)
+    torch.set_flush_denormal(True)
+    batch = make_batch(shape, seed=1).to(device)
+    sides: dict[str, measure.Side] = {OURS: our_step(shape, batch)}
+    for name, masked_only in [(ALL, False), (MASKED, True)]:
+        if ("masked" if masked_only else "all") in options.peers:
+            sides[name] = peer_step(shape, batch, device, masked_only)
+            if options.compile:
+                sides[f"{name}, compiled"] = peer_step(shape, batch, device, masked_only, compiled=True)
+    peaks = [peak(shape)]
+    seconds = measure.interleave(sides, options.repeats, warmups=2, device=shape.machine.device)
+    peaks.append(peak(shape))
+    result = {
+        "machine": measure.machine(shape.machine.device),
+        "shape": {
+            "profile": options.shape,
+            "layers": shape.settings.model.num_layers,
+            "length": shape.length,
+            "batch_size": shape.batch_size,
+            "masked": shape.num_masked,
+            "precision": shape.machine.precision,
+        },
+        "matrix_peak_flops": max(peaks),
+        "flops_per_token": flops_per_token(shape.settings, VOCAB_SIZE),
+        "tokens_per_second": {name: measure.rates(shape.tokens, values) for name, values in seconds.items()},
+        "seconds_over_ours": measure.ratios(seconds, OURS),
+    }
+    measure.finish(options, result, as_table(result))
+
+
+def make_shape(options: argparse.Namespace) -> Shape:
+    """The profile's model at the length asked for, on the device asked for.
+
+    Raises:
+        ConfigError: CUDA is asked for and not there.
+    """
+    batch_size = options.batch_size or {"small": 32, "base": 8, "large": 4}[options.shape]
+    profile = yaml.safe_load((Path(__file__).parents[1] / f"params/{options.shape}.yaml").read_text())
+    profile["shards"]["max_length"] = options.length
+    profile["pretrain"]["batch_size"] = batch_size
+    if options.layers:
+        profile["model"]["num_layers"] = options.layers
+    cluster = {"device": options.device, "precision": options.precision, "num_processes": 1}
+    common = {"profile": options.shape, "cells": {"tasks": ["CoLA"], "seeds": [1]}, "cluster": cluster}
+    settings = parse_settings({**common, **profile}, where="benchmarks.pretrain_step")
+    return Shape(settings, resolve_machine(settings.cluster, batch_size), batch_size, options.length)
+
+
+def make_batch(shape: Shape, seed: int) -> Batch:
+    """Random tokens without padding; the same number of masked positions in every row."""
+    generator = torch.Generator().manual_seed(seed)
+    B, T, K = shape.batch_size, shape.length, shape.num_masked
+    positions_BK = torch.rand(B, T, generator=generator).argsort(-1)[:, :K].sort(-1).values
+    return Batch(
+        tokens_BT=torch.randint(1000, VOCAB_SIZE, (B, T), generator=generator),
+        segments_BT=torch.zeros(B, T, dtype=torch.long),
+        mask_BT=torch.ones(B, T, dtype=torch.bool),
+        positions_BK=positions_BK,
+        weights_BK=torch.ones(B, K),
+        shown_BK=torch.rand(B, K, generator=generator) < 0.15,
+        uniforms_BK=torch.rand(B, K, generator=generator),
+    )
+
+
+def our_step(shape: Shape, batch: Batch) -> measure.Side:
+    start_distributed(shape.machine)
+    recipe = shape.settings.pretrain
+    model = Electra(shape.settings.model, VOCAB_SIZE, MASK, recipe)
+    model.initialize(shape.settings.model.initializer_range, seed=1)
+    engine, _ = build_engine(model, recipe, shape.machine)
+    weights, counts = model.weights, model.counts(batch)
+    number = iter(range(10**9))
+
+    def step() -> None:
+        set_step(engine, next(number), 1e-5)
+        outputs = engine(batch)
+        engine.backward(sum(weights[term] * outputs.loss_sums[term] / counts[term] for term in weights))
+        engine.step()
+
+    return step
+
+
+def peer_step(
+    shape: Shape, batch: Batch, device: torch.device, masked_only: bool, compiled: bool = False
+) -> measure.Side:
+    """transformers' generator and discriminator, trained jointly with one table of embeddings."""
+    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+    def config(encoder: EncoderConfig) -> ElectraConfig:
+        return ElectraConfig(
+            vocab_size=VOCAB_SIZE,
+            embedding_size=encoder.embedding_size,
+            hidden_size=encoder.hidden_size,
+            num_hidden_layers=encoder.num_layers,
+            num_attention_heads=encoder.num_heads,
+            intermediate_size=encoder.intermediate_size,
+            max_position_embeddings=encoder.max_positions,
+        )
+
+    model = shape.settings.model
+    torch.manual_seed(1)
+    discriminator = ElectraForPreTraining(config(EncoderConfig.discriminator(model, VOCAB_SIZE))).to(device).train()
+    generator = ElectraForMaskedLM(config(EncoderConfig.generator(model, VOCAB_SIZE))).to(device).train()
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    parameters = list(dict.fromkeys([*generator.parameters(), *discriminator.parameters()]))
+    optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
+    masked_BT = batch.is_masked_BT()
+    inputs = {"attention_mask": batch.mask_BT.long(), "token_type_ids": batch.segments_BT}
+    shown_BT = batch.tokens_BT.masked_fill(masked_BT, MASK)
+    bf16 = shape.machine.precision == "bf16"
+
+    def propose() -> tuple[Any, torch.Tensor]:
+        if masked_only:
+            hidden = generator.electra(input_ids=shown_BT, **inputs)[0][masked_BT]
+            logits = generator.generator_lm_head(generator.generator_predictions(hidden))
+            return F.cross_entropy(logits.float(), batch.tokens_BT[masked_BT]), logits
+        labels_BT = batch.tokens_BT.masked_fill(~masked_BT, -100)
+        found = generator(input_ids=shown_BT, labels=labels_BT, **inputs)
+        return found.loss, found.logits[masked_BT]
+
+    def losses() -> torch.Tensor:
+        mlm, logits = propose()
+        with torch.no_grad():
+            noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
+            sampled = (logits.float() + noise).argmax(-1)
+        corrupted_BT = batch.tokens_BT.masked_scatter(masked_BT, sampled)
+        labels = (corrupted_BT != batch.tokens_BT).long()
+        return mlm + 50 * discriminator(input_ids=corrupted_BT, labels=labels, **inputs).loss
+
+    forward: Callable[[], torch.Tensor] = torch.compile(losses) if compiled else losses
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            loss = forward()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def peak(shape: Shape) -> float:
+    """FLOP/s of the best square matrix product."""
+    return max(matrix_peak(shape.machine, size, seconds=0.5) for size in (512, 1024, 2048))
+
+
+def as_table(result: dict[str, Any]) -> str:
+    shape, top = result["shape"], result["matrix_peak_flops"]
+    rows = []
+    for name, rate in result["tokens_per_second"].items():
+        ratio = result["seconds_over_ours"].get(name)
+        share = rate["median"] * result["flops_per_token"] / top
+        rows.append(
+            [
+                name,
+                measure.spread(rate),
+                measure.spread(ratio, ".2f", "x") if ratio else "1",
+                f"{share:.1%}" if name == OURS else "",
+            ]
+        )
+    heading = ["step", "tokens/s, median (min - max)", "its seconds over ours", "of the matrix peak"]
+    about = (
+        f"{shape['profile']}, {shape['layers']} layers, {shape['batch_size']} x {shape['length']} tokens, "
+        f"{shape['precision']}; matrix peak {top / 1e9:,.0f} GFLOP/s"
+    )
+    return f"{about}\n\n{measure.table(heading, rows)}"
+
+
+if __name__ == "__main__":
+    measure.run(main)

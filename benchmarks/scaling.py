@@ -1,0 +1,162 @@
+"""Pre-training on 1 and 2 processes with ZeRO 0 to 3: step time, memory, communicated bytes.
+
+    python -m benchmarks.scaling --text path/to/text.txt --vocab path/to/vocab.txt
+
+Weak scaling: every process has the same micro-batch and the same number of threads (or its own GPU), so that the step
+would take the same time if communication were free. Real runs (``electra.pretrain``) of a few steps, one after the
+other; bytes are counted at the collectives of torch.distributed and stand beside what the method must move:
+
+    ZeRO 0: the gradients, once                          4 P
+    ZeRO 1, 2: gradients to their owner, weights back     8 P
+    ZeRO 3: weights before forward and backward, gradients to their owner   12 P
+
+with P parameters in fp32. A ring moves 2 (N - 1) / N times the bytes of an all-reduce, and (N - 1) / N times those of
+an all-gather or a reduce-scatter, over each process' link.
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import measure
+from benchmarks.training_run import watched_run
+from benchmarks.workspace import copy_text, files_source, run_stage, write_workspace
+from electra.artifacts import read_manifest
+from electra.config import Settings
+from electra.errors import ConfigError
+from electra.model.methods import build_objective
+from electra.paths import Paths
+
+FIRST_STEPS = 2  # not counted
+ROUNDS = {0: 1, 1: 2, 2: 2, 3: 3}  # times that the weights' bytes are moved in a step, by ZeRO stage
+
+
+def main() -> None:
+    parser = measure.argument_parser(__doc__, "scaling", repeats=1)
+    parser.add_argument("--text", type=Path, required=True, help="documents separated by blank lines")
+    parser.add_argument("--vocab", type=Path, required=True, help="vocab.txt")
+    parser.add_argument("--bytes", type=int, default=4_000_000, help="of the text that are used")
+    parser.add_argument("--profile", default="small")
+    parser.add_argument("--micro-batch-size", type=int, default=8, help="examples per process and step")
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3], choices=ROUNDS)
+    parser.add_argument("--steps", type=int, default=8, help="that are counted, of each run")
+    options = parser.parse_args()
+    device = measure.device_of(options)
+    if device == "cuda" and max(options.processes) > torch.cuda.device_count():
+        raise ConfigError(
+            f"{max(options.processes)} processes need as many GPUs, there are {torch.cuda.device_count()}",
+            next_step="give --processes 1",
+        )
+    runs: dict[str, list[list[dict[str, Any]]]] = {}
+    configurations = [(processes, stage) for processes in options.processes for stage in options.stages]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        settings, paths = prepare(folder, options)
+        for repeat in range(options.repeats):
+            for processes, stage in configurations if repeat % 2 == 0 else configurations[::-1]:
+                seen = run(folder, processes, stage, device, options)
+                runs.setdefault(f"{processes} x ZeRO {stage}", []).append(seen)
+                print(f"repeat {repeat + 1}: {processes} x ZeRO {stage} done", flush=True)
+        parameters = count_parameters(settings, paths)
+    result = {
+        "machine": measure.machine(device),
+        "shapes": {
+            "profile": options.profile,
+            "parameters": parameters,
+            "micro_batch_size": options.micro_batch_size,
+            "max_length": settings.shards.max_length,
+            "threads_per_process": 1 if device == "cpu" else None,
+            "steps": options.steps,
+        },
+        "runs": {name: summarise(found) for name, found in runs.items()},
+        "expected_bytes": {
+            f"{processes} x ZeRO {stage}": ROUNDS[stage] * 4 * parameters if processes > 1 else 0
+            for processes, stage in configurations
+        },
+    }
+    measure.finish(options, result, as_table(result))
+
+
+def prepare(folder: Path, options: argparse.Namespace) -> tuple[Settings, Paths]:
+    """Shards of enough text."""
+    copy_text(options.text, folder / "text.txt", options.bytes)
+    settings, paths = settings_of(folder, 1, 0, "cpu", options)
+    for stage in ("corpus", "tokenizer", "shards"):
+        run_stage(folder, stage)
+    return settings, paths
+
+
+def settings_of(
+    folder: Path, processes: int, stage: int, device: measure.Device, options: argparse.Namespace
+) -> tuple[Settings, Paths]:
+    cluster = {"device": device, "num_processes": processes, "zero_stage": stage, "num_threads": 1, "num_workers": 1}
+    return write_workspace(
+        folder,
+        options.profile,
+        {**cluster, "micro_batch_size": options.micro_batch_size},
+        corpus={"sources": [files_source(folder / "text.txt")], "max_chars": 20_000_000, "held_out_fraction": 0.03},
+        tokenizer={"vocab_file": str(options.vocab.resolve())},
+        pretrain={
+            "num_steps": FIRST_STEPS + options.steps,
+            "batch_size": options.micro_batch_size * processes,
+            "warmup_steps": 1,
+            "eval_every": 10**6,
+            "eval_examples": 8,
+        },
+    )
+
+
+def run(
+    folder: Path, processes: int, stage: int, device: measure.Device, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    settings_of(folder, processes, stage, device, options)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return watched_run(folder, processes)
+
+
+def count_parameters(settings: Settings, paths: Paths) -> int:
+    """All that is trained, shared weights once."""
+    with torch.device("meta"):
+        size = read_manifest(paths.tokenizer)["vocab_size"]
+        model = build_objective(settings.model, size, 0, settings.pretrain)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def summarise(repeats: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Of all repeats' steps: seconds; the largest process' memory; one process' bytes of a step by collective."""
+    first = [repeat[0] for repeat in repeats]
+    steps = [seconds for seen in first for seconds in seen["steps"][FIRST_STEPS:]]
+    moved = first[0]["bytes"][-2]  # the last step validates and saves as well
+    return {
+        "seconds_per_step": measure.summary(steps),
+        "peak_rss_bytes": max(seen["peak_rss_bytes"] for repeat in repeats for seen in repeat),
+        "peak_cuda_bytes": max(seen.get("peak_cuda_bytes", 0) for repeat in repeats for seen in repeat),
+        "bytes_per_step": moved,
+        "bytes_per_step_in_all": sum(moved.values()),
+    }
+
+
+def as_table(result: dict[str, Any]) -> str:
+    rows = []
+    for name, found in result["runs"].items():
+        memory = found["peak_cuda_bytes"] or found["peak_rss_bytes"]
+        rows.append(
+            [
+                name,
+                measure.spread(found["seconds_per_step"], ".3f"),
+                f"{memory / 2**30:.2f}",
+                f"{found['bytes_per_step_in_all'] / 1e6:.1f}",
+                f"{result['expected_bytes'][name] / 1e6:.1f}",
+            ]
+        )
+    heading = ["processes", "s/step, median (min - max)", "peak GiB of a process", "MB a step, counted", "expected"]
+    return measure.table(heading, rows)
+
+
+if __name__ == "__main__":
+    measure.run(main)

@@ -1,0 +1,136 @@
+"""A real pre-training run of a few steps, watched: how long steps take, wait for data, and what is communicated.
+
+    python -m benchmarks.training_run WORKSPACE RESULT.json            # one process, or each of torchrun's
+
+The run is ``electra.pretrain.run.pretrain`` itself; what it takes from elsewhere is wrapped: the loader (its steps end
+where the next one is asked for) and torch.distributed's collectives (bytes that a process hands in or takes out,
+whichever is more).
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "all_gather",
+    "all_gather_into_tensor",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+)
+
+
+class Watch:
+    """What was seen of a run: per step seconds, seconds of waiting for the loader, and bytes by collective."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.waits: list[float] = []
+        self.bytes: list[dict[str, int]] = []
+        self.is_stepping = False
+
+    def loader(self, training_steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        """The loader with a clock: between two of its steps lies one step of the run."""
+
+        def timed(*arguments: Any) -> Iterator[Any]:
+            steps = training_steps(*arguments)
+            while True:
+                begin = time.perf_counter()
+                batches = next(steps, None)
+                if batches is None:
+                    return
+                ready = time.perf_counter()
+                self.bytes.append({})
+                self.is_stepping = True
+                yield batches
+                self.is_stepping = False
+                self.waits.append(ready - begin)
+                self.steps.append(time.perf_counter() - begin)
+
+        return timed
+
+    def collective(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            if self.is_stepping:
+                given = [*arguments, *options.values()]
+                self.bytes[-1][name] = self.bytes[-1].get(name, 0) + max(map(_bytes, given), default=0)
+            return call(*arguments, **options)
+
+        return counted
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return sum(map(_bytes, value))
+    return value.numel() * value.element_size() if hasattr(value, "element_size") else 0
+
+
+def main() -> None:
+    workspace, result = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+    os.chdir(workspace)
+    import torch
+    import torch.distributed
+
+    watch = Watch()
+    for name in COLLECTIVES:  # before DeepSpeed takes them
+        setattr(torch.distributed, name, watch.collective(name, getattr(torch.distributed, name)))
+    from electra.artifacts import write_json
+    from electra.paths import Paths
+    from electra.pretrain import run
+    from electra.settings import load_settings
+
+    run.training_steps = watch.loader(run.training_steps)
+    rank = int(os.environ.get("RANK", "0"))
+    run.pretrain(load_settings(), Paths())
+    memory = {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    if torch.cuda.is_available():
+        memory["peak_cuda_bytes"] = torch.cuda.max_memory_allocated()
+    write_json(
+        result.with_name(f"{result.stem}.{rank}.json"),
+        {"steps": watch.steps, "waits": watch.waits, "bytes": watch.bytes, **memory},
+    )
+
+
+def watched_run(workspace: Path, num_processes: int) -> list[dict[str, Any]]:
+    """Run the workspace's pre-training in processes of its own; what each of them saw.
+
+    Raises:
+        RuntimeError: the run failed; with its last lines.
+    """
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    from electra.hardware import resolve_machine
+    from electra.settings import load_settings
+
+    settings = load_settings(workspace)
+    machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
+    done = subprocess.run(
+        [
+            sys.executable,
+            *(launcher if num_processes > 1 else []),
+            "-m",
+            "benchmarks.training_run",
+            str(workspace),
+            str(workspace / "watched.json"),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": str(machine.num_threads), "OMP_WAIT_POLICY": "passive"},
+        cwd=Path(__file__).resolve().parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the run ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    return [json.loads((workspace / f"watched.{rank}.json").read_text()) for rank in range(num_processes)]
+
+
+if __name__ == "__main__":
+    main()

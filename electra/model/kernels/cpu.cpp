@@ -1,0 +1,365 @@
+// What lies between a transformer's matrix products, fused for CPUs: one pass over the rows instead of five.
+//
+// Plain functions over raw memory, called from functions.py, which checks shapes and types. Activations are float or
+// bfloat16 (arithmetic is float), parameters float. Every row is computed by one thread and sums over rows are made in
+// a fixed number of parts, so the number of threads changes nothing.
+//
+// Compiled without -ffinite-math-only: a NaN must stay one, the training loop looks for it.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t PARTS = 32;  // of a sum over rows
+
+struct bfloat16 {
+    uint16_t bits;
+};
+
+inline float load(float x) { return x; }
+
+inline float load(bfloat16 x) {
+    const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline void store(float& to, float value) { to = value; }
+
+inline void store(bfloat16& to, float value) {  // to the nearest, ties to even
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    to.bits = static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// e^x by a polynomial on [-ln 2 / 2, ln 2 / 2] and the exponent's bits; relative error below 2e-7.
+inline float exponential(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    const float n = std::nearbyint(x * 1.44269504f);
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
+    float power;
+    std::memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
+// The normal distribution function and density; Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7.
+inline void normal(float x, float& distribution, float& density) {
+    const float bell = exponential(-0.5f * x * x), z = std::fabs(x) * 0.70710678f;
+    const float t = 1.0f / (1.0f + 0.3275911f * z);
+    const float p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    const float tail = 0.5f * p * bell;
+    distribution = x > 0 ? 1.0f - tail : tail;
+    density = bell * 0.39894228f;
+}
+
+// Which elements a dropout keeps: a hash of the element's number, so that backward need not remember it.
+struct Dropout {
+    uint32_t threshold, addend, factor;
+    float scale;
+
+    Dropout(float p, uint64_t key)
+        : threshold(static_cast<uint32_t>(static_cast<double>(p) * 4294967296.0)), scale(1.0f / (1.0f - p)) {
+        key += 0x9e3779b97f4a7c15u;  // SplitMix64: keys that are neighbours become strangers
+        key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+        key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+        key ^= key >> 31;
+        addend = static_cast<uint32_t>(key);
+        factor = static_cast<uint32_t>(key >> 32) | 1;
+    }
+
+    inline float factor_of(uint32_t element) const {
+        uint32_t x = element * 0x9e3779b1u + addend;
+        x = (x ^ (x >> 15)) * factor;
+        x = (x ^ (x >> 13)) * 0x85ebca6bu;
+        x ^= x >> 16;
+        return scale * static_cast<float>(x >= threshold);
+    }
+};
+
+template <typename T>
+void add_norm_forward(const T* x, const T* residual, const float* weight, const float* bias, int64_t rows,
+                      int64_t width, float eps, float p, uint64_t key, T* out, T* normalized, float* inverse_std) {
+    const Dropout shared(p, key);
+#pragma omp parallel
+    {
+        const Dropout dropout = shared;
+        std::vector<float> buffer(width);
+        float* sums = buffer.data();
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; row++) {
+            const int64_t start = row * width;
+            const uint32_t first = static_cast<uint32_t>(start);
+            float total = 0, squares = 0;
+#pragma omp simd reduction(+ : total)
+            for (int64_t i = 0; i < width; i++) {
+                const float kept = load(x[start + i]) * dropout.factor_of(first + static_cast<uint32_t>(i));
+                sums[i] = load(residual[start + i]) + kept;
+                total += sums[i];
+            }
+            const float mean = total / width;
+#pragma omp simd reduction(+ : squares)
+            for (int64_t i = 0; i < width; i++) {
+                sums[i] -= mean;
+                squares += sums[i] * sums[i];
+            }
+            const float scale = 1.0f / std::sqrt(squares / width + eps);
+            inverse_std[row] = scale;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float value = sums[i] * scale;
+                store(normalized[start + i], value);
+                store(out[start + i], value * weight[i] + bias[i]);
+            }
+        }
+    }
+}
+
+template <typename T>
+void add_norm_backward(const T* grad, const T* normalized, const float* inverse_std, const float* weight, int64_t rows,
+                       int64_t width, float p, uint64_t key, T* grad_x, T* grad_residual, float* grad_weight,
+                       float* grad_bias) {
+    const Dropout shared(p, key);
+    std::vector<float> parts(2 * PARTS * width, 0.0f);
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        const Dropout dropout = shared;
+        float *weight_sums = &parts[2 * part * width], *bias_sums = weight_sums + width;
+        for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
+            const int64_t start = row * width;
+            const uint32_t first = static_cast<uint32_t>(start);
+            float mean = 0, slope = 0;
+#pragma omp simd reduction(+ : mean, slope)
+            for (int64_t i = 0; i < width; i++) {
+                const float g = load(grad[start + i]), n = load(normalized[start + i]);
+                weight_sums[i] += g * n;
+                bias_sums[i] += g;
+                mean += g * weight[i];
+                slope += g * weight[i] * n;
+            }
+            mean /= width;
+            slope /= width;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float g = load(grad[start + i]), n = load(normalized[start + i]);
+                const float value = inverse_std[row] * (g * weight[i] - mean - n * slope);
+                store(grad_residual[start + i], value);
+                store(grad_x[start + i], value * dropout.factor_of(first + static_cast<uint32_t>(i)));
+            }
+        }
+    }
+    for (int64_t i = 0; i < width; i++) {
+        float weight_sum = 0, bias_sum = 0;
+        for (int64_t part = 0; part < PARTS; part++) {
+            weight_sum += parts[2 * part * width + i];
+            bias_sum += parts[(2 * part + 1) * width + i];
+        }
+        grad_weight[i] = weight_sum;
+        grad_bias[i] = bias_sum;
+    }
+}
+
+template <typename T>
+void gelu_forward(const T* x, int64_t size, T* out) {
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < size; i++) {
+        const float value = load(x[i]);
+        float distribution, density;
+        normal(value, distribution, density);
+        store(out[i], value * distribution);
+    }
+}
+
+template <typename T>
+void gelu_backward(const T* grad, const T* x, int64_t size, T* grad_x) {
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < size; i++) {
+        const float value = load(x[i]);
+        float distribution, density;
+        normal(value, distribution, density);
+        store(grad_x[i], load(grad[i]) * (distribution + value * density));
+    }
+}
+
+// Scores [B, H, T, T] to attention probabilities, in place, and what dropout leaves of them. The bias, where there is
+// one, is [B or 1, 1, T or 1, T], told by the strides of its first and third dimension.
+template <typename T>
+void softmax_forward(T* scores, const float* bias, int64_t batch_stride, int64_t row_stride, int64_t batch,
+                     int64_t heads, int64_t length, float scale, float p, uint64_t key, T* dropped) {
+    const Dropout shared(p, key);
+#pragma omp parallel
+    {
+        const Dropout dropout = shared;
+        std::vector<float> buffer(length);
+        float* values = buffer.data();
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < batch * heads * length; row++) {
+            T* line = scores + row * length;
+            float highest = -INFINITY, total = 0;
+            if (bias != nullptr) {
+                const float* added = bias + row / (heads * length) * batch_stride + row % length * row_stride;
+                for (int64_t i = 0; i < length; i++) values[i] = load(line[i]) * scale + added[i];
+            } else {
+                for (int64_t i = 0; i < length; i++) values[i] = load(line[i]) * scale;
+            }
+#pragma omp simd reduction(max : highest)
+            for (int64_t i = 0; i < length; i++) highest = values[i] > highest ? values[i] : highest;
+#pragma omp simd reduction(+ : total)
+            for (int64_t i = 0; i < length; i++) {
+                values[i] = exponential(values[i] - highest);
+                total += values[i];
+            }
+            const float factor = 1.0f / total;
+            const uint32_t first = static_cast<uint32_t>(row * length);
+#pragma omp simd
+            for (int64_t i = 0; i < length; i++) {
+                const float value = values[i] * factor;
+                store(line[i], value);
+                store(dropped[row * length + i], value * dropout.factor_of(first + static_cast<uint32_t>(i)));
+            }
+        }
+    }
+}
+
+// The gradient of what dropout left becomes that of the scores, in place; `dropped` is made anew.
+template <typename T>
+void softmax_backward(T* grad, const T* probabilities, int64_t rows, int64_t length, float scale, float p,
+                      uint64_t key, T* dropped) {
+    const Dropout shared(p, key);
+#pragma omp parallel
+    {
+        const Dropout dropout = shared;
+        std::vector<float> buffer(length);
+        float* values = buffer.data();
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; row++) {
+            T *line = grad + row * length, *left = dropped + row * length;
+            const T* given = probabilities + row * length;
+            const uint32_t first = static_cast<uint32_t>(row * length);
+            float mean = 0;
+#pragma omp simd reduction(+ : mean)
+            for (int64_t i = 0; i < length; i++) {
+                const float factor = dropout.factor_of(first + static_cast<uint32_t>(i)), probability = load(given[i]);
+                store(left[i], probability * factor);
+                values[i] = load(line[i]) * factor;
+                mean += values[i] * probability;
+            }
+#pragma omp simd
+            for (int64_t i = 0; i < length; i++) store(line[i], scale * load(given[i]) * (values[i] - mean));
+        }
+    }
+}
+
+constexpr int64_t BLOCK = 512;  // of the vocabulary, in the search for a sample
+
+// Cross entropy of each row of logits, and one token drawn from softmax(logits): the first at which the distribution
+// function passes the row's uniform.
+template <typename T>
+void vocabulary_forward(const T* logits, const int64_t* targets, const float* uniforms, int64_t rows, int64_t size,
+                        float* losses, float* log_totals, int64_t* samples) {
+    const int64_t blocks = (size + BLOCK - 1) / BLOCK;
+#pragma omp parallel
+    {
+        std::vector<float> sums(blocks);
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; row++) {
+            const T* line = logits + row * size;
+            float highest = -INFINITY;
+#pragma omp simd reduction(max : highest)
+            for (int64_t i = 0; i < size; i++) highest = std::max(highest, load(line[i]));
+            double total = 0;
+            for (int64_t block = 0; block < blocks; block++) {
+                const int64_t begin = block * BLOCK, end = std::min(size, begin + BLOCK);
+                float sum = 0;
+#pragma omp simd reduction(+ : sum)
+                for (int64_t i = begin; i < end; i++) sum += exponential(load(line[i]) - highest);
+                sums[block] = sum;
+                total += sum;
+            }
+            log_totals[row] = highest + static_cast<float>(std::log(total));
+            losses[row] = log_totals[row] - load(line[targets[row]]);
+            double left = uniforms[row] * total;
+            int64_t block = 0;
+            while (block < blocks - 1 && left >= sums[block]) left -= sums[block++];
+            int64_t token = block * BLOCK;
+            const int64_t last = std::min(size, token + BLOCK) - 1;
+            for (; token < last; token++) {
+                const double share = exponential(load(line[token]) - highest);
+                if (left < share) break;
+                left -= share;
+            }
+            samples[row] = token;
+        }
+    }
+}
+
+template <typename T>
+void vocabulary_backward(const T* logits, const int64_t* targets, const float* log_totals, const float* grad,
+                         int64_t rows, int64_t size, T* grad_logits) {
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        const T* line = logits + row * size;
+        T* to = grad_logits + row * size;
+#pragma omp simd
+        for (int64_t i = 0; i < size; i++) store(to[i], grad[row] * exponential(load(line[i]) - log_totals[row]));
+        const int64_t target = targets[row];
+        store(to[target], grad[row] * (exponential(load(line[target]) - log_totals[row]) - 1.0f));
+    }
+}
+
+}  // namespace
+
+#define EXPORT(suffix, T)                                                                                              \
+    extern "C" void add_norm_forward_##suffix(const T* x, const T* residual, const float* weight, const float* bias,   \
+                                              int64_t rows, int64_t width, float eps, float p, uint64_t key, T* out,   \
+                                              T* normalized, float* inverse_std) {                                     \
+        add_norm_forward(x, residual, weight, bias, rows, width, eps, p, key, out, normalized, inverse_std);           \
+    }                                                                                                                  \
+    extern "C" void add_norm_backward_##suffix(const T* grad, const T* normalized, const float* inverse_std,           \
+                                               const float* weight, int64_t rows, int64_t width, float p,              \
+                                               uint64_t key, T* grad_x, T* grad_residual, float* grad_weight,          \
+                                               float* grad_bias) {                                                     \
+        add_norm_backward(grad, normalized, inverse_std, weight, rows, width, p, key, grad_x, grad_residual,           \
+                          grad_weight, grad_bias);                                                                     \
+    }                                                                                                                  \
+    extern "C" void gelu_forward_##suffix(const T* x, int64_t size, T* out) { gelu_forward(x, size, out); }            \
+    extern "C" void gelu_backward_##suffix(const T* grad, const T* x, int64_t size, T* grad_x) {                       \
+        gelu_backward(grad, x, size, grad_x);                                                                          \
+    }                                                                                                                  \
+    extern "C" void softmax_forward_##suffix(T* scores, const float* bias, int64_t batch_stride, int64_t row_stride,   \
+                                             int64_t batch, int64_t heads, int64_t length, float scale, float p,       \
+                                             uint64_t key, T* dropped) {                                               \
+        softmax_forward(scores, bias, batch_stride, row_stride, batch, heads, length, scale, p, key, dropped);         \
+    }                                                                                                                  \
+    extern "C" void softmax_backward_##suffix(T* grad, const T* probabilities, int64_t rows, int64_t length,           \
+                                              float scale, float p, uint64_t key, T* dropped) {                        \
+        softmax_backward(grad, probabilities, rows, length, scale, p, key, dropped);                                   \
+    }                                                                                                                  \
+    extern "C" void vocabulary_forward_##suffix(const T* logits, const int64_t* targets, const float* uniforms,        \
+                                                int64_t rows, int64_t size, float* losses, float* log_totals,          \
+                                                int64_t* samples) {                                                    \
+        vocabulary_forward(logits, targets, uniforms, rows, size, losses, log_totals, samples);                        \
+    }                                                                                                                  \
+    extern "C" void vocabulary_backward_##suffix(const T* logits, const int64_t* targets, const float* log_totals,     \
+                                                 const float* grad, int64_t rows, int64_t size, T* grad_logits) {      \
+        vocabulary_backward(logits, targets, log_totals, grad, rows, size, grad_logits);                               \
+    }
+
+EXPORT(float32, float)
+EXPORT(bfloat16, bfloat16)

@@ -1,0 +1,183 @@
+"""Operations of a layer with their gradients, over the loops of ``cpu.cpp``.
+
+Each has the same meaning as the PyTorch operations it stands for, to rounding; dropout draws other elements (a hash of
+their numbers under a key from the global generator, so a seed still decides them). Shape legend: as in encoder.py.
+"""
+
+import ctypes
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from electra.model.kernels.build import library
+
+SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+
+def can_fuse(*tensors: Tensor) -> bool:
+    """Whether the compiled loops take these: on a CPU, of one type, and second derivatives are not asked for."""
+    first = tensors[0]
+    return (
+        first.device.type == "cpu"
+        and first.dtype in SUFFIXES
+        and all(tensor.dtype == first.dtype for tensor in tensors)
+        and not torch.compiler.is_compiling()
+        and library() is not None
+    )
+
+
+def new_key() -> int:
+    """64 bits from the global generator for the elements that one dropout keeps."""
+    return int(torch.empty((), dtype=torch.int64).random_().item())
+
+
+def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
+    """Run a loop; tensors are handed over as addresses, float arguments as C floats."""
+    values: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            assert argument.is_contiguous()
+            values.append(ctypes.c_void_p(argument.data_ptr()))
+        elif isinstance(argument, float):
+            values.append(ctypes.c_float(argument))
+        else:
+            values.append(ctypes.c_void_p(None) if argument is None else ctypes.c_int64(argument))
+    getattr(library(), f"{name}_{SUFFIXES[like.dtype]}")(*values)
+
+
+class _AddNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float, key: int
+    ) -> Tensor:
+        x, residual = x.contiguous(), residual.contiguous()
+        width = x.shape[-1]
+        out, normalized = torch.empty_like(x), torch.empty_like(x)
+        inverse_std = torch.empty(x.numel() // width)
+        arguments = (weight, bias, len(inverse_std), width, eps, p, key, out, normalized, inverse_std)
+        _call("add_norm_forward", x, x, residual, *arguments)
+        ctx.save_for_backward(normalized, inverse_std, weight)
+        ctx.p, ctx.key = p, key
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        normalized, inverse_std, weight = ctx.saved_tensors
+        grad_residual = torch.empty_like(normalized)
+        grad_x = torch.empty_like(normalized)
+        grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+        sizes = (len(inverse_std), normalized.shape[-1], ctx.p, ctx.key)
+        arguments = (normalized, inverse_std, weight, *sizes, grad_x, grad_residual, grad_weight, grad_bias)
+        _call("add_norm_backward", grad, grad.contiguous(), *arguments)
+        return grad_x, grad_residual, grad_weight, grad_bias, None, None, None
+
+
+def add_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float) -> Tensor:
+    """LayerNorm(residual + dropout(x)) over the last dimension.
+
+    Args:
+        x: [..., D]; residual the same, weight and bias [D] float32.
+        p: share of x that is dropped.
+    """
+    return cast(Tensor, _AddNorm.apply(x, residual, weight, bias, eps, p, new_key() if p else 0))
+
+
+class _Gelu(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        _call("gelu_forward", x, x, x.numel(), out)
+        ctx.save_for_backward(x)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        grad_x = torch.empty_like(x)
+        _call("gelu_backward", x, grad.contiguous(), x, x.numel(), grad_x)
+        return grad_x
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The exact GELU, x times the normal distribution function of x."""
+    return cast(Tensor, _Gelu.apply(x))
+
+
+class _Attention(Function):
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, bias: Tensor | None, num_heads: int, p: float, key: int) -> Tensor:
+        B, T, width = qkv.shape
+        size = width // 3 // num_heads
+        q, k, v = qkv.view(B, T, 3, num_heads, size).permute(2, 0, 3, 1, 4).reshape(3, B * num_heads, T, size)
+        probabilities = torch.bmm(q, k.transpose(1, 2))
+        dropped = torch.empty_like(probabilities) if p else probabilities
+        strides = (0, 0) if bias is None else (bias.stride(0) * (len(bias) > 1), T * (bias.shape[2] > 1))
+        arguments = (bias, *strides, B, num_heads, T, size**-0.5, p, key, dropped)
+        _call("softmax_forward", qkv, probabilities, *arguments)
+        mixed = torch.bmm(dropped, v)
+        ctx.save_for_backward(q, k, v, probabilities)
+        ctx.num_heads, ctx.p, ctx.key = num_heads, p, key
+        return mixed.view(B, num_heads, T, size).transpose(1, 2).reshape(B, T, width // 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, probabilities = ctx.saved_tensors
+        rows, T, size = q.shape
+        B = rows // ctx.num_heads
+        grad = grad.view(B, T, ctx.num_heads, size).transpose(1, 2).reshape(rows, T, size)
+        grad_scores = torch.bmm(grad, v.transpose(1, 2))
+        dropped = torch.empty_like(probabilities)
+        sizes = (rows * T, T, size**-0.5, ctx.p, ctx.key)
+        _call("softmax_backward", grad_scores, grad_scores, probabilities, *sizes, dropped)
+        grad_qkv = torch.empty(3, rows, T, size, dtype=grad.dtype)
+        torch.bmm(grad_scores, k, out=grad_qkv[0])
+        torch.bmm(grad_scores.transpose(1, 2), q, out=grad_qkv[1])
+        torch.bmm(dropped.transpose(1, 2), grad, out=grad_qkv[2])
+        grad_qkv = grad_qkv.view(3, B, ctx.num_heads, T, size).permute(1, 3, 0, 2, 4).reshape(B, T, -1)
+        return grad_qkv, None, None, None, None
+
+
+def attention(qkv_BT3D: Tensor, bias: Tensor | None, num_heads: int, p: float) -> Tensor:
+    """Softmax attention [B, T, D] of all heads.
+
+    Args:
+        qkv_BT3D: queries, keys and values beside each other, [B, T, 3 D].
+        bias: added to the scores, float32 [B or 1, 1, T or 1, T]; it gets no gradient.
+        p: share of the probabilities that is dropped.
+    """
+    if bias is not None:
+        bias = bias.float().contiguous()
+    return cast(Tensor, _Attention.apply(qkv_BT3D, bias, num_heads, p, new_key() if p else 0))
+
+
+class _Vocabulary(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        logits, targets, uniforms = logits.contiguous(), targets.contiguous(), uniforms.float().contiguous()
+        rows, size = logits.shape
+        losses, log_totals, samples = torch.empty(rows), torch.empty(rows), torch.empty_like(targets)
+        _call("vocabulary_forward", logits, logits, targets, uniforms, rows, size, losses, log_totals, samples)
+        ctx.save_for_backward(logits, targets, log_totals)
+        ctx.mark_non_differentiable(samples)
+        return losses, samples
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        logits, targets, log_totals = ctx.saved_tensors
+        grad_logits = torch.empty_like(logits)
+        arguments = (targets, log_totals, grad.contiguous(), *logits.shape, grad_logits)
+        _call("vocabulary_backward", logits, logits, *arguments)
+        return grad_logits, None, None
+
+
+def losses_and_samples(logits_NV: Tensor, targets_N: Tensor, uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross entropy [N] (nats, float32) of each row, and one token [N] drawn from its softmax by its uniform."""
+    return cast(tuple[Tensor, Tensor], _Vocabulary.apply(logits_NV, targets_N, uniforms_N))

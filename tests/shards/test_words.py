@@ -1,0 +1,50 @@
+"""Encoding word by word gives the tokenizer's own ids, whatever the text, and a cache that stays small."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from electra.shards import words
+from electra.shards.words import WordEncoder
+from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
+
+PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]
+# what could reach beyond a space if anything did: accents, final sigma, marks, white space of other kinds, joiners
+TRICKY = "ab eĂéÉİσΣς.,-'[]中가\u0300\u0301\u0345\u00a0\u3000\u2009\t\u0085\u200b\u200d\u00ad\ufffdMASK SEP"
+
+
+def tokenizer(*, lowercase: bool) -> Tokenizer:
+    made = make_tokenizer(PIECES, lowercase=lowercase)
+    made.encode_special_tokens = True
+    return made
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@given(lines=st.lists(st.text(st.sampled_from(TRICKY) | st.characters(exclude_categories=["Cs"]), max_size=30)))
+def test_ids_are_the_tokenizers_own(lines, lowercase):
+    made = tokenizer(lowercase=lowercase)
+    encoder = WordEncoder(made, np.dtype(np.uint16))
+    for _ in range(2):  # the second time from the cache
+        found = [np.frombuffer(ids, np.uint16).tolist() for ids in encoder.encode(lines)]
+        assert found == [made.encode(line, add_special_tokens=False).ids for line in lines]
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_ids_have_the_width_of_the_shards(dtype):
+    (ids,) = WordEncoder(tokenizer(lowercase=True), np.dtype(dtype)).encode(["a b"])
+    assert np.frombuffer(ids, dtype).tolist() == [PIECES.index("a"), PIECES.index("b")]
+
+
+def test_the_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr(words, "CACHE_BYTES", 10 * words.WORD_BYTES)
+    made = tokenizer(lowercase=True)
+    encoder = WordEncoder(made, np.dtype(np.uint16))
+    for number in range(50):
+        line = f"{'a' * (number + 1)} b {'c' * (number + 1)}"
+        assert (
+            np.frombuffer(encoder.encode([line])[0], np.uint16).tolist()
+            == made.encode(line, add_special_tokens=False).ids
+        )
+        assert len(encoder._ids) <= 13
