@@ -92,11 +92,15 @@ class LiveBytes(TorchDispatchMode):
     """Bytes of the tensors that are alive, at present and at most: those that operations have returned in this context.
 
     What an operation takes for itself while it runs is not seen.
+
+    Args:
+        model: its parameters do not count.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.now = self.peak = 0
+        self._own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
         self._alive: dict[int, weakref.ref[Any]] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -108,7 +112,7 @@ class LiveBytes(TorchDispatchMode):
 
     def _see(self, storage: torch.UntypedStorage) -> None:
         key, size = storage._cdata, storage.nbytes()
-        if key in self._alive:
+        if key in self._alive or key in self._own:
             return
 
         def freed(_: object) -> None:
@@ -227,7 +231,7 @@ def _stage_memory(
     with kept_for_backward(model) as kept:
         forward_loss(model, batch, machine)
     num_micro_batches = recipe.batch_size // (machine.num_processes * machine.micro_batch_size)
-    with LiveBytes() as live:
+    with LiveBytes(model) as live:
         for _ in range(min(2, num_micro_batches)):  # from the second on, gradients are there before it starts
             forward_loss(model, batch, machine).backward()
     num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

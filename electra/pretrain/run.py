@@ -31,6 +31,7 @@ from electra.pretrain.state import gather_state, load_weights, scatter_state
 from electra.pretrain.telemetry import Telemetry, describe_start
 from electra.shards.dataset import Shards
 from electra.shards.loader import ExampleDrawer, Share, heldout_batches, training_steps
+from electra.shards.pieces import Pieces
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:
@@ -73,7 +74,12 @@ class Pretraining:
         self.special_ids = special_token_ids(paths.tokenizer)
         self.train_drawer = ExampleDrawer(train, self.special_ids, self.recipe, settings.fidelity)
         self.heldout_drawer = ExampleDrawer(heldout, self.special_ids, self.recipe, settings.fidelity)
-        self.share = Share(self.rank, machine.num_processes, machine.micro_batch_size)
+        self.share = Share(self.rank, machine.num_processes, machine.micro_batch_size, settings.cluster.pack_examples)
+        self.short_drawer, self.num_short_steps = None, 0
+        if curriculum := self.recipe.length_curriculum:
+            pieces = Pieces(train, curriculum.length)
+            self.short_drawer = ExampleDrawer(pieces, self.special_ids, self.recipe, settings.fidelity)
+            self.num_short_steps = round(curriculum.share * self.recipe.num_steps)
         self.vocab_size = train.vocab_size
         self.token_counts = token_counts(train, self.special_ids)
         self.unigram_entropy = unigram_entropy(self.token_counts, token_counts(heldout, self.special_ids))
@@ -162,7 +168,15 @@ class Pretraining:
         saved_at = time.monotonic()
         results: dict[str, float] = {}
         for step, micro_batches in enumerate(
-            training_steps(self.train_drawer, self.share, self.first_step, num_steps), self.first_step
+            training_steps(
+                self.train_drawer,
+                self.share,
+                self.first_step,
+                num_steps,
+                short=self.short_drawer,
+                num_short_steps=self.num_short_steps,
+            ),
+            self.first_step,
         ):
             if (stage := self._stage_at(step)) != self.stage:
                 self._enter_stage(stage)
