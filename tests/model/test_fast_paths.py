@@ -1,4 +1,4 @@
-"""What is fast computes what is slow: the same losses and gradients to fp32 rounding (or to the last bit, where said)."""
+"""What is fast computes what is slow: losses and gradients to fp32 rounding, or to the last bit where it says so."""
 
 import os
 import shutil
