@@ -34,6 +34,8 @@ from electra.finetune.saved import load_model, save_model
 from electra.finetune.tasks import TASKS
 from electra.finetune.trainer import train
 from electra.hardware import choose_precision
+from electra.model.heads import DiscriminatorHead
+from electra.model.huggingface import discriminator_weights
 from electra.model.pretrained import load_encoder
 from electra.paths import Paths
 
@@ -145,7 +147,7 @@ class FirstToken(nn.Module):
 
 
 def _pipeline(paths: Paths, saved: Path, batch_size: int, device: measure.Device, precision: str) -> Any:
-    """A text-classification pipeline from the exported folder, with the saved model's head."""
+    """A text-classification pipeline from the exported folder, with the saved model's weights."""
     from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
     from transformers.utils import logging
 
@@ -153,8 +155,11 @@ def _pipeline(paths: Paths, saved: Path, batch_size: int, device: measure.Device
     logging.set_verbosity_error()  # that the classifier is new is no news
     folder = paths.export / "discriminator"
     model: Any = ElectraForSequenceClassification.from_pretrained(folder)
-    head: Any = load_model(saved).model.head
-    model.classifier = FirstToken(head.output)
+    trained: Any = load_model(saved).model
+    weights = discriminator_weights(trained.encoder, DiscriminatorHead(trained.encoder.config))
+    model.electra.load_state_dict({name.removeprefix("electra."): value for name, value in weights.items()
+                                   if name.startswith("electra.")})  # fmt: skip
+    model.classifier = FirstToken(trained.head.output)
     model = model.to(torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return pipeline(
