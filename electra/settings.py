@@ -8,8 +8,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from electra.config import Settings
+from electra.config.section import Section
 from electra.errors import ConfigError
-from electra.section import Section
 
 
 def load_settings(root: Path = Path(".")) -> Settings:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from electra.section import Section
+from electra.config.section import Section
 
 
 class Torchrun(Section):

@@ -1,0 +1,121 @@
+"""The one schema of ``params.yaml`` + ``params/<profile>.yaml``.
+
+``params.yaml`` holds the profile's name and what no profile changes (the pre-training method, which cells to fine-tune,
+the machine); ``params/<profile>.yaml`` holds the rest of what a result depends on. Every key stands in exactly one of
+the two. Unknown keys and impossible values are refused with the path of the key. The description of a field is
+also its help text (``electra config --help-fields``). Reading the files: electra/settings.py.
+"""
+
+from typing import Literal, get_args
+
+from pydantic import Field, model_validator
+
+from electra.config.machine import Cluster
+from electra.config.section import Probability, Section
+from electra.config.tasks import (
+    Cells,
+    EmbeddedTasks,
+    FilesTasks,
+    Finetune,
+    HubTasks,
+    Milestone,
+    TaskName,
+    Tasks,
+)
+from electra.config.text import (
+    Corpus,
+    CorpusSource,
+    EmbeddedCorpus,
+    FilesCorpus,
+    HubCorpus,
+    Revision,
+    Shards,
+    Tokenizer,
+)
+from electra.config.training import LengthCurriculum, Method, Model, ObjectiveName, Pretrain
+
+__all__ = [
+    "Cells",
+    "Cluster",
+    "Corpus",
+    "CorpusSource",
+    "EmbeddedCorpus",
+    "EmbeddedTasks",
+    "FilesCorpus",
+    "FilesTasks",
+    "Finetune",
+    "HubCorpus",
+    "HubTasks",
+    "LengthCurriculum",
+    "Method",
+    "Milestone",
+    "Model",
+    "ObjectiveName",
+    "Pretrain",
+    "Probability",
+    "Revision",
+    "Section",
+    "Settings",
+    "Shards",
+    "TaskName",
+    "Tasks",
+    "Tokenizer",
+]
+
+
+class Settings(Section):
+    """All settings of one run."""
+
+    profile: str = Field(description="name of the file under params/")
+    fidelity: Literal["corrected", "original"] = Field(
+        "corrected", description="original: reproduce the known defects of google-research/electra (docs/fidelity.md)"
+    )
+    cells: Cells = Field(description="the fine-tuning matrix of the score card")
+    cluster: Cluster = Field(description="the machine: speed, never results")
+    corpus: Corpus = Field(description="documents, their cleaning and the held-out split")
+    tokenizer: Tokenizer = Field(description="the WordPiece vocabulary")
+    shards: Shards = Field(description="fixed-length examples")
+    model: Model = Field(description="shapes of discriminator and generator")
+    pretrain: Pretrain = Field(description="replaced token detection")
+    tasks: Tasks = Field(description="labelled data")
+    finetune: Finetune = Field(description="fine-tuning")
+
+    @model_validator(mode="after")
+    def _sharing_fits(self) -> "Settings":
+        objective, sharing = self.pretrain.objective, self.model.embedding_sharing
+        if sharing == "gradient_disentangled" and objective in ("replace_mlm", "all_tokens_mlm"):
+            raise ValueError(f"embedding_sharing: {sharing} is for methods with a discriminator, not for {objective}")
+        return self
+
+    @model_validator(mode="after")
+    def _tasks_are_known(self) -> "Settings":
+        known = [*get_args(TaskName), *self.tasks.own_files]
+        for key, names in [("cells.tasks", self.cells.tasks), ("finetune.task_epochs", self.finetune.task_epochs)]:
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"{key}: there is no task {name!r}; choose among {', '.join(known)}")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_fit(self) -> "Settings":
+        for name, length in [
+            ("shards.max_length", self.shards.max_length),
+            ("finetune.max_length", self.finetune.max_length),
+            ("finetune.tagging_max_length", self.finetune.tagging_max_length or 0),
+            ("finetune.span_max_length", self.finetune.span_max_length),
+        ]:
+            if length > self.model.max_positions:
+                raise ValueError(f"{name} {length} is larger than model.max_positions {self.model.max_positions}")
+        curriculum, longest = self.pretrain.length_curriculum, self.shards.max_length
+        if curriculum and (longest % curriculum.length or longest == curriculum.length):
+            raise ValueError(
+                f"pretrain.length_curriculum.length {curriculum.length} is no proper divisor of shards.max_length, "
+                f"which is {longest}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _packing_fits(self) -> "Settings":
+        if self.cluster.pack_examples and self.pretrain.objective == "bert_nsp":
+            raise ValueError("cluster.pack_examples: bert_nsp needs every example in a row of its own")
+        return self

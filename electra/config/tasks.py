@@ -1,0 +1,164 @@
+"""Settings of the labelled tasks, of fine-tuning, and of what the score card shows."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from electra.config.section import Probability, Section
+from electra.config.text import Revision
+
+TaskName = Literal[
+    "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0",
+    "CoNLL-2003", "CoNLL-2000", "SWAG", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA",
+]  # fmt: skip
+Milestone = Annotated[
+    Literal["6.25", "12.5", "25", "50"], BeforeValidator(lambda v: f"{v:g}" if isinstance(v, int | float) else v)
+]
+
+
+class EmbeddedTasks(Section):
+    """The microworld's tasks, written in the file formats of GLUE and SQuAD."""
+
+    kind: Literal["embedded"] = Field(description="the built-in microworld generator")
+    seed: int = Field(1, ge=0, description="seed of the world: the corpus' seed, so that tasks and text share it")
+    train_examples: int = Field(1000, gt=0, description="training examples per task")
+    dev_examples: int = Field(500, gt=0, description="development examples per task")
+
+
+class FilesTasks(Section):
+    """The files of GLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
+
+    kind: Literal["files"] = Field(description="official TSV and JSON layouts on disk")
+    glue: str | None = Field(None, description="folder with CoLA/, MRPC/, ... each with train.tsv and dev.tsv")
+    squad: str | None = Field(None, description="folder with train-v1.1.json, dev-v1.1.json, train-v2.0.json, ...")
+    conll: str | None = Field(
+        None, description="folder with conll2003/{train,testa,testb}.txt and conll2000/{train,test}.txt"
+    )
+    swag: str | None = Field(None, description="folder with train.csv, val.csv and test.csv of SWAG")
+    mrqa: str | None = Field(
+        None, description="folder with train/ and dev/ of MRQA 2019: NewsQA.jsonl, SearchQA.jsonl.gz, ..."
+    )
+
+
+class HubTasks(Section):
+    """GLUE and SQuAD from the Hugging Face hub at pinned revisions (or local dataset folders)."""
+
+    kind: Literal["hub"] = Field(description="hub datasets at pinned revisions")
+    glue: str = Field("nyu-mll/glue", description="GLUE dataset, or a local dataset folder")
+    glue_revision: Revision = Field("bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c", description="40-hex commit")
+    squad: str = Field("rajpurkar/squad", description="SQuAD 1.1 dataset, or a local dataset folder")
+    squad_revision: Revision = Field("7b6d24c440a36b6815f21b70d25016731768db1f", description="40-hex commit")
+    squad_v2: str = Field("rajpurkar/squad_v2", description="SQuAD 2.0 dataset, or a local dataset folder")
+    squad_v2_revision: Revision = Field("3ffb306f725f7d2ce8394bc1873b24868140c412", description="40-hex commit")
+
+
+class Tasks(Section):
+    """Where the labelled data comes from."""
+
+    source: Annotated[EmbeddedTasks | FilesTasks | HubTasks, Field(discriminator="kind")] = Field(
+        description="embedded, files or hub"
+    )
+    own: list[str] = Field(
+        [],
+        description="YAML files that describe tasks of your own (docs/own-tasks.md); a file's name without .yaml is "
+        "the task's name in cells.tasks",
+    )
+
+    @property
+    def own_files(self) -> dict[str, Path]:
+        """The description of each own task by the task's name."""
+        return {Path(path).stem: Path(path) for path in self.own}
+
+    @field_validator("own")
+    @classmethod
+    def _names_can_be_used(cls, paths: list[str]) -> list[str]:
+        names = [Path(path).stem for path in paths]
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
+                raise ValueError(f"{name!r} cannot name a task: letters, digits, _, . and - can")
+            if name in get_args(TaskName):
+                raise ValueError(f"{name} is the name of a built-in task; rename the file")
+        if len(set(names)) < len(names):
+            raise ValueError(f"two files give the same name: {names}")
+        return paths
+
+
+_QUESTION_TASKS = ("SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA")
+
+
+class Finetune(Section):
+    """Fine-tuning (paper appendix B): one setting for all tasks, epochs by task."""
+
+    learning_rate: float = Field(gt=0, le=1, description="peak learning rate of the task head")
+    layerwise_decay: float = Field(0.8, gt=0, le=1, description="factor on the rate per layer below the head")
+    batch_size: int = Field(32, gt=0, description="examples per step")
+    epochs: float = Field(3.0, gt=0, description="passes over the training set, unless the task is named below")
+    task_epochs: dict[str, float] = Field(
+        {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
+    )
+    warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled decay; biases and LayerNorm are excluded")
+    max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
+    max_length: int = Field(128, ge=8, le=512, description="tokens of a sentence or pair")
+    tagging_max_length: int | None = Field(
+        None, ge=8, le=512, description="tokens of a tagged sentence; max_length where none is given"
+    )
+    span_max_length: int = Field(512, ge=16, le=512, description="tokens of a question and context window")
+    span_head: Literal["joint", "plain"] = Field(
+        "plain",
+        description="joint: the paper's, where the end depends on the start (beam search over both); plain: two linear "
+        "layers",
+    )
+    double_unordered: bool = Field(
+        False, description="train MRPC, STS-B and own tasks with `unordered` on both orders of their two texts"
+    )
+    span_stride: int = Field(128, gt=0, description="tokens between the starts of two windows")
+    max_question_length: int = Field(64, gt=0, description="tokens of a question; longer ones are cut")
+    max_answer_length: int = Field(30, gt=0, description="tokens of an answer")
+    max_train_examples: int | None = Field(None, gt=0, description="use only the first examples (for quick runs)")
+    keep_models: bool = Field(
+        False,
+        description="write each cell's fine-tuned model beside its predictions, for `electra predict`: 4 bytes a "
+        "parameter, so 54 MB a cell for the small, 440 MB for the base and 1.3 GB for the large shape",
+    )
+
+
+class Cells(Section):
+    """The fine-tuning matrix: every task with every seed, from the pre-trained and from random weights."""
+
+    tasks: list[str] = Field(min_length=1, description="tasks on the score card, built-in or of tasks.own")
+    seeds: list[int] = Field(min_length=1, description="fine-tuning seeds; the card shows their median")
+    milestones: list[Milestone] = Field(
+        [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
+    )
+
+    intermediate: list[str] = Field(
+        [],
+        description="tasks that are fine-tuned once more per seed, for others to start from their encoders: MNLI",
+    )
+    from_intermediate: list[str] = Field(
+        [], description="tasks that also start from each of these, with a new head, such as RTE and STS-B"
+    )
+    encoders: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = Field(
+        [], description="encoders of another make to put every task through as well: names of folders in encoders/"
+    )
+
+    @field_validator("tasks", "seeds", "milestones", "intermediate", "from_intermediate", "encoders")
+    @classmethod
+    def _distinct(cls, values: list[Any]) -> list[Any]:
+        if len(set(values)) < len(values):
+            raise ValueError(f"listed twice: {sorted({str(v) for v in values if values.count(v) > 1})}")
+        return values
+
+    @model_validator(mode="after")
+    def _intermediate_tasks_fit(self) -> "Cells":
+        first, then = self.intermediate, self.from_intermediate
+        if bool(first) != bool(then):
+            raise ValueError("intermediate and from_intermediate belong together: what comes first, and what after it")
+        if unknown := [task for task in [*first, *then] if task not in self.tasks]:
+            raise ValueError(f"intermediate, from_intermediate: {', '.join(unknown)} must be among tasks too")
+        if both := [task for task in first if task in then]:
+            raise ValueError(f"{', '.join(both)} cannot start from its own encoder")
+        return self

@@ -1,0 +1,105 @@
+"""Settings of the text stages: corpus, tokenizer, shards."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from electra.config.section import Probability, Section
+
+Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+class EmbeddedCorpus(Section):
+    """The microworld: a seeded English-like world, no network."""
+
+    kind: Literal["embedded"] = Field(description="the built-in microworld generator")
+    name: str = Field("microworld", description="name of the source in the corpus and the manifest")
+    weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    num_documents: int = Field(gt=0, description="documents to write")
+    seed: int = Field(1, ge=0, description="seed of the world and its texts")
+
+
+class FilesCorpus(Section):
+    """Text files: .txt, .jsonl or .parquet, plain or compressed (.gz, .xz, .zst), local or any fsspec URL."""
+
+    kind: Literal["files"] = Field(description="files read from disk or any fsspec URL")
+    name: str = Field(description="name of the source in the corpus and the manifest")
+    weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
+    text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
+    checksums: str | None = Field(
+        None, description="file as sha256sum writes it, with a line for every input file; another content is refused"
+    )
+    documents: Literal["blank_line", "line", "file"] = Field(
+        "blank_line", description="what separates documents in a .txt file"
+    )
+
+
+class HubCorpus(Section):
+    """A dataset of the Hugging Face hub at a pinned revision, streamed."""
+
+    kind: Literal["hub"] = Field(description="a hub dataset, streamed")
+    name: str = Field(description="name of the source in the corpus and the manifest")
+    weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    dataset: str = Field(description="owner/name on the hub, or a local dataset folder")
+    revision: Revision | None = Field(None, description="full 40-hex commit; required unless dataset is a local folder")
+    config_name: str | None = Field(None, description="dataset configuration, such as 20231101.en")
+    data_files: str | None = Field(None, description="glob of parquet files inside the repository, read as they are")
+    split: str = Field("train", description="split to stream")
+    text_field: str = Field("text", description="column with the text")
+
+    @model_validator(mode="after")
+    def _pinned(self) -> "HubCorpus":
+        if self.revision is None and not Path(self.dataset).is_dir():
+            raise ValueError("a hub dataset needs `revision`: the full 40-hex commit, so that a run can be repeated")
+        return self
+
+
+CorpusSource = Annotated[EmbeddedCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
+
+
+class Corpus(Section):
+    """Documents: where they come from, how they are cleaned, which are held out."""
+
+    sources: list[CorpusSource] = Field(min_length=1, description="one or more sources, mixed by weight")
+    max_documents: int | None = Field(None, gt=0, description="stop after this many documents are kept")
+    min_chars: int = Field(20, ge=1, description="shorter documents are dropped")
+    max_chars: int = Field(1_000_000, ge=1, description="longer documents are cut at the last line end before this")
+    repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
+    held_out_fraction: Probability = Field(0.01, description="share of documents held out by document hash")
+    documents_per_file: int = Field(50_000, gt=0, description="documents per parquet file: the unit of parallel work")
+
+    @model_validator(mode="after")
+    def _distinct_names(self) -> "Corpus":
+        names = [source.name for source in self.sources]
+        if len(set(names)) < len(names):
+            raise ValueError(f"source names must differ, got {names}")
+        if self.min_chars > self.max_chars:
+            raise ValueError("min_chars is larger than max_chars")
+        return self
+
+
+class Tokenizer(Section):
+    """WordPiece vocabulary with BERT's normaliser and pre-tokeniser."""
+
+    vocab_size: int = Field(30522, ge=100, description="entries including the five special tokens")
+    vocab_file: str | None = Field(None, description="use this existing vocab.txt instead of training one")
+    lowercase: bool = Field(True, description="lowercase (and strip accents) before splitting")
+    min_frequency: int = Field(2, ge=1, description="least count of a pair to be merged")
+    max_alphabet: int = Field(
+        1000, ge=1, description="most frequent characters that get entries; words with other characters become [UNK]"
+    )
+    max_training_chars: int = Field(
+        2_000_000_000, gt=0, description="train on a hash sample of documents of about this many characters"
+    )
+
+
+class Shards(Section):
+    """ELECTRA's two-segment examples as fixed-length memory-mapped arrays."""
+
+    max_length: int = Field(128, ge=8, le=512, description="tokens per example, with [CLS] and [SEP]")
+    single_segment_probability: Probability = Field(0.1, description="examples with one segment instead of two")
+    short_example_probability: Probability = Field(0.05, description="examples with a random shorter target length")
+    seed: int = Field(1, ge=0, description="seed of segment choices, combined with each document's hash")
+    max_shard_bytes: int = Field(256 * 2**20, ge=2**16, description="upper bound of one .npy file")
