@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from electra.config import Section
 from electra.errors import ConfigError
-from electra.section import Section
 
 _MIN_LABELS = 2
 
