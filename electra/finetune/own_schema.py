@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from electra.config.section import Section
+from electra.config import Section
 from electra.errors import ConfigError
 
 _MIN_LABELS = 2
