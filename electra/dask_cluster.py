@@ -26,31 +26,31 @@ LIBRARIES = ("ftfy", "numpy", "pyarrow", "tokenizers", "zstandard")  # those tha
 
 
 @contextmanager
-def dask_backend(address: str | None, num_local: int, folder: Path, lower: str) -> Iterator["DaskBackend"]:
-    """A connection to the cluster, or to one of this machine that ends with the block.
+def dask_backend(address: str | None, folder: Path, lower: str) -> Iterator["DaskBackend"]:
+    """A connection to the cluster that ends with the block.
 
     Args:
-        address: of the scheduler; None for a cluster of ``num_local`` processes on the loopback interface.
+        address: of the scheduler.
         folder: where the jobs write.
         lower: the setting to lower when memory runs out, for the message.
 
     Raises:
-        ConfigError: Dask is not installed.
+        ConfigError: there is no address, or Dask is not installed.
         InfrastructureError: the scheduler cannot be reached.
     """
+    if address is None:
+        raise ConfigError(
+            "the address of the Dask scheduler is missing",
+            where="cluster.dask_scheduler",
+            next_step="start one (docs/scaling.md) and give its address, such as tcp://127.0.0.1:8786",
+        )
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ImportError:
         raise ConfigError(
             "Dask is not installed", where="cluster.executor: dask", next_step="pip install 'electra-pipeline[dask]'"
         ) from None
     with ExitStack() as stack:
-        if address is None:
-            cluster = LocalCluster(
-                n_workers=num_local, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, processes=True
-            )
-            stack.enter_context(cluster)
-            address = cluster.scheduler_address
         try:
             client = stack.enter_context(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
         except (OSError, ValueError) as error:

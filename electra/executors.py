@@ -116,14 +116,14 @@ def open_workers(cluster: config.Cluster, num_jobs: int, folder: Path, lower: st
         lower: the setting to lower when memory runs out, for the message.
 
     Raises:
-        ConfigError: Dask is asked for and not installed.
+        ConfigError: Dask is asked for and not installed, or has no address.
         InfrastructureError: the scheduler cannot be reached.
     """
     wanted = num_workers(cluster)
     if cluster.executor == "dask":
         from electra.dask_cluster import dask_backend
 
-        with dask_backend(cluster.dask_scheduler, wanted, folder, lower) as backend:
+        with dask_backend(cluster.dask_scheduler, folder, lower) as backend:
             yield Workers(backend)
     elif min(wanted, num_jobs) <= 1:
         yield Workers(None)

@@ -35,7 +35,7 @@ class Cluster(Section):
         "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"
     )
     dask_scheduler: str | None = Field(
-        None, description="address such as tcp://host:8786 or tls://host:8786; none: a Dask cluster on this machine"
+        None, description="address such as tcp://host:8786 or tls://host:8786, for executor: dask"
     )
     num_workers: int | Literal["auto"] = Field(
         "auto", description="processes of the text stages on this machine; auto: all cores"
