@@ -1,4 +1,4 @@
-"""What is fast computes what is slow: the same losses and gradients to fp32 rounding (or to the last bit, where said)."""
+"""What is fast computes what is slow: the same losses and gradients, to fp32 rounding or to the last bit."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ from electra.model.batch import Batch
 from electra.model.electra import Electra
 from electra.model.encoder import SelfAttention
 from electra.model.kernels import functions as fused
-from electra.model.pair import token_losses
 from electra.model.packed_attention import BLOCKED, positions
+from electra.model.pair import token_losses
 from electra.pretrain.memory import recompute_layers
 from electra.shards.packing import packed
 from tests.model.test_electra import random_batch
