@@ -61,9 +61,9 @@ _ENGINE = {
     3: EngineBytes(4, 8, 4, 4, 0, 8),  # gathered weights stay until the last layer is through
 }
 
-# The C library's heap on a CPU: it seldom puts a new block into the hole of a freed one of the same size, because an
-# aligned block takes a little more than its size to be found. Measured: 1.46 to 1.70 bytes for one of activations.
-_HEAP = 1.55
+# The C library's heap on a CPU has holes that nothing fits into: bytes per byte kept for the backward pass, as measured
+# (docs/long-sequences.md), and with activation checkpointing, where large blocks lie outside of the heap.
+_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2
 _M_MMAP_THRESHOLD = -3  # <malloc.h>
 _GIVE_BACK = 2**20  # bytes; with activation checkpointing, blocks above it are the system's again as soon as freed
 
@@ -242,10 +242,10 @@ def _stage_memory(
     in_module = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
     gradients = in_module + num_trained * (engine.gradients + engine.gradients_share // processes)
     peak = weights + moments + max(live.peak, gradients)
-    beside_activations = weights + moments + gradients
-    holes = _HEAP - 1 if machine.device == "cpu" and not recompute else 0.0
-    resident = peak + int(holes * max(0, peak - beside_activations))
-    return StepMemory(weights, gradients, moments, dict(kept), peak, resident)
+    holes = 0.0
+    if machine.device == "cpu":
+        holes = _HOLES_RECOMPUTED if recompute else _HOLES
+    return StepMemory(weights, gradients, moments, dict(kept), peak, peak + int(holes * kept.total()))
 
 
 def forward_loss(model: Objective, batch: Batch, machine: Machine) -> Tensor:
