@@ -26,7 +26,7 @@ import torch
 import yaml
 
 from benchmarks.plain_loop import plain_model, predict_plain, train_plain
-from electra.artifacts import write_json
+from electra.artifacts import write_json, write_manifest
 from electra.config import Settings
 from electra.finetune.features import Feature, Vocabulary, sentence_features
 from electra.finetune.heads import TaskModel
@@ -95,6 +95,8 @@ def make_workspace(paths: Paths, vocab: Path) -> Settings:
     profile["tokenizer"]["vocab_file"] = str(vocab.resolve())
     common = {"profile": "small", "cells": {"tasks": list(NAMES), "seeds": [1]}, "cluster": {}}
     settings = parse_settings({**common, **profile}, where="benchmarks.finetune")
+    paths.corpus.mkdir(parents=True)
+    write_manifest(paths.corpus)  # of no files: the vocabulary is given
     build_tokenizer(settings, paths)
     size = Vocabulary.load(paths).size
     model = Electra(settings.model, size, special_token_ids(paths.tokenizer)[-1])

@@ -40,8 +40,8 @@ class Watch:
     def loader(self, training_steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         """The loader with a clock: between two of its steps lies one step of the run."""
 
-        def timed(*arguments: Any) -> Iterator[Any]:
-            steps = training_steps(*arguments)
+        def timed(*arguments: Any, **options: Any) -> Iterator[Any]:
+            steps = training_steps(*arguments, **options)
             while True:
                 begin = time.perf_counter()
                 batches = next(steps, None)

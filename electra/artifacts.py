@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -70,14 +71,23 @@ def disk_errors(where: Path) -> Iterator[None]:
     """Turn a full or read-only disk into a message; other errors pass through."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+    except Exception as error:
+        number = _system_error(error)
+        if number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise InfrastructureError(
-                f"cannot write: {os.strerror(error.errno)}",
+                f"cannot write: {os.strerror(number)}",
                 where=str(where),
                 next_step="free some space (dvc gc -w removes unused cache entries) and run the same command again",
             ) from error
         raise
+
+
+def _system_error(error: Exception) -> int | None:
+    """The system's number of an error; tokenizers and safetensors, written in Rust, only mention it in their text."""
+    if isinstance(error, OSError):
+        return error.errno
+    mentioned = re.search(r"\(os error (\d+)\)", str(error))
+    return int(mentioned[1]) if mentioned else None
 
 
 @contextmanager

@@ -242,12 +242,19 @@ def estimate(
         float | None, typer.Option(help="FLOP/s the machine could reach, all devices together: also tells hours")
     ] = None,
     utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
+    memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
 ) -> None:
-    """Tell what pre-training will cost: parameters, tokens, FLOPs and hours."""
+    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory."""
     from electra.pretrain.estimate import estimate, published_table, render
+    from electra.pretrain.memory import render_memory
 
-    text = published_table() if published else render(estimate(_load()[0]), peak_flops, utilization)
-    print(text, end="")
+    if published:
+        print(published_table(), end="")
+        return
+    settings = _load()[0]
+    print(render(estimate(settings), peak_flops, utilization), end="")
+    if memory:
+        print(render_memory(settings, settings.tokenizer.vocab_size), end="")
 
 
 @app.command()
@@ -333,13 +340,13 @@ def main() -> None:
     from electra.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    exit_on_sigterm()
     if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
         from electra.lifeline import end_with_parent
 
         end_with_parent()
     try:
-        app()
+        with exit_on_sigterm():
+            app()
     except ElectraError as error:
         _fail(error)
     except (MemoryError, RuntimeError) as error:

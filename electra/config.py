@@ -190,6 +190,13 @@ class Method(Section):
         return self
 
 
+class LengthCurriculum(Section):
+    """Shorter examples first, as BERT had them: attention costs less there, and most is learned on short context."""
+
+    length: int = Field(ge=8, le=256, description="tokens per example in the first part; divides shards.max_length")
+    share: Probability = Field(0.9, description="share of the steps that see examples of this length")
+
+
 class Pretrain(Method):
     """Steps, rates and masking of pre-training (reference values are the paper's)."""
 
@@ -209,6 +216,9 @@ class Pretrain(Method):
     eval_examples: int = Field(1024, gt=0, description="held-out examples per validation (all if there are fewer)")
     initialize_from: str | None = Field(
         None, description="folder of pre-trained weights (see `electra import-huggingface`) to start from"
+    )
+    length_curriculum: LengthCurriculum | None = Field(
+        None, description="shorter examples in the first steps, with as many tokens a step (docs/long-sequences.md)"
     )
     alarm_after: int = Field(5_000, ge=0, description="steps before a run is judged as collapsed; warm-up never is")
     alarm_patience: int = Field(
@@ -388,6 +398,14 @@ class Cluster(Section):
     micro_batch_size: int | Literal["auto"] = Field(
         "auto", description="examples per process and forward pass; auto: the whole share of the global batch"
     )
+    activation_checkpointing: Literal["auto", "off", "layers"] = Field(
+        "off",
+        description="layers: a layer keeps its input alone and runs again in the backward pass, for memory against "
+        "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md)",
+    )
+    pack_examples: bool = Field(
+        False, description="several short examples in a row, with attention within each: saves computing on padding"
+    )
     num_threads: int | Literal["auto"] = Field("auto", description="threads per training process; auto: all cores")
     executor: Literal["local", "dask"] = Field(
         "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"
@@ -476,4 +494,16 @@ class Settings(Section):
         ]:
             if length > self.model.max_positions:
                 raise ValueError(f"{name} {length} is larger than model.max_positions {self.model.max_positions}")
+        curriculum, longest = self.pretrain.length_curriculum, self.shards.max_length
+        if curriculum and (longest % curriculum.length or longest == curriculum.length):
+            raise ValueError(
+                f"pretrain.length_curriculum.length {curriculum.length} is no proper divisor of shards.max_length, "
+                f"which is {longest}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _packing_fits(self) -> "Settings":
+        if self.cluster.pack_examples and self.pretrain.objective == "bert_nsp":
+            raise ValueError("cluster.pack_examples: bert_nsp needs every example in a row of its own")
         return self

@@ -21,6 +21,7 @@ class Machine:
     zero_stage: int
     micro_batch_size: int
     num_threads: int
+    activation_checkpointing: Literal["auto", "off", "layers"] = "off"
 
 
 def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
@@ -41,7 +42,15 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
             next_step=f"choose a divisor of {batch_size // processes if batch_size % processes == 0 else batch_size}",
         )
     threads = max(1, num_cores() // processes) if cluster.num_threads == "auto" else cluster.num_threads
-    return Machine(device, processes, choose_precision(cluster, device), cluster.zero_stage, micro, threads)
+    return Machine(
+        device,
+        processes,
+        choose_precision(cluster, device),
+        cluster.zero_stage,
+        micro,
+        threads,
+        cluster.activation_checkpointing,
+    )
 
 
 def num_cores() -> int:

@@ -5,10 +5,13 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 from electra.errors import InfrastructureError
 
+LAUNCHER_PID = "ELECTRA_LAUNCHER_PID"  # environment of the processes that a launcher of this machine starts
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
@@ -18,11 +21,13 @@ def die_with_parent() -> None:
     Launchers and pools of processes leave their children behind when they are killed: these go on with work that
     nobody waits for, and hold locks and memory.
     """
+    import psutil
+
     if sys.platform == "linux":
-        parent = os.getppid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the wish was known
-            os.kill(os.getpid(), signal.SIGKILL)
+        launcher = os.environ.get(LAUNCHER_PID)
+        if launcher and int(launcher) not in (ancestor.pid for ancestor in psutil.Process().parents()):
+            os.kill(os.getpid(), signal.SIGKILL)  # it died before the system knew
 
 
 def end_children() -> None:
@@ -31,8 +36,9 @@ def end_children() -> None:
         child.kill()
 
 
-def exit_on_sigterm() -> None:
-    """Turn SIGTERM into an orderly end: half-written folders are removed and the exit code is 5.
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Turn SIGTERM into an orderly end of the block: half-written folders are removed and the exit code is 5.
 
     Pre-training replaces this while it trains, to save a checkpoint first.
     """
@@ -47,4 +53,8 @@ def exit_on_sigterm() -> None:
         # no ElectraError: libraries catch Exception, and would go on
         raise SystemExit(InfrastructureError.exit_code)
 
-    signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

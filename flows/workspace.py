@@ -30,7 +30,7 @@ class Workspace(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     root: Path = Field(Path("."), description="the folder that holds dvc.yaml; not used with repository")
-    repository: str | None = Field(None, min_length=1, description="git URL or folder: work in a clone of it")
+    repository: str | None = Field(None, description="git URL or folder: work in a clone of it")
     revision: str | None = Field(None, description="branch or tag to clone; the repository's default otherwise")
     settings: dict[str, Any] = Field({}, description="changes to the clone's settings: {pretrain.objective: bert}")
     shared: Path | None = Field(
@@ -56,6 +56,8 @@ def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
         with alone(workspace.root):
             yield workspace.root
         return
+    if not workspace.repository:
+        raise StageFailure("workspace", 2, ["repository is empty: set ELECTRA_REPOSITORY, then prefect deploy --all"])
     root = workspace.clones / run_name
     shutil.rmtree(root, ignore_errors=True)
     _clone(workspace, root)

@@ -27,8 +27,12 @@ class SeenIds:
         # one transaction that is never committed, and nothing kept for recovery: the table dies with the run
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
             self._database.execute(f"PRAGMA {pragma}")
-        self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY)")
-        self._database.execute("BEGIN")
+        try:
+            self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY)")
+            self._database.execute("BEGIN")
+        except sqlite3.OperationalError as error:
+            self.__exit__()
+            raise self._explained(error) from error
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -41,6 +45,9 @@ class SeenIds:
         try:
             return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
-            raise
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.OperationalError) -> Exception:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        return error

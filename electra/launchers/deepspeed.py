@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shlex
 import signal
 import socket
@@ -15,7 +16,7 @@ import psutil
 from electra.errors import ConfigError
 from electra.launchers.job import COMMAND, Job, error_of_code
 from electra.launchers.signals import EndRequest
-from electra.processes import die_with_parent
+from electra.processes import LAUNCHER_PID, die_with_parent
 
 _MODULE = ("--module", "--no_local_rank", *COMMAND[1:])
 
@@ -33,7 +34,10 @@ class DeepSpeedLauncher:
             ElectraError: with the exit code that DeepSpeed's launcher ended with, that of the first process to fail.
         """
         with EndRequest() as end:
-            launched = subprocess.Popen(self._command(job, _free_port()), cwd=job.root, preexec_fn=die_with_parent)
+            environment = {**os.environ, LAUNCHER_PID: str(os.getpid())}
+            launched = subprocess.Popen(
+                self._command(job, _free_port()), cwd=job.root, env=environment, preexec_fn=die_with_parent
+            )
             while launched.poll() is None and not end.wait(0.5):
                 pass
             if launched.poll() is None:

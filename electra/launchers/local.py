@@ -1,11 +1,13 @@
 """Processes on this machine, under torch's elastic agent; joined to those of other machines where there are several."""
 
+import os
 import shlex
 import signal
 import sys
 
 from electra.errors import InfrastructureError
 from electra.launchers.job import COMMAND, Job, error_of_code
+from electra.processes import LAUNCHER_PID
 
 # What makes a process write a checkpoint and end; Slurm and others announce the end of a job's time by USR1 or USR2.
 _FORWARDED = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"
@@ -63,6 +65,7 @@ def start_processes(job: Job, endpoint: str, node_rank: int | None = None) -> No
         signals_to_handle=_FORWARDED,
         shutdown_timeout=job.cluster.grace_seconds,
     )
+    os.environ[LAUNCHER_PID] = str(os.getpid())
     try:
         elastic_launch(config, sys.executable)(*COMMAND)
     except ChildFailedError as error:

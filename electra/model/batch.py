@@ -27,10 +27,16 @@ class Batch:
     random_BK: Tensor | None = None  # bool, True where a random token is shown instead of [MASK] (BERT)
     candidate_BT: Tensor | None = None  # bool, True at tokens that could be masked
     next_B: Tensor | None = None  # float32, 1: the second segment is a random one, 0: it follows, -1: there is none
+    example_BT: Tensor | None = None  # int64, of rows that hold several examples: each token's, from 1; 0 at padding
 
     def to(self, device: torch.device | str) -> "Batch":
         moved: dict[str, Any] = {k: v if v is None else v.to(device, non_blocking=True) for k, v in vars(self).items()}
         return Batch(**moved)
+
+    @property
+    def attended_BT(self) -> Tensor:
+        """What encoders are told: which tokens are real or, of packed rows, which belong together."""
+        return self.mask_BT if self.example_BT is None else self.example_BT
 
     def originals_BK(self) -> Tensor:
         """The tokens at the masked positions."""

@@ -56,7 +56,7 @@ class Electra(WithGenerator):
     def discriminate(self, batch: Batch, proposals: Proposals) -> tuple[Outputs, Tensor]:
         """Replaced token detection; also the losses of all tokens [B, T], nats."""
         labels_BT, judged_BT = self.labels(batch, proposals.corrupted_BT), self.judged(batch)
-        hidden_BTD = self.discriminator(proposals.corrupted_BT, batch.segments_BT, batch.mask_BT)
+        hidden_BTD = self.discriminator(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
         logits_BT = self.discriminator_head(hidden_BTD).float()
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
         outputs = Outputs(

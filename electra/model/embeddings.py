@@ -20,9 +20,9 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, tokens_BT: Tensor, segments_BT: Tensor) -> Tensor:
-        positions_TE = self.position(torch.arange(tokens_BT.shape[1], device=tokens_BT.device))
-        return self.dropout(self.norm(self.word(tokens_BT) + positions_TE + self.segment(segments_BT)))
+    def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
+        return self.dropout(self.norm(self.word(tokens_BT) + self.position(positions) + self.segment(segments_BT)))
 
 
 class DisentangledEmbeddings(nn.Module):
@@ -44,14 +44,12 @@ class DisentangledEmbeddings(nn.Module):
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, tokens_BT: Tensor, segments_BT: Tensor) -> Tensor:
-        positions_T = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)
+    def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
         # through the generator's modules, so that ZeRO-3 has gathered the tables
-        theirs_BTE = self.source.word(tokens_BT) + self.source.position(positions_T) + self.source.segment(segments_BT)
+        theirs_BTE = self.source.word(tokens_BT) + self.source.position(positions) + self.source.segment(segments_BT)
         ours_BTE = (
-            self.word_difference(tokens_BT)
-            + self.position_difference(positions_T)
-            + self.segment_difference(segments_BT)
+            self.word_difference(tokens_BT) + self.position_difference(positions) + self.segment_difference(segments_BT)
         )
         return self.dropout(self.norm(theirs_BTE.detach() + ours_BTE))
 

@@ -9,18 +9,27 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from electra.model.embeddings import DisentangledEmbeddings, Embeddings
 from electra.model.kernels import functions as fused
+from electra.model.packed_attention import (
+    BLOCKED,
+    Boundaries,
+    attend_within,
+    block_bias,
+    boundaries,
+    has_kernel,
+    positions,
+)
 from electra.model.shape import EncoderConfig
-
-BLOCKED = -1e9  # added to a score that must not count
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value come from one matrix product.
 
-    ``bias`` is added to the scores: [B, 1, 1, T] for padding, [B, 1, T, T] where sight is one-sided, or None.
+    ``bias`` is added to the scores: [B, 1, 1, T] for padding, [B, 1, T, T] where sight is one-sided or rows are
+    packed, or None. Where a kernel knows packed rows it is their boundaries instead.
     """
 
     def __init__(self, config: EncoderConfig):
@@ -30,14 +39,16 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.attention_dropout)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None) -> Tensor:
         B, T, D = hidden_BTD.shape
         dropout = self.dropout.p if self.training else 0.0
         qkv_BT3D = self.qkv(hidden_BTD)
-        if fused.can_fuse(qkv_BT3D):
+        if fused.can_fuse(qkv_BT3D) and not isinstance(bias, Boundaries):
             return self.output(fused.attention(qkv_BT3D, bias, self.num_heads, dropout))
         q_BHTd, k_BHTd, v_BHTd = qkv_BT3D.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        if hidden_BTD.is_cuda:
+        if isinstance(bias, Boundaries):
+            mixed_BHTd = attend_within(q_BHTd, k_BHTd, v_BHTd, bias)
+        elif hidden_BTD.is_cuda:
             if bias is not None:
                 bias = bias.to(q_BHTd.dtype)
             mixed_BHTd = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, bias, dropout_p=dropout)
@@ -80,7 +91,7 @@ class Layer(nn.Module):
         self.feed_forward_out = nn.Linear(config.intermediate_size, config.hidden_size)
         self.feed_forward_norm = AddNorm(config)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None) -> Tensor:
         hidden_BTD = self.attention_norm(self.attention(hidden_BTD, bias), hidden_BTD)
         transformed_BTD = self.feed_forward_out(gelu(self.feed_forward_in(hidden_BTD)))
         return self.feed_forward_norm(transformed_BTD, hidden_BTD)
@@ -92,7 +103,13 @@ class Encoder(nn.Module):
     Args:
         config: the shape.
         embeddings: another encoder's embeddings to share, LayerNorm included; its own where none are given.
+
+    Attributes:
+        recompute: activation checkpointing. A layer keeps its input alone and runs again in the backward pass, with
+            the same dropout, so that losses and gradients are the same to the last bit.
     """
+
+    recompute = False
 
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | DisentangledEmbeddings | None = None):
         super().__init__()
@@ -123,24 +140,48 @@ class Encoder(nn.Module):
         Args:
             tokens_BT: token ids, int64.
             segments_BT: 0 for the first segment, 1 for the second, int64.
-            mask_BT: True at real tokens, False at padding; None where nothing is padded.
+            mask_BT: True at real tokens, False at padding; None where nothing is padded. Where several examples share
+                a row: int64, the same number at the tokens of an example, 0 at padding.
             sight: a token attends to all tokens, or to itself and those on its left, or on its right.
         """
+        packed_BT = mask_BT if mask_BT is not None and mask_BT.dtype != torch.bool else None
+        positions_BT = None if packed_BT is None else positions(packed_BT)
+        hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT, positions_BT))
+        bias = self._bias(mask_BT, packed_BT, sight, tokens_BT)
+        if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            # one type through all layers: what is added and normalized in between is computed in float32 all the same
+            hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
+        for layer in self.layers:
+            if self.recompute and torch.is_grad_enabled():
+                # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
+                hidden_BTD = checkpoint(layer, hidden_BTD, bias, use_reentrant=False, early_stop=False)
+            else:
+                hidden_BTD = layer(hidden_BTD, bias)
+        return hidden_BTD
+
+    def _bias(
+        self, mask_BT: Tensor | None, packed_BT: Tensor | None, sight: str, tokens_BT: Tensor
+    ) -> Tensor | Boundaries | None:
+        """What attention is told of padding, packed rows and one-sided sight."""
         bias = None
-        if mask_BT is not None:
-            bias = torch.zeros(mask_BT.shape, device=mask_BT.device).masked_fill_(~mask_BT, BLOCKED)[:, None, None]
+        if packed_BT is not None:
+            dropout = self.config.attention_dropout if self.training else 0.0
+            if sight == "both" and has_kernel(packed_BT.device, dropout):
+                return boundaries(packed_BT)
+            bias = block_bias(packed_BT)
+        elif mask_BT is not None:
+            bias = padding_bias(mask_BT)
         if sight != "both":
             length = tokens_BT.shape[1]
             blocked_TT = torch.full((length, length), BLOCKED, device=tokens_BT.device)
             blocked_TT = blocked_TT.triu(1) if sight == "left" else blocked_TT.tril(-1)
             bias = blocked_TT if bias is None else bias + blocked_TT
-        hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT))
-        if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            # one type through all layers: what is added and normalized in between is computed in float32 all the same
-            hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
-        for layer in self.layers:
-            hidden_BTD = layer(hidden_BTD, bias)
-        return hidden_BTD
+        return bias
+
+
+def padding_bias(mask_BT: Tensor) -> Tensor:
+    """What is added to the scores [B, 1, 1, T]: :data:`BLOCKED` at padding."""
+    return torch.zeros(mask_BT.shape, device=mask_BT.device).masked_fill_(~mask_BT, BLOCKED)[:, None, None]
 
 
 @torch.no_grad()

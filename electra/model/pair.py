@@ -80,7 +80,7 @@ class WithGenerator(Objective):
             logits_BKV = self.frequencies_V.expand(*originals_BK.shape, -1)
         else:
             shown_BT = masked_input(batch, self.mask_id, self.vocab_size)
-            hidden_BTG = self.generator(shown_BT, batch.segments_BT, batch.mask_BT)
+            hidden_BTG = self.generator(shown_BT, batch.segments_BT, batch.attended_BT)
             hidden_BKG = at_positions(hidden_BTG, batch.positions_BK)
             logits_BKV = self.generator_head(hidden_BKG)
         losses_BK, sampled_BK = self._losses_and_samples(logits_BKV, originals_BK, batch.uniforms_BK)

@@ -12,7 +12,7 @@ from electra.model.methods import build_objective
 from electra.model.objective import Objective
 from electra.model.shape import EncoderConfig
 from electra.pretrain import paper_flops
-from electra.pretrain.flops import objective_flops_per_token
+from electra.pretrain.flops import flops_per_token
 from electra.pretrain.published import ROWS, Row
 
 
@@ -78,9 +78,7 @@ def estimate(settings: Settings) -> Estimate:
     main: Encoder = getattr(module, module.main)
     generator = _generator_shape(module)
     examples = recipe.num_steps * recipe.batch_size
-    per_token = objective_flops_per_token(
-        recipe.objective, generator, main.config, length, recipe.mask_probability, recipe.two_stage_switch
-    )
+    per_token = flops_per_token(settings, settings.tokenizer.vocab_size)
     return Estimate(
         profile=settings.profile,
         objective=recipe.objective,

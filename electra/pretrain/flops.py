@@ -18,15 +18,19 @@ def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
 
 
 def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
-    """What training costs per token by these settings."""
+    """What training costs per token by these settings; the average over the lengths of a curriculum."""
     model, recipe = settings.model, settings.pretrain
-    return objective_flops_per_token(
-        recipe.objective,
-        EncoderConfig.generator(model, vocab_size) if recipe.generator == "transformer" else None,
-        EncoderConfig.discriminator(model, vocab_size),
-        settings.shards.max_length,
-        recipe.mask_probability,
-        recipe.two_stage_switch,
+    shares = {settings.shards.max_length: 1.0}
+    if curriculum := recipe.length_curriculum:
+        shares = {curriculum.length: curriculum.share, settings.shards.max_length: 1 - curriculum.share}
+    generator = EncoderConfig.generator(model, vocab_size) if recipe.generator == "transformer" else None
+    discriminator = EncoderConfig.discriminator(model, vocab_size)
+    return sum(
+        share
+        * objective_flops_per_token(
+            recipe.objective, generator, discriminator, length, recipe.mask_probability, recipe.two_stage_switch
+        )
+        for length, share in shares.items()
     )
 
 

@@ -27,6 +27,7 @@ from electra.pretrain.engine import build_engine, seed_everything, set_step, sta
 from electra.pretrain.flops import flops_per_token
 from electra.pretrain.gradients import gradient_norms
 from electra.pretrain.inputs import verify_inputs
+from electra.pretrain.memory import recompute_layers, wants_recompute
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.milestones import Milestones
 from electra.pretrain.optimizer import rate_of
@@ -36,6 +37,7 @@ from electra.pretrain.state import Gathered, exchange_device, gather_state, load
 from electra.pretrain.telemetry import Telemetry, describe_start
 from electra.shards.dataset import Shards
 from electra.shards.loader import ExampleDrawer, Share, heldout_batches, training_steps
+from electra.shards.pieces import Pieces
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:
@@ -85,10 +87,16 @@ class Pretraining:
         self.special_ids = special_token_ids(paths.tokenizer)
         self.train_drawer = ExampleDrawer(train, self.special_ids, self.recipe, settings.fidelity)
         self.heldout_drawer = ExampleDrawer(heldout, self.special_ids, self.recipe, settings.fidelity)
-        self.share = Share(self.rank, machine.num_processes, machine.micro_batch_size)
+        self.share = Share(self.rank, machine.num_processes, machine.micro_batch_size, settings.cluster.pack_examples)
+        self.short_drawer, self.num_short_steps = None, 0
+        if curriculum := self.recipe.length_curriculum:
+            pieces = Pieces(train, curriculum.length)
+            self.short_drawer = ExampleDrawer(pieces, self.special_ids, self.recipe, settings.fidelity)
+            self.num_short_steps = round(curriculum.share * self.recipe.num_steps)
         self.vocab_size = train.vocab_size
         self.token_counts = token_counts(train, self.special_ids)
         self.unigram_entropy = unigram_entropy(self.token_counts, token_counts(heldout, self.special_ids))
+        self.recompute = self._agree_on_recompute()
         self.milestones = Milestones(checkpoints.folder, self.recipe.num_steps)
         self.non_finite = NonFinite()
         self._start_or_resume()
@@ -118,6 +126,14 @@ class Pretraining:
         if saved:
             scatter_state(self.engine, weights, moments, self.first_step)
 
+    def _agree_on_recompute(self) -> bool:
+        """Activation checkpointing for all processes as soon as one needs it."""
+        wish = torch.tensor(float(wants_recompute(self.settings, self.machine, self.vocab_size)))
+        if self.machine.num_processes > 1 and self.machine.activation_checkpointing == "auto":
+            wish = wish.to(self.machine.device)
+            torch.distributed.all_reduce(wish, torch.distributed.ReduceOp.MAX)
+        return wish.item() > 0
+
     def _new_model(self) -> Objective:
         model = build_objective(self.settings.model, self.vocab_size, self.special_ids[-1], self.recipe)
         if isinstance(model, WithGenerator):
@@ -127,6 +143,8 @@ class Pretraining:
     def _build_engine(self, model: Objective, stage: int) -> None:
         self.model, self.stage = model, stage
         model.set_stage(stage)
+        if self.recompute:
+            recompute_layers(model)
         self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
         self.skipped_by_zero = self.engine.skipped_steps
 
@@ -164,7 +182,15 @@ class Pretraining:
         saved_at, pause = time.monotonic(), 60 * self.settings.cluster.checkpoint_minutes
         results: dict[str, float] = {}
         for step, micro_batches in enumerate(
-            training_steps(self.train_drawer, self.share, self.first_step, num_steps), self.first_step
+            training_steps(
+                self.train_drawer,
+                self.share,
+                self.first_step,
+                num_steps,
+                short=self.short_drawer,
+                num_short_steps=self.num_short_steps,
+            ),
+            self.first_step,
         ):
             if (stage := self._stage_at(step)) != self.stage:
                 self._enter_stage(stage)

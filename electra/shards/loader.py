@@ -13,6 +13,8 @@ from electra.shards.dataset import Shards
 from electra.shards.masking import Masking, MaskingRule, draw_masking, is_candidate
 from electra.shards.next_sentence import draw_next_sentences
 from electra.shards.order import examples_at
+from electra.shards.packing import packed
+from electra.shards.pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Share:
     rank: int
     num_processes: int
     micro_batch_size: int
+    pack_examples: bool = False
 
 
 def masking_rule(pretrain: config.Pretrain, fidelity: str) -> MaskingRule:
@@ -36,14 +39,21 @@ class ExampleDrawer:
     """Examples by index as masked batches.
 
     Args:
-        shards: the examples of one split.
+        shards: the examples of one split, or pieces of them.
         special_ids: ids that are never masked.
         pretrain: masking probabilities, the method and the seed.
         fidelity: ``original`` draws masked positions with replacement.
     """
 
-    def __init__(self, shards: Shards, special_ids: list[int], pretrain: config.Pretrain, fidelity: str = "corrected"):
+    def __init__(
+        self,
+        shards: Shards | Pieces,
+        special_ids: list[int],
+        pretrain: config.Pretrain,
+        fidelity: str = "corrected",
+    ):
         self.shards, self.pretrain = shards, pretrain
+        self.per_example = shards.per_example if isinstance(shards, Pieces) else 1
         self.special_ids = np.array(special_ids)
         self.rule = masking_rule(pretrain, fidelity)
 
@@ -55,6 +65,10 @@ class ExampleDrawer:
                 test of it.
         """
         tokens, spans = self.shards.gather(examples)
+        if self.per_example > 1:  # pieces without text are left out; one stays, so that there is a batch
+            kept = spans[:, 0] > 0
+            kept[0] |= not kept.any()
+            epochs, examples, tokens, spans = epochs[kept], examples[kept], tokens[kept], spans[kept]
         next_labels = None
         if self.pretrain.objective == "bert_nsp":
             tokens, spans, next_labels = draw_next_sentences(
@@ -77,7 +91,7 @@ def to_batch(
     tokens: np.ndarray, spans: np.ndarray, masking: Masking, candidate: np.ndarray, next_labels: np.ndarray | None
 ) -> Batch:
     """Arrays of n examples as tensors; columns that are padding in every row are cut off in steps of 8."""
-    width = min(tokens.shape[1], -(-int(spans[:, 0].max()) // 8) * 8)
+    width = min(tokens.shape[1], max(1, -(-int(spans[:, 0].max()) // 8)) * 8)
     places = np.arange(width)
     real = places < spans[:, :1]
     return Batch(
@@ -94,25 +108,35 @@ def to_batch(
     )
 
 
-def training_steps(drawer: ExampleDrawer, share: Share, first_step: int, num_steps: int) -> Iterator[list[Batch]]:
+def training_steps(
+    drawer: ExampleDrawer,
+    share: Share,
+    first_step: int,
+    num_steps: int,
+    *,
+    short: ExampleDrawer | None = None,
+    num_short_steps: int = 0,
+) -> Iterator[list[Batch]]:
     """The micro-batches of each step for this process, one step drawn ahead in a thread.
 
     Row r of step s is position s * batch_size + r of the endless shuffled stream, so a run resumed at any step, or
     with another number of processes, sees the same global batches.
+
+    Args:
+        short: of pieces, for the first ``num_short_steps``: as many more of them make up a batch as they are shorter.
     """
-    batch_size = drawer.pretrain.batch_size
-    rows_per_round = share.num_processes * share.micro_batch_size
 
     def draw(step: int) -> list[Batch]:
+        now = short if short is not None and step < num_short_steps else drawer
+        batch_size = now.pretrain.batch_size * now.per_example
+        size = share.micro_batch_size * now.per_example
         positions = np.arange(step * batch_size, (step + 1) * batch_size)
-        epochs, examples = examples_at(positions, len(drawer.shards), drawer.pretrain.seed)
-        starts = range(share.rank * share.micro_batch_size, batch_size, rows_per_round)
-        return [
-            drawer.batch(
-                epochs[start : start + share.micro_batch_size], examples[start : start + share.micro_batch_size]
-            )
-            for start in starts
+        epochs, examples = examples_at(positions, len(now.shards), now.pretrain.seed)
+        batches = [
+            now.batch(epochs[start : start + size], examples[start : start + size])
+            for start in range(share.rank * size, batch_size, share.num_processes * size)
         ]
+        return [packed(batch, now.shards.max_length) for batch in batches] if share.pack_examples else batches
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         upcoming = thread.submit(draw, first_step)

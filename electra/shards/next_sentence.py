@@ -4,12 +4,13 @@ import numpy as np
 
 from electra.shards.dataset import Shards
 from electra.shards.philox import uniforms
+from electra.shards.pieces import Pieces
 
 _PURPOSE = 3
 
 
 def draw_next_sentences(
-    shards: Shards, tokens: np.ndarray, spans: np.ndarray, epochs: np.ndarray, examples: np.ndarray, seed: int
+    shards: Shards | Pieces, tokens: np.ndarray, spans: np.ndarray, epochs: np.ndarray, examples: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Replace second segments, each with probability 1/2, by the last segment of a random example.
 
@@ -27,7 +28,7 @@ def draw_next_sentences(
     their_tokens, their_spans = shards.gather(partners)
     has_second, they_have = spans[:, 0] > spans[:, 1], their_spans[:, 0] > their_spans[:, 1]
     their_starts = np.where(they_have, their_spans[:, 1], 1)  # of one segment: all after [CLS]
-    replaced = (draws[:, 0] < 0.5) & has_second & (partners != examples)
+    replaced = (draws[:, 0] < 0.5) & has_second & (partners != examples) & (their_spans[:, 0] > 0)
 
     tokens, spans, width = tokens.copy(), spans.copy(), tokens.shape[1]
     for row in np.flatnonzero(replaced):

@@ -103,8 +103,9 @@ def test_settings_without_a_clone_are_refused(tmp_path):
 
 
 def test_a_repository_that_was_never_set_is_refused():
-    with pytest.raises(ValueError, match="repository"):
-        Workspace(repository="")  # what prefect.yaml makes of a variable that is not there
+    unset = Workspace(repository="")  # what prefect.yaml makes of a variable that is not there
+    with pytest.raises(StageFailure, match="set ELECTRA_REPOSITORY"), opened(unset, "run"):
+        pass
 
 
 def test_a_sweep_has_a_branch_per_combination():

@@ -73,9 +73,8 @@ def test_workers_die_with_the_command(tmp_path: Path, number: signal.Signals) ->
         "from electra.processes import exit_on_sigterm\n"
         "from tests.reliability.jobs import sleep_for_long\n"
         "if __name__ == '__main__':\n"
-        "    exit_on_sigterm()\n"
         "    folder = Path(sys.argv[1])\n"
-        "    with open_workers(Cluster(num_workers=2), 2, folder, 'x') as workers:\n"
+        "    with exit_on_sigterm(), open_workers(Cluster(num_workers=2), 2, folder, 'x') as workers:\n"
         "        list(workers.map(sleep_for_long, [(folder / 'a',), (folder / 'b',)]))\n"
     )
     (tmp_path / "program.py").write_text(program)

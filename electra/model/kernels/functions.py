@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
@@ -31,11 +32,17 @@ def can_fuse(*tensors: Tensor) -> bool:
 
 def new_key() -> int:
     """64 bits from the global generator for the elements that one dropout keeps."""
-    return int(torch.empty((), dtype=torch.int64).random_().item())
+    drawn = torch.empty((), dtype=torch.int64).random_()
+    return 0 if isinstance(drawn, FakeTensor) else int(drawn.item())
 
 
 def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
-    """Run a loop; tensors are handed over as addresses, float arguments as C floats."""
+    """Run a loop; tensors are handed over as addresses, float arguments as C floats.
+
+    Fake tensors, which have shapes and no bytes (electra/pretrain/memory.py), stay as they are.
+    """
+    if isinstance(like, FakeTensor):
+        return
     values: list[Any] = []
     for argument in arguments:
         if isinstance(argument, Tensor):

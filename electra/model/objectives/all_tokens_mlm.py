@@ -40,7 +40,7 @@ class AllTokensMlm(WithGenerator):
 
     def forward(self, batch: Batch) -> Outputs:
         proposals = self.propose(batch)
-        hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.mask_BT)
+        hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
         logits_BTV = self.head(hidden_BTD).float()
         losses_BT = token_losses(logits_BTV, batch.tokens_BT)
         if self.method.copy_mechanism:

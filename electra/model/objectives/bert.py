@@ -38,7 +38,7 @@ class Bert(Objective):
 
     def _masked_language_model(self, batch: Batch) -> tuple[Outputs, Tensor]:
         shown_BT, originals_BK = masked_input(batch, self.mask_id, self.vocab_size), batch.originals_BK()
-        hidden_BTD = self.encoder(shown_BT, batch.segments_BT, batch.mask_BT)
+        hidden_BTD = self.encoder(shown_BT, batch.segments_BT, batch.attended_BT)
         logits_BKV = self.head(at_positions(hidden_BTD, batch.positions_BK)).float()
         correct = {} if self.training else {"mlm": num_correct(logits_BKV, originals_BK, batch.weights_BK)}
         losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK

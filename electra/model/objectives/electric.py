@@ -63,7 +63,7 @@ class Electric(Objective):
         log_q_BT = noise_BTV.gather(-1, corrupted_BT[..., None]).squeeze(-1)
         ratio = self.method.mask_probability / (1 - self.method.mask_probability)
 
-        logits_BT = self.energies(corrupted_BT, batch.segments_BT, batch.mask_BT) + log_q_BT + math.log(ratio)
+        logits_BT = self.energies(corrupted_BT, batch.segments_BT, batch.attended_BT) + log_q_BT + math.log(ratio)
         labels_BT = batch.is_masked_BT()
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
         correct = {} if self.training else {"cloze": num_correct(logits_BTV, batch.tokens_BT, batch.candidate_BT)}
@@ -78,7 +78,7 @@ class Electric(Objective):
 
     def cloze(self, batch: Batch) -> Tensor:
         """Logits [B, T, V] of each token, from the tokens before it and those after it but not from itself."""
-        inputs = (batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+        inputs = (batch.tokens_BT, batch.segments_BT, batch.attended_BT)
         before_BTG = self.generator_from_left(*inputs, sight="left").roll(1, dims=1)
         after_BTG = self.generator_from_right(*inputs, sight="right").roll(-1, dims=1)
         return self.generator_head(torch.cat([before_BTG, after_BTG], -1)).float()

@@ -31,7 +31,7 @@ class ReplaceMlm(WithGenerator):
 
     def forward(self, batch: Batch) -> Outputs:
         proposals, originals_BK = self.propose(batch), batch.originals_BK()
-        hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.mask_BT)
+        hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
         logits_BKV = self.head(at_positions(hidden_BTD, batch.positions_BK)).float()
         correct = {}
         if not self.training:

@@ -1,0 +1,73 @@
+"""Several short examples in one row, so that nothing is computed on padding (``cluster.pack_examples``)."""
+
+import torch
+from torch import Tensor
+
+from electra.model.batch import Batch
+
+
+def packed(batch: Batch, width: int) -> Batch:
+    """The same examples in fewer rows of at most ``width`` tokens; attention stays within an example.
+
+    First-fit decreasing by length: as few rows as one example less, in practice. Losses and gradients are those of the
+    plain batch to rounding (without dropout, whose draws depend on places).
+
+    Args:
+        batch: examples with padding, each in a row of its own; without next-sentence labels.
+    """
+    lengths = batch.mask_BT.sum(1)
+    rows, starts, num_rows = _places(lengths.tolist(), width)
+    shape = (num_rows, width)
+    source_BT = batch.mask_BT
+    places = (rows * width + starts)[:, None] + torch.arange(source_BT.shape[1])
+    places_N = places[source_BT]  # of every real token
+
+    def move(values_BT: Tensor) -> Tensor:
+        return values_BT.new_zeros(shape).flatten().index_put((places_N,), values_BT[source_BT]).view(shape)
+
+    numbers_B = torch.arange(1, len(lengths) + 1)
+    slots, slots_shape = _slot_places(rows, batch.weights_BK > 0, num_rows)
+
+    def move_slots(values_BK: Tensor) -> Tensor:
+        real = values_BK[batch.weights_BK > 0]
+        return values_BK.new_zeros(slots_shape).flatten().index_put((slots,), real).view(slots_shape)
+
+    example_BT = move(numbers_B[:, None].expand_as(source_BT).contiguous())
+    return Batch(
+        tokens_BT=move(batch.tokens_BT),
+        segments_BT=move(batch.segments_BT),
+        mask_BT=example_BT > 0,
+        positions_BK=move_slots(batch.positions_BK + starts[:, None]),
+        weights_BK=move_slots(batch.weights_BK),
+        shown_BK=move_slots(batch.shown_BK),
+        uniforms_BK=move_slots(batch.uniforms_BK),
+        random_BK=None if batch.random_BK is None else move_slots(batch.random_BK),
+        candidate_BT=None if batch.candidate_BT is None else move(batch.candidate_BT),
+        example_BT=example_BT,
+    )
+
+
+def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor, int]:
+    """Row and first place of each example, and the number of rows."""
+    used: list[int] = []
+    rows, starts = [0] * len(lengths), [0] * len(lengths)
+    for example in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        length = lengths[example]
+        row = next((row for row, filled in enumerate(used) if filled + length <= width), len(used))
+        if row == len(used):
+            used.append(0)
+        rows[example], starts[example] = row, used[row]
+        used[row] += length
+    return torch.tensor(rows), torch.tensor(starts), len(used)
+
+
+def _slot_places(rows: Tensor, real_BK: Tensor, num_rows: int) -> tuple[Tensor, tuple[int, int]]:
+    """Where each masked slot goes: one after the other in its row; and the shape [rows, most slots of a row]."""
+    row_of_slot = rows[:, None].expand_as(real_BK)[real_BK]
+    counts = torch.bincount(row_of_slot, minlength=num_rows)
+    order = torch.argsort(row_of_slot, stable=True)
+    in_row = torch.arange(len(order)) - (counts.cumsum(0) - counts)[row_of_slot[order]]
+    most = max(1, int(counts.max()))
+    places = torch.empty_like(order)
+    places[order] = row_of_slot[order] * most + in_row
+    return places, (num_rows, most)
