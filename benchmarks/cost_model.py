@@ -11,12 +11,50 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from benchmarks.measure import run, table
 from benchmarks.workspace import write_workspace
+from electra.config import Settings
 from electra.errors import ConfigError
-from electra.pretrain.estimate import Estimate, estimate
+from electra.model.methods import build_objective
 
-HALVES = {0: 2, 1: 2, 2: 2, 3: 3}  # all-gathers and reduce-scatters of all weights in a step; an all-reduce is two
+ZERO_STAGES = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Parameters of a method: all that are trained, and those of linear layers among them."""
+
+    all: int
+    linear: int
+
+    @property
+    def full(self) -> int:
+        """Bytes in fp32."""
+        return 4 * self.all
+
+    def mixed(self, bf16: bool) -> int:
+        """Bytes with linear layers in bf16, as ZeRO 1 to 3 send gradients, and ZeRO 3 weights."""
+        return self.full - 2 * self.linear * bf16
+
+    def payload(self, zero_stage: int, bf16: bool) -> int:
+        """Bytes that a process hands to the collectives of a step: of an all-reduce once."""
+        return {0: self.full, 3: 2 * self.mixed(bf16)}.get(zero_stage, self.mixed(bf16) + self.full)
+
+    def moved(self, zero_stage: int, bf16: bool) -> int:
+        """Bytes all-gathered or reduce-scattered in a step; an all-reduce is both."""
+        return {0: 2 * self.full, 3: 2 * self.mixed(bf16)}.get(zero_stage, 2 * self.mixed(bf16) + self.full)
+
+
+def weights_of(settings: Settings, vocab_size: int) -> Weights:
+    """Count them without making them."""
+    with torch.device("meta"):
+        model = build_objective(settings.model, vocab_size, 0, settings.pretrain)
+    linear = {id(p) for m in model.modules() if isinstance(m, nn.Linear) for p in m.parameters(recurse=False)}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return Weights(sum(p.numel() for p in trained), sum(p.numel() for p in trained if id(p) in linear))
 
 
 @dataclass(frozen=True)
@@ -29,7 +67,7 @@ class Links:
     hop_seconds: float = 10e-6
 
     def seconds(self, num_bytes: float, processes: int) -> float:
-        """One all-gather or reduce-scatter of so many bytes, in a ring."""
+        """All-gathers and reduce-scatters of so many bytes together, in rings."""
         if processes == 1:
             return 0.0
         bandwidth = self.inside if processes <= self.gpus_per_node else self.between
@@ -55,7 +93,7 @@ def step_of(
     batch_size: int,
     examples_per_second: float,
     least_batch: int,
-    parameters: int,
+    weights: Weights,
     zero_stage: int,
     links: Links,
 ) -> Step:
@@ -67,7 +105,7 @@ def step_of(
     """
     share = batch_size / processes
     compute = max(share, least_batch) / examples_per_second
-    return Step(compute, HALVES[zero_stage] * links.seconds(4 * parameters, processes))
+    return Step(compute, links.seconds(weights.moved(zero_stage, bf16=True), processes))
 
 
 def main() -> None:
@@ -75,20 +113,20 @@ def main() -> None:
     parser.add_argument("--profile", default="large")
     parser.add_argument("--examples-per-second", type=float, required=True, help="of one GPU")
     parser.add_argument("--least-batch", type=int, default=8, help="examples per GPU below which a step is no shorter")
-    parser.add_argument("--zero-stage", type=int, default=0, choices=HALVES)
+    parser.add_argument("--zero-stage", type=int, default=0, choices=ZERO_STAGES)
     parser.add_argument("--gpus", type=int, nargs="+", default=[8, 16, 32, 64, 128, 256, 512, 1024])
     options = parser.parse_args()
-    print(render(options, estimate_of(options.profile)))
+    print(render(options, settings_of(options.profile)))
 
 
-def estimate_of(profile: str) -> Estimate:
+def settings_of(profile: str) -> Settings:
     with tempfile.TemporaryDirectory() as folder:
-        settings, _ = write_workspace(Path(folder), profile)
-    return estimate(settings)
+        return write_workspace(Path(folder), profile)[0]
 
 
-def render(options: argparse.Namespace, cost: Estimate) -> str:
-    batch_size = cost.examples // cost.steps
+def render(options: argparse.Namespace, settings: Settings) -> str:
+    weights = weights_of(settings, settings.tokenizer.vocab_size)
+    batch_size, num_steps = settings.pretrain.batch_size, settings.pretrain.num_steps
     rows = []
     for gpus in options.gpus:
         if gpus > batch_size:
@@ -98,12 +136,12 @@ def render(options: argparse.Namespace, cost: Estimate) -> str:
             batch_size=batch_size,
             examples_per_second=options.examples_per_second,
             least_batch=options.least_batch,
-            parameters=cost.total_parameters,
+            weights=weights,
             zero_stage=options.zero_stage,
             links=Links(),
         )
         ideal = batch_size / gpus / options.examples_per_second
-        hours = step.seconds * cost.steps / 3600
+        hours = step.seconds * num_steps / 3600
         rows.append(
             [
                 f"{gpus:,}",

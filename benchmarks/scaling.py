@@ -4,14 +4,8 @@
 
 Weak scaling: every process has the same micro-batch and the same number of threads (or its own GPU), so that the step
 would take the same time if communication were free. Real runs (``electra.pretrain``) of a few steps, one after the
-other; bytes are counted at the collectives of torch.distributed and stand beside what the method must move:
-
-    ZeRO 0: the gradients, once                          4 P
-    ZeRO 1, 2: gradients to their owner, weights back     8 P
-    ZeRO 3: weights before forward and backward, gradients to their owner   12 P
-
-with P parameters in fp32. A ring moves 2 (N - 1) / N times the bytes of an all-reduce, and (N - 1) / N times those of
-an all-gather or a reduce-scatter, over each process' link.
+other; bytes are counted at the collectives of torch.distributed and stand beside what the method must move
+(cost_model.py, docs/scaling.md).
 """
 
 import argparse
@@ -23,16 +17,16 @@ from typing import Any
 import torch
 
 from benchmarks import measure
+from benchmarks.cost_model import ZERO_STAGES, weights_of
 from benchmarks.training_run import watched_run
 from benchmarks.workspace import copy_text, files_source, run_stage, write_workspace
 from electra.artifacts import read_manifest
 from electra.config import Settings
 from electra.errors import ConfigError
-from electra.model.methods import build_objective
+from electra.hardware import resolve_machine
 from electra.paths import Paths
 
 FIRST_STEPS = 2  # not counted
-ROUNDS = {0: 1, 1: 2, 2: 2, 3: 3}  # times that the weights' bytes are moved in a step, by ZeRO stage
 
 
 def main() -> None:
@@ -43,7 +37,7 @@ def main() -> None:
     parser.add_argument("--profile", default="small")
     parser.add_argument("--micro-batch-size", type=int, default=8, help="examples per process and step")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3], choices=ROUNDS)
+    parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3], choices=ZERO_STAGES)
     parser.add_argument("--steps", type=int, default=8, help="that are counted, of each run")
     options = parser.parse_args()
     device = measure.device_of(options)
@@ -62,12 +56,15 @@ def main() -> None:
                 seen = run(folder, processes, stage, device, options)
                 runs.setdefault(f"{processes} x ZeRO {stage}", []).append(seen)
                 print(f"repeat {repeat + 1}: {processes} x ZeRO {stage} done", flush=True)
-        parameters = count_parameters(settings, paths)
+        weights = weights_of(settings, read_manifest(paths.tokenizer)["vocab_size"])
+    bf16 = resolve_machine(settings.cluster, settings.pretrain.batch_size).precision == "bf16"
     result = {
         "machine": measure.machine(device),
         "shapes": {
             "profile": options.profile,
-            "parameters": parameters,
+            "parameters": weights.all,
+            "parameters_of_linear_layers": weights.linear,
+            "precision": "bf16" if bf16 else "fp32",
             "micro_batch_size": options.micro_batch_size,
             "max_length": settings.shards.max_length,
             "threads_per_process": 1 if device == "cpu" else None,
@@ -75,8 +72,7 @@ def main() -> None:
         },
         "runs": {name: summarise(found) for name, found in runs.items()},
         "expected_bytes": {
-            f"{processes} x ZeRO {stage}": ROUNDS[stage] * 4 * parameters if processes > 1 else 0
-            for processes, stage in configurations
+            f"{processes} x ZeRO {stage}": weights.payload(stage, bf16) for processes, stage in configurations
         },
     }
     measure.finish(options, result, as_table(result))
@@ -117,14 +113,6 @@ def run(
     settings_of(folder, processes, stage, device, options)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return watched_run(folder, processes)
-
-
-def count_parameters(settings: Settings, paths: Paths) -> int:
-    """All that is trained, shared weights once."""
-    with torch.device("meta"):
-        size = read_manifest(paths.tokenizer)["vocab_size"]
-        model = build_objective(settings.model, size, 0, settings.pretrain)
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def summarise(repeats: list[list[dict[str, Any]]]) -> dict[str, Any]:
