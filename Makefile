@@ -56,9 +56,10 @@ test: $(STAMP) ## run the tests
 
 # PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
 PROFILE ?= tests
-test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker; PROFILE=smoke: at full size
+test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker, Slurm, launchers; PROFILE=smoke: at full size
 	@$(BIN)/python -m tests.cluster.acceptance --profile $(PROFILE) --database sqlite postgresql
 	@$(BIN)/python -m tests.cluster.cells
+	@$(BIN)/python -m pytest -m cluster
 
 soak: $(STAMP) ## runs ended in every way, then 50 runs in a row, through a real server and worker
 	@$(BIN)/python -m tests.cluster.kills
