@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def train(
     from electra.pretrain.memory import placeholder_batch, recompute_layers
 
     torch.set_num_threads(machine.num_threads)
-    start_distributed(machine)
+    start_distributed(machine, timedelta(minutes=5))
     model = build_objective(shape, vocab_size, 0, recipe).initialize(0.02, seed=1)
     if recompute:
         recompute_layers(model)
