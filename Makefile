@@ -51,8 +51,9 @@ run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends wit
 flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuning, retries, logs, artifacts
 	@$(BIN)/python -m flows.pipeline
 
+# Two at a time, a file's tests together; one thread each, since the cores are taken.
 test: $(STAMP) ## run the tests
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
 PROFILE ?= tests

@@ -5,7 +5,7 @@ from electra.errors import InfrastructureError
 LOWER = {
     "corpus": "corpus.max_chars, or cluster.num_workers; and see that `documents` of the source separates documents",
     "tokenizer": "tokenizer.max_training_chars, or cluster.num_workers",
-    "shards": "shards.max_shard_bytes, or cluster.num_workers",
+    "shards": "corpus.max_chars, or cluster.num_workers",
     "pretrain": "cluster.micro_batch_size (the result stays the same), or raise cluster.zero_stage",
     "finetune": "finetune.batch_size, or finetune.max_length and finetune.span_max_length",
 }

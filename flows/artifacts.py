@@ -12,6 +12,7 @@ from flows.plan import PlannedStage, dvc
 SCORE_CARD = Path("results/report.md")
 PAGE = Path("results/report.html")
 SCORES = Path("results/scores.json")
+TASK_SCORES = [Path(f"results/{family}.json") for family in ("glue", "squad", "tagging", "other")]
 VALIDATION = Path("results/validation")
 MAX_BYTES = 200_000  # of one artifact: it is a row of the server's database
 
@@ -48,12 +49,14 @@ def _show_results(root: Path) -> None:
 
 
 def score_rows(root: Path) -> list[dict[str, Any]]:
-    """One row per task, from ``results/scores.json``."""
-    if not (root / SCORES).is_file():
-        return []
-    tasks = json.loads((root / SCORES).read_text(encoding="utf-8"))["tasks"]
+    """One row per task, from the score card's files."""
     columns = ["metric", "pretrained", "scratch", "gain"]
-    return [{"task": name, **{column: found.get(column) for column in columns}} for name, found in tasks.items()]
+    return [
+        {"task": name, **{column: found.get(column) for column in columns}}
+        for path in (root / file for file in TASK_SCORES)
+        if path.is_file()
+        for name, found in json.loads(path.read_text(encoding="utf-8")).items()
+    ]
 
 
 def data_report(root: Path) -> list[str]:

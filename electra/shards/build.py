@@ -36,7 +36,7 @@ def build_shards(settings: Settings, paths: Paths) -> None:
         files = [file for split in SPLITS for file in corpus_files[split]]
         with (
             job_folder(folder) as unfinished,
-            open_workers(settings.cluster, len(files), folder, "shards.max_shard_bytes") as workers,
+            open_workers(settings.cluster, len(files), folder, "corpus.max_chars") as workers,
         ):
             target = (tokenizer_file.absolute(), settings.shards, folder.absolute(), unfinished)
             jobs = ((file, *target) for file in files)

@@ -223,14 +223,10 @@ def give_corpus_a_huge_document(copy: Workspace) -> None:
     copy.write(corpus={"sources": [{"kind": "files", "name": "huge", "paths": ["huge.txt"]}]})
 
 
-def give_tokenizer_a_huge_document(copy: Workspace) -> None:
+def give_a_huge_document(copy: Workspace) -> None:
     table = pa.table({"doc_id": ["0" * 16], "source": ["x"], "text": ["word " * 12_000_000]})
     pq.write_table(table, copy.paths.corpus / "train-00000.parquet")
     write_manifest(copy.paths.corpus)
-
-
-def allow_large_shards(copy: Workspace) -> None:
-    copy.write(shards={"max_shard_bytes": 2**30})
 
 
 def enlarge_the_model(copy: Workspace) -> None:
@@ -246,8 +242,8 @@ def give_evaluate_many_predictions(copy: Workspace) -> None:
 
 HUNGER: dict[str, Callable[[Workspace], None]] = {
     "corpus": give_corpus_a_huge_document,
-    "tokenizer": give_tokenizer_a_huge_document,
-    "shards": allow_large_shards,
+    "tokenizer": give_a_huge_document,
+    "shards": give_a_huge_document,
     "pretrain": enlarge_the_model,
     "finetune": enlarge_the_model,
     "evaluate": give_evaluate_many_predictions,
