@@ -57,12 +57,13 @@ test: $(STAMP) ## run the tests
 
 # PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
 PROFILE ?= tests
-test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker, Slurm, launchers; PROFILE=smoke: at full size
-	@$(BIN)/python -m tests.cluster.acceptance --profile $(PROFILE) --database sqlite postgresql
-	@$(BIN)/python -m tests.cluster.cells
-	@$(BIN)/python -m pytest -m cluster
+DATABASES ?= sqlite postgresql
+test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker; PROFILE=smoke: at full size
+	@$(BIN)/python -m tests.cluster.acceptance --profile $(PROFILE) --database $(DATABASES)
 
-soak: $(STAMP) ## runs ended in every way, then 50 runs in a row, through a real server and worker
+soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, then 50 runs in a row through a server and worker
+	@$(BIN)/python -m pytest -m cluster
+	@$(BIN)/python -m tests.cluster.cells
 	@$(BIN)/python -m tests.cluster.kills
 	@$(BIN)/python -m tests.cluster.soak
 

@@ -138,15 +138,18 @@ def worker(place: Site, cwd: Path) -> Iterator[subprocess.Popen]:
         stop(process)
 
 
+def postgresql_programs() -> list[Path]:
+    """Folders of Debian's PostgreSQL packages, the newest last."""
+    return sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+
+
 @contextmanager
 def postgresql(folder: Path) -> Iterator[str]:
     """A PostgreSQL server of Debian's package, on a loopback port; yields Prefect's connection URL.
 
     PostgreSQL refuses to run as root: then the package's own user runs it.
     """
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    assert programs, "PostgreSQL is not installed: apt-get install postgresql"
-    bin_folder, port = programs[-1], free_port()
+    bin_folder, port = postgresql_programs()[-1], free_port()
     folder.mkdir(parents=True)
     prefix: list[str] = []
     if os.geteuid() == 0:
