@@ -155,7 +155,7 @@ def job_folder(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_file(path: Path, beside: Path | None = None) -> Iterator[Path]:
+def whole_file(path: Path) -> Iterator[Path]:
     """A new path to write to, which becomes ``path`` when the block ends well, and is removed when it does not.
 
     Two workers may do the same job when one of them was given up too early: each has a file of its own, and either may
@@ -163,12 +163,11 @@ def whole_file(path: Path, beside: Path | None = None) -> Iterator[Path]:
 
     Args:
         path: the file to write.
-        beside: folder of the new path; that of ``path`` where none is given.
 
     Raises:
         InfrastructureError: the disk is full.
     """
-    unfinished = (beside or path.parent) / f".{path.name}.{uuid4().hex[:8]}"
+    unfinished = path.parent / f".{path.name}.{uuid4().hex[:8]}"
     with disk_errors(path):
         try:
             yield unfinished

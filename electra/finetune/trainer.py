@@ -88,6 +88,7 @@ def train(
     steps = num_steps(len(features), settings.batch_size, epochs)
     warmup_steps = int(steps * settings.warmup_fraction)
     lengths = [len(f.token_ids) for f in features]
+    longest = max(lengths)
     batches = endless_batches(lengths, settings.batch_size, seed)
     torch.manual_seed(seed)
     model.train()
@@ -95,7 +96,7 @@ def train(
     report_every = max(1, math.ceil(steps / 5))
     for step in range(steps):
         indices = next(batches)
-        batch = collate([features[i] for i in indices], pad, max(lengths)).to(device)
+        batch = collate([features[i] for i in indices], pad, longest).to(device)
         for group, peak in zip(optimizer.param_groups, peaks, strict=True):
             group["lr"] = learning_rate(step, peak, steps, warmup_steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
@@ -135,8 +136,9 @@ def predict(
     model.eval()
     predictions: list[Any] = [None] * len(features)
     lengths = [len(f.token_ids) for f in features]
+    longest = max(lengths, default=0)
     for indices in sorted_batches(lengths, batch_size):
-        batch = collate([features[i] for i in indices], pad, max(lengths)).to(device)
+        batch = collate([features[i] for i in indices], pad, longest).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             outputs = model(batch)
         for i, prediction in zip(indices, decode(outputs), strict=True):
