@@ -99,10 +99,10 @@ def test_files_of_jobs_are_gone_from_the_folder_even_when_a_lost_worker_still_wr
     folder = tmp_path / "artefact"
     folder.mkdir()
     with job_folder(folder) as scratch, open(scratch / "late", "w") as late:
-        with whole_file(folder / "result", scratch) as beside:
+        with whole_file(folder / "result") as beside:
             beside.write_text("whole")
             assert not (folder / "result").exists()
-        with pytest.raises(ZeroDivisionError), whole_file(folder / "other", scratch) as beside:
+        with pytest.raises(ZeroDivisionError), whole_file(folder / "other") as beside:
             beside.write_text("half")
             raise ZeroDivisionError
         late.write("too late")
