@@ -357,7 +357,19 @@ def main() -> None:
 
 def _fail(error: "ElectraError") -> NoReturn:
     print(f"error: {error}", file=sys.stderr)
+    if _is_one_of_several():
+        # an orderly exit runs destructors that wait for the others, or abort when those are gone (gloo): the exit code
+        # would be a signal's instead of the error's
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.exit_code)
     sys.exit(error.exit_code)
+
+
+def _is_one_of_several() -> bool:
+    """Whether this process has joined others to train together."""
+    distributed = sys.modules.get("torch.distributed")  # imported by whoever joins
+    return bool(distributed and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
 if __name__ == "__main__":
