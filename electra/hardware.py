@@ -22,6 +22,7 @@ class Machine:
     micro_batch_size: int
     num_threads: int
     activation_checkpointing: Literal["auto", "off", "layers"] = "off"
+    compile_layers: bool = False
 
 
 def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
@@ -50,6 +51,8 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
         micro,
         threads,
         cluster.activation_checkpointing,
+        # on CPUs the loops of electra/model/kernels are faster than what the compiler makes
+        cluster.compile == "layers" or (cluster.compile == "auto" and device == "cuda" and cluster.zero_stage < 3),
     )
 
 

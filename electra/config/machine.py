@@ -27,6 +27,9 @@ class Cluster(Section):
         description="layers: a layer keeps its input alone and runs again in the backward pass, for memory against "
         "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md)",
     )
+    compile: Literal["auto", "off", "layers"] = Field(
+        "auto", description="layers: the encoders' layers through torch.compile; auto: on CUDA, not with ZeRO stage 3"
+    )
     pack_examples: bool = Field(
         False, description="several short examples in a row, with attention within each: saves computing on padding"
     )
@@ -66,6 +69,8 @@ class Cluster(Section):
     def _launcher_has_what_it_needs(self) -> "Cluster":
         if self.num_processes != "auto" and self.num_processes % self.num_nodes:
             raise ValueError(f"num_processes {self.num_processes} does not split over num_nodes {self.num_nodes}")
+        if self.compile == "layers" and self.zero_stage == 3:
+            raise ValueError("compile: layers does not go with zero_stage 3, which swaps weights under the layers")
         if self.launcher == "local" and self.num_nodes > 1:
             raise ValueError("launcher local is for one node: choose torchrun, deepspeed, slurm or kubernetes")
         if self.launcher in ("slurm", "kubernetes") and self.num_processes == "auto":

@@ -12,6 +12,7 @@ from electra.finetune.encoders import AnyEncoder
 from electra.finetune.input_format import Layout, Position
 from electra.finetune.joint_span import JointSpanHead
 from electra.finetune.tasks import SpanHeadName, TaskSpec
+from electra.model.encoder import Encoder
 
 HEAD_DROPOUT = 0.1
 
@@ -145,7 +146,10 @@ class TaskModel(nn.Module):
         return loss
 
     def _hidden(self, batch: Batch) -> Tensor:
-        return self.encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+        inputs = (batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+        if isinstance(self.encoder, Encoder) and isinstance(self.head, SentenceHead):
+            return self.encoder(*inputs, first_only=True)  # all that this head looks at
+        return self.encoder(*inputs)
 
 
 def token_at(position: Position, values_BTD: Tensor, batch: Batch) -> Tensor:

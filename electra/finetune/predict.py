@@ -90,7 +90,7 @@ def round_weights(model: torch.nn.Module) -> None:
     """Weights of linear layers in bf16, once and for all: autocast would round them for every batch, to the same."""
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
-            module.to(torch.bfloat16)
+            module.weight.data = module.weight.data.to(torch.bfloat16)
 
 
 def _folder(paths: Paths, model: str) -> Path:

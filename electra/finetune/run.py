@@ -32,6 +32,7 @@ from electra.finetune.trainer import num_steps, predict, train
 from electra.finetune.unlearnable import unlearnable
 from electra.finetune.windows import span_features
 from electra.hardware import choose_device, choose_precision
+from electra.heap import keep_freed_memory
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
 from electra.paths import Paths
@@ -159,6 +160,7 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
     """Device, and whether matrix products are in bf16; repeatable on either."""
     if cluster.num_threads != "auto":
         torch.set_num_threads(cluster.num_threads)
+    keep_freed_memory()
     device = choose_device(cluster)
     if device == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it

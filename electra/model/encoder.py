@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from electra.model.embeddings import DisentangledEmbeddings, Embeddings
 from electra.model.kernels import functions as fused
+from electra.model.linear import Linear
 from electra.model.packed_attention import (
     BLOCKED,
     Boundaries,
@@ -35,17 +36,25 @@ class SelfAttention(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.num_heads = config.num_heads
-        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
+        self.qkv = Linear(config.hidden_size, 3 * config.hidden_size)
+        self.output = Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.attention_dropout)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None) -> Tensor:
+    def forward(
+        self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, num_asking: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the first tokens attend to [B, num_asking, D], and the bias still to be added (see :class:`Linear`)."""
         B, T, D = hidden_BTD.shape
         dropout = self.dropout.p if self.training else 0.0
-        qkv_BT3D = self.qkv(hidden_BTD)
-        if fused.can_fuse(qkv_BT3D) and not isinstance(bias, Boundaries):
-            return self.output(fused.attention(qkv_BT3D, bias, self.num_heads, dropout))
+        qkv_BT3D, added = self.qkv(hidden_BTD)
+        if fused.can_fuse(qkv_BT3D) and not isinstance(bias, Boundaries) and num_asking == T:
+            return self.output(fused.attention(qkv_BT3D, added, bias, self.num_heads, dropout))
+        qkv_BT3D = qkv_BT3D if added is None else qkv_BT3D + added.to(qkv_BT3D.dtype)
         q_BHTd, k_BHTd, v_BHTd = qkv_BT3D.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        if num_asking < T:
+            assert not isinstance(bias, Boundaries), "rows that are packed have several first tokens"
+            q_BHTd = q_BHTd[:, :, :num_asking]
+            bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :num_asking]
         if isinstance(bias, Boundaries):
             mixed_BHTd = attend_within(q_BHTd, k_BHTd, v_BHTd, bias)
         elif hidden_BTD.is_cuda:
@@ -58,7 +67,7 @@ class SelfAttention(nn.Module):
             if bias is not None:
                 scores_BHTT = scores_BHTT + bias.to(scores_BHTT.dtype)
             mixed_BHTd = self.dropout(scores_BHTT.softmax(-1)) @ v_BHTd
-        return self.output(mixed_BHTd.transpose(1, 2).reshape(B, T, D))
+        return self.output(mixed_BHTd.transpose(1, 2).reshape(B, num_asking, D))
 
 
 class AddNorm(nn.LayerNorm):
@@ -68,16 +77,19 @@ class AddNorm(nn.LayerNorm):
         super().__init__(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = config.dropout
 
-    def forward(self, x_BTD: Tensor, residual_BTD: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x_BTD: Tensor, added: Tensor | None, residual_BTD: Tensor) -> Tensor:  # type: ignore[override]
         dropout = self.dropout if self.training else 0.0
         if self.weight.dtype == torch.float32 and fused.can_fuse(x_BTD, residual_BTD):
-            return fused.add_norm(x_BTD, residual_BTD, self.weight, self.bias, self.eps, dropout)
+            return fused.add_norm(x_BTD, added, residual_BTD, self.weight, self.bias, self.eps, dropout)
+        x_BTD = x_BTD if added is None else x_BTD + added
         return super().forward(residual_BTD + F.dropout(x_BTD, dropout))
 
 
-def gelu(x: Tensor) -> Tensor:
-    """The exact (erf) GELU."""
-    return fused.gelu(x) if fused.can_fuse(x) else F.gelu(x)
+def gelu(x: Tensor, added: Tensor | None = None) -> Tensor:
+    """The exact (erf) GELU of x, or of x + added."""
+    if fused.can_fuse(x):
+        return fused.gelu(x, added)
+    return F.gelu(x if added is None else x + added)
 
 
 class Layer(nn.Module):
@@ -87,14 +99,16 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = SelfAttention(config)
         self.attention_norm = AddNorm(config)
-        self.feed_forward_in = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.feed_forward_out = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.feed_forward_in = Linear(config.hidden_size, config.intermediate_size)
+        self.feed_forward_out = Linear(config.intermediate_size, config.hidden_size)
         self.feed_forward_norm = AddNorm(config)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None) -> Tensor:
-        hidden_BTD = self.attention_norm(self.attention(hidden_BTD, bias), hidden_BTD)
-        transformed_BTD = self.feed_forward_out(gelu(self.feed_forward_in(hidden_BTD)))
-        return self.feed_forward_norm(transformed_BTD, hidden_BTD)
+    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, num_asking: int | None = None) -> Tensor:
+        """The next hidden states: of all tokens, or of the first ``num_asking``, which see all."""
+        num_asking = hidden_BTD.shape[1] if num_asking is None else num_asking
+        hidden_BTD = self.attention_norm(*self.attention(hidden_BTD, bias, num_asking), hidden_BTD[:, :num_asking])
+        transformed_BTD, added = self.feed_forward_out(gelu(*self.feed_forward_in(hidden_BTD)))
+        return self.feed_forward_norm(transformed_BTD, added, hidden_BTD)
 
 
 class Encoder(nn.Module):
@@ -128,12 +142,18 @@ class Encoder(nn.Module):
         assert isinstance(self.embeddings, Embeddings)
         return self.embeddings
 
+    def compile_layers(self) -> None:
+        """Run layers through torch.compile from now on, each by itself: one compilation serves all of them."""
+        for layer in self.layers:
+            layer.compile(dynamic=False)
+
     def forward(
         self,
         tokens_BT: Tensor,
         segments_BT: Tensor,
         mask_BT: Tensor | None = None,
         sight: Literal["both", "left", "right"] = "both",
+        first_only: bool = False,
     ) -> Tensor:
         """Hidden states [B, T, D] of the last layer.
 
@@ -143,6 +163,7 @@ class Encoder(nn.Module):
             mask_BT: True at real tokens, False at padding; None where nothing is padded. Where several examples share
                 a row: int64, the same number at the tokens of an example, 0 at padding.
             sight: a token attends to all tokens, or to itself and those on its left, or on its right.
+            first_only: the first token's alone [B, 1, D]: the last layer computes nothing for the others.
         """
         packed_BT = mask_BT if mask_BT is not None and mask_BT.dtype != torch.bool else None
         positions_BT = None if packed_BT is None else positions(packed_BT)
@@ -151,12 +172,13 @@ class Encoder(nn.Module):
         if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # one type through all layers: what is added and normalized in between is computed in float32 all the same
             hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
-        for layer in self.layers:
+        for number, layer in enumerate(self.layers, 1):
+            num_asking = 1 if first_only and number == len(self.layers) else None
             if self.recompute and torch.is_grad_enabled():
                 # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
-                hidden_BTD = checkpoint(layer, hidden_BTD, bias, use_reentrant=False, early_stop=False)
+                hidden_BTD = checkpoint(layer, hidden_BTD, bias, num_asking, use_reentrant=False, early_stop=False)
             else:
-                hidden_BTD = layer(hidden_BTD, bias)
+                hidden_BTD = layer(hidden_BTD, bias, num_asking)
         return hidden_BTD
 
     def _bias(

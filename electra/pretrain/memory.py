@@ -7,9 +7,7 @@ beside the module's own tensors (``_ENGINE``).
 Bytes are above what the process takes before the model is built.
 """
 
-import ctypes
 import os
-import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from electra import config
 from electra.hardware import Machine, resolve_machine
+from electra.heap import give_back_freed_memory
 from electra.model.batch import Batch
 from electra.model.encoder import Encoder
 from electra.model.methods import build_objective
@@ -64,8 +63,6 @@ _ENGINE = {
 # The C library's heap on a CPU has holes that nothing fits into: bytes per byte kept for the backward pass, as measured
 # (docs/long-sequences.md), and with activation checkpointing, where large blocks lie outside of the heap.
 _HOLES, _HOLES_RECOMPUTED = 0.55, 0.2
-_M_MMAP_THRESHOLD = -3  # <malloc.h>
-_GIVE_BACK = 2**20  # bytes; with activation checkpointing, blocks above it are the system's again as soon as freed
 
 
 @dataclass(frozen=True)
@@ -163,13 +160,12 @@ def kept_for_backward(model: nn.Module) -> Iterator[Counter[str]]:
 def recompute_layers(model: nn.Module) -> None:
     """Activation checkpointing in all encoders.
 
-    On Linux also tell the C library to give large blocks back at once: else holes in its heap take more than is saved.
+    The heap is told to give large blocks back at once: else holes in it take more than is saved.
     """
     for module in model.modules():
         if isinstance(module, Encoder):
             module.recompute = True
-    if sys.platform == "linux":
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _GIVE_BACK)
+    give_back_freed_memory()
 
 
 def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int) -> bool:

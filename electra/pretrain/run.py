@@ -13,7 +13,9 @@ import torch.distributed
 from electra.config import Cluster, Settings
 from electra.errors import InfrastructureError
 from electra.hardware import Machine, matrix_peak, resolve_machine
+from electra.heap import keep_freed_memory
 from electra.model.batch import Batch
+from electra.model.encoder import Encoder
 from electra.model.methods import build_objective
 from electra.model.objective import Objective
 from electra.model.pair import WithGenerator
@@ -54,6 +56,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     """
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
     torch.set_num_threads(machine.num_threads)
+    keep_freed_memory()
     torch.set_flush_denormal(True)  # Adam's moments of rare tokens fade into denormals, which CPUs multiply slowly
     cluster = settings.cluster
     # the time-out of single operations comes after that of Peers, which can say more
@@ -145,6 +148,9 @@ class Pretraining:
         model.set_stage(stage)
         if self.recompute:
             recompute_layers(model)
+        if self.machine.compile_layers:
+            for encoder in (module for module in model.modules() if isinstance(module, Encoder)):
+                encoder.compile_layers()
         self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
         self.skipped_by_zero = self.engine.skipped_steps
 

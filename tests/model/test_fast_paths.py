@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -101,9 +102,10 @@ def test_attention_as_matrix_products_is_the_flash_kernel(monkeypatch: pytest.Mo
     batch = uneven_batch()
     plain = result(model(), batch)
 
-    def flash(self: SelfAttention, hidden_BTD: Tensor, bias: Tensor | None) -> Tensor:
+    def flash(self: SelfAttention, hidden_BTD: Tensor, bias: Tensor | None, _: int) -> tuple[Tensor, Tensor | None]:
         B, T, D = hidden_BTD.shape
-        q, k, v = self.qkv(hidden_BTD).view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = F.linear(hidden_BTD, self.qkv.weight, self.qkv.bias)
+        q, k, v = qkv.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
             mixed = F.scaled_dot_product_attention(q, k, v, bias)
         return self.output(mixed.transpose(1, 2).reshape(B, T, D))
@@ -117,6 +119,28 @@ def test_fused_loops_are_pytorchs_own_operations(monkeypatch: pytest.MonkeyPatch
     ours = result(model(), batch)
     monkeypatch.setattr(fused, "can_fuse", lambda *_: False)
     assert_equal_to_rounding(ours, result(model(), batch))
+
+
+def test_compiled_layers_are_the_plain_ones() -> None:
+    torch._dynamo.reset()
+    batch, compiled = random_batch(examples=3, length=16, slots=2, vocab_size=V), model()
+    compiled.discriminator.compile_layers()  # the generator's shape would take as long again
+    assert_equal_to_rounding(result(model(), batch), result(compiled, batch))
+
+
+@pytest.mark.parametrize("sight", ["both", "left"])
+def test_the_first_token_alone_is_as_among_all(sight: Literal["both", "left"]) -> None:
+    batch = uneven_batch()
+    weights_D = torch.linspace(-1, 2, SHAPE.hidden_size)
+    found = []
+    for first_only in (True, False):
+        encoder = model().discriminator
+        hidden_BTD = encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT, sight, first_only)
+        assert hidden_BTD.shape[1] == (1 if first_only else batch.tokens_BT.shape[1])
+        loss = (hidden_BTD[:, 0] * weights_D).sum()
+        loss.backward()
+        found.append((loss, {name: p.grad for name, p in encoder.named_parameters() if p.grad is not None}))
+    assert_equal_to_rounding(*found)
 
 
 def test_packed_rows_are_the_padded_ones() -> None:

@@ -35,25 +35,29 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Ten
 
 @TYPES
 def test_gelu_and_its_gradient(dtype: torch.dtype) -> None:
-    x = (randn(1000, dtype=dtype).detach() * 4).requires_grad_()
-    upstream = randn(1000, dtype=dtype, seed=1).detach()
-    ours, theirs = functions.gelu(x), F.gelu(x.float())
-    assert_alike(ours, theirs, dtype)
-    (ours_grad,) = gradients((ours * upstream).sum(), x)
-    (theirs_grad,) = gradients((theirs * upstream.float()).sum(), x)
-    assert_alike(ours_grad, theirs_grad, dtype)
+    x, added = (randn(50, 20, dtype=dtype).detach() * 4).requires_grad_(), randn(20, seed=2)
+    upstream = randn(50, 20, dtype=dtype, seed=1).detach()
+    for ours, theirs in [
+        (functions.gelu(x) + 0 * added.sum(), F.gelu(x.float()) + 0 * added.sum()),
+        (functions.gelu(x, added), F.gelu(x.float() + added)),
+    ]:
+        assert_alike(ours, theirs, dtype)
+        found = gradients((ours * upstream).sum(), x, added)
+        expected = gradients((theirs * upstream.float()).sum(), x, added)
+        for one, other in zip(found, expected, strict=True):
+            assert_alike(one, other, dtype)
 
 
 @TYPES
 def test_add_norm_and_its_gradients_for_any_width_and_row_count(dtype: torch.dtype) -> None:
     for rows, width in [(1, 24), (7, 33), (100, 256)]:
         x, residual = randn(rows, width, dtype=dtype), randn(rows, width, dtype=dtype, seed=1)
-        weight, bias = randn(width, seed=2), randn(width, seed=3)
-        ours = functions.add_norm(x, residual, weight, bias, 1e-12, 0.0)
-        theirs = F.layer_norm(residual.float() + x.float(), (width,), weight, bias, 1e-12)
+        weight, bias, added = randn(width, seed=2), randn(width, seed=3), randn(width, seed=5)
+        ours = functions.add_norm(x, added, residual, weight, bias, 1e-12, 0.0)
+        theirs = F.layer_norm(residual.float() + x.float() + added, (width,), weight, bias, 1e-12)
         assert_alike(ours, theirs, dtype)
         upstream = randn(rows, width, dtype=dtype, seed=4).detach()
-        inputs = (x, residual, weight, bias)
+        inputs = (x, added, residual, weight, bias)
         found = gradients((ours * upstream).sum(), *inputs)
         expected = gradients((theirs * upstream.float()).sum(), *inputs)
         for one, other in zip(found, expected, strict=True):
@@ -75,22 +79,22 @@ def plain_attention(qkv: Tensor, bias: Tensor | None, num_heads: int, kept: Tens
 def test_attention_and_its_gradient_under_every_kind_of_bias(
     dtype: torch.dtype, bias_shape: tuple[int, ...] | None
 ) -> None:
-    qkv = randn(3, 9, 3 * 8, dtype=dtype)
+    qkv, added = randn(3, 9, 3 * 8, dtype=dtype), randn(3 * 8, seed=3)
     bias = None if bias_shape is None else randn(*bias_shape, seed=1).detach()
-    ours, theirs = functions.attention(qkv, bias, 2, 0.0), plain_attention(qkv, bias, 2)
+    ours, theirs = functions.attention(qkv, added, bias, 2, 0.0), plain_attention(qkv.float() + added, bias, 2)
     assert_alike(ours, theirs, dtype)
     upstream = randn(3, 9, 8, dtype=dtype, seed=2).detach()
-    (found,), (expected,) = (
-        gradients((ours * upstream).sum(), qkv),
-        gradients((theirs * upstream.float()).sum(), qkv),
-    )
-    assert_alike(found, expected, dtype)
+    found = gradients((ours * upstream).sum(), qkv, added)
+    expected = gradients((theirs * upstream.float()).sum(), qkv, added)
+    for one, other in zip(found, expected, strict=True):
+        assert_alike(one, other, dtype)
 
 
 def kept_by(key: int, numel: int, p: float) -> Tensor:
     """What dropout keeps and how it scales it, read off LayerNorm's gradient for x, which it multiplies."""
     x, residual = torch.zeros(1, numel, requires_grad=True), torch.arange(numel).float().requires_grad_()
-    out = functions._AddNorm.apply(x, residual.view(1, -1), torch.ones(numel), torch.zeros(numel), 1e-12, p, key)
+    ones, zeros = torch.ones(numel), torch.zeros(numel)
+    out = functions._AddNorm.apply(x, zeros, residual.view(1, -1), ones, zeros, 1e-12, p, key)
     grad_x, grad_residual = gradients((out * torch.randn(1, numel)).sum(), x, residual)
     return (grad_x / grad_residual).flatten()
 
@@ -111,7 +115,7 @@ def test_dropout_keeps_the_right_share_scaled_and_differs_by_key() -> None:
 def test_dropout_in_attention_and_its_gradient_use_the_same_elements() -> None:
     qkv, key, p = randn(2, 6, 3 * 4), 987654321, 0.3
     kept = kept_by(key, 2 * 2 * 6 * 6, p).view(2, 2, 6, 6).detach()
-    ours = functions._Attention.apply(qkv, None, 2, p, key)
+    ours = functions._Attention.apply(qkv, torch.zeros(12), None, 2, p, key)
     theirs = plain_attention(qkv, None, 2, kept)
     upstream = randn(2, 6, 4, seed=2).detach()
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
@@ -124,7 +128,7 @@ def test_a_seed_decides_what_is_dropped() -> None:
 
     def run(seed: int) -> Tensor:
         torch.manual_seed(seed)
-        return functions.add_norm(x, x, torch.ones(64), torch.zeros(64), 1e-12, 0.5)
+        return functions.add_norm(x, None, x, torch.ones(64), torch.zeros(64), 1e-12, 0.5)
 
     assert torch.equal(run(1), run(1))
     assert not torch.equal(run(1), run(2))
@@ -165,20 +169,22 @@ def test_what_is_not_a_number_stays_visible() -> None:
     bad = torch.full((2, 16), float("nan"))
     one, zero = torch.ones(16), torch.zeros(16)
     assert functions.gelu(bad).isnan().all()
-    assert functions.add_norm(bad, bad, one, zero, 1e-12, 0.1).isnan().all()
-    assert functions.attention(torch.full((1, 4, 12), float("nan")), None, 1, 0.0).isnan().all()
+    assert functions.add_norm(bad, None, bad, one, zero, 1e-12, 0.1).isnan().all()
+    assert functions.attention(torch.full((1, 4, 12), float("nan")), None, None, 1, 0.0).isnan().all()
     losses, _ = functions.losses_and_samples(bad, torch.tensor([0, 1]), torch.tensor([0.5, 0.5]))
     assert losses.isnan().all()
 
 
 def test_the_number_of_threads_changes_nothing() -> None:
-    x, residual, weight = randn(300, 48), randn(300, 48, seed=1), randn(48, seed=2)
+    x, residual, weight, qkv = randn(300, 48), randn(300, 48, seed=1), randn(48, seed=2), randn(5, 60, 48)
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            out = functions._AddNorm.apply(x, residual, weight, weight, 1e-12, 0.1, 77)
-            results.append([out, *gradients(out.square().sum(), x, residual, weight)])
+            out = functions._AddNorm.apply(x, weight, residual, weight, weight, 1e-12, 0.1, 77)
+            active, mixed = functions.gelu(x, weight), functions._Attention.apply(qkv, weight, None, 2, 0.1, 77)
+            loss = out.square().sum() + active.square().sum() + mixed.square().sum()
+            results.append([out, active, mixed, *gradients(loss, x, residual, weight, qkv)])
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))

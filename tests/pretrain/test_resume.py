@@ -103,11 +103,13 @@ def test_one_process_then_two_then_one_learn_what_one_learns(workspace: Workspac
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_zero_stage_and_accumulation_change_nothing_and_resume(
+def test_zero_stage_accumulation_and_activation_checkpointing_change_nothing_and_resume(
     workspace: Workspace, uninterrupted: Workspace, stage: int
 ) -> None:
-    workspace.write({"cluster": {"zero_stage": stage, "micro_batch_size": 4, "checkpoint_minutes": EVERY_STEP}})
+    cluster = {"zero_stage": stage, "micro_batch_size": 4, "checkpoint_minutes": EVERY_STEP}
+    workspace.write({"cluster": cluster})
     kill_at(workspace, 5, signal.SIGKILL)
+    workspace.write({"cluster": {**cluster, "activation_checkpointing": "layers"}})
     output = workspace.pretrain()
     assert f"ZeRO {stage}, micro-batch 4 x 2" in output
     assert_curves_close(workspace, uninterrupted, 1e-5)

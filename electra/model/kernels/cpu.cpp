@@ -93,9 +93,20 @@ struct Dropout {
     }
 };
 
+// Sums over rows that were made in parts: [PARTS, stride] -> [width].
+void add_parts(const float* parts, int64_t stride, int64_t width, float* sums) {
+    for (int64_t i = 0; i < width; i++) {
+        float sum = 0;
+        for (int64_t part = 0; part < PARTS; part++) sum += parts[part * stride + i];
+        sums[i] = sum;
+    }
+}
+
+// LayerNorm(residual + dropout(x + added)); `added` is the bias of the product that x is.
 template <typename T>
-void add_norm_forward(const T* x, const T* residual, const float* weight, const float* bias, int64_t rows,
-                      int64_t width, float eps, float p, uint64_t key, T* out, T* normalized, float* inverse_std) {
+void add_norm_forward(const T* x, const float* added, const T* residual, const float* weight, const float* bias,
+                      int64_t rows, int64_t width, float eps, float p, uint64_t key, T* out, T* normalized,
+                      float* inverse_std) {
     const Dropout shared(p, key);
 #pragma omp parallel
     {
@@ -109,8 +120,8 @@ void add_norm_forward(const T* x, const T* residual, const float* weight, const 
             float total = 0, squares = 0;
 #pragma omp simd reduction(+ : total)
             for (int64_t i = 0; i < width; i++) {
-                const float kept = load(x[start + i]) * dropout.factor_of(first + static_cast<uint32_t>(i));
-                sums[i] = load(residual[start + i]) + kept;
+                const float value = load(x[start + i]) + added[i];
+                sums[i] = load(residual[start + i]) + value * dropout.factor_of(first + static_cast<uint32_t>(i));
                 total += sums[i];
             }
             const float mean = total / width;
@@ -122,10 +133,10 @@ void add_norm_forward(const T* x, const T* residual, const float* weight, const 
             const float scale = 1.0f / std::sqrt(squares / width + eps);
             inverse_std[row] = scale;
 #pragma omp simd
-            for (int64_t i = 0; i < width; i++) {
-                const float value = sums[i] * scale;
-                store(normalized[start + i], value);
-                store(out[start + i], value * weight[i] + bias[i]);
+            for (int64_t i = 0; i < width; i++) store(out[start + i], sums[i] * scale * weight[i] + bias[i]);
+            if (normalized != nullptr) {  // backward will ask for it
+#pragma omp simd
+                for (int64_t i = 0; i < width; i++) store(normalized[start + i], sums[i] * scale);
             }
         }
     }
@@ -133,14 +144,15 @@ void add_norm_forward(const T* x, const T* residual, const float* weight, const 
 
 template <typename T>
 void add_norm_backward(const T* grad, const T* normalized, const float* inverse_std, const float* weight, int64_t rows,
-                       int64_t width, float p, uint64_t key, T* grad_x, T* grad_residual, float* grad_weight,
-                       float* grad_bias) {
+                       int64_t width, float p, uint64_t key, T* grad_x, float* grad_added, T* grad_residual,
+                       float* grad_weight, float* grad_bias) {
     const Dropout shared(p, key);
-    std::vector<float> parts(2 * PARTS * width, 0.0f);
+    const int64_t stride = 3 * width;
+    std::vector<float> parts(PARTS * stride, 0.0f);
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < PARTS; part++) {
         const Dropout dropout = shared;
-        float *weight_sums = &parts[2 * part * width], *bias_sums = weight_sums + width;
+        float *weight_sums = &parts[part * stride], *bias_sums = weight_sums + width, *added_sums = bias_sums + width;
         for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
             const int64_t start = row * width;
             const uint32_t first = static_cast<uint32_t>(start);
@@ -159,42 +171,110 @@ void add_norm_backward(const T* grad, const T* normalized, const float* inverse_
             for (int64_t i = 0; i < width; i++) {
                 const float g = load(grad[start + i]), n = load(normalized[start + i]);
                 const float value = inverse_std[row] * (g * weight[i] - mean - n * slope);
+                const float kept = value * dropout.factor_of(first + static_cast<uint32_t>(i));
                 store(grad_residual[start + i], value);
-                store(grad_x[start + i], value * dropout.factor_of(first + static_cast<uint32_t>(i)));
+                store(grad_x[start + i], kept);
+                added_sums[i] += kept;
             }
         }
     }
-    for (int64_t i = 0; i < width; i++) {
-        float weight_sum = 0, bias_sum = 0;
-        for (int64_t part = 0; part < PARTS; part++) {
-            weight_sum += parts[2 * part * width + i];
-            bias_sum += parts[(2 * part + 1) * width + i];
+    add_parts(&parts[0], stride, width, grad_weight);
+    add_parts(&parts[width], stride, width, grad_bias);
+    add_parts(&parts[2 * width], stride, width, grad_added);
+}
+
+// GELU of x + added, and its derivative where backward will ask for it.
+template <typename T>
+void gelu_forward(const T* x, const float* added, int64_t rows, int64_t width, T* out, T* derivative) {
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        const T* line = x + row * width;
+        T *to = out + row * width, *slope = derivative + row * width;
+        if (derivative != nullptr) {
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float value = load(line[i]) + added[i];
+                float distribution, density;
+                normal(value, distribution, density);
+                store(to[i], value * distribution);
+                store(slope[i], distribution + value * density);
+            }
+        } else {
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float value = load(line[i]) + added[i];
+                float distribution, density;
+                normal(value, distribution, density);
+                store(to[i], value * distribution);
+            }
         }
-        grad_weight[i] = weight_sum;
-        grad_bias[i] = bias_sum;
     }
 }
 
 template <typename T>
-void gelu_forward(const T* x, int64_t size, T* out) {
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < size; i++) {
-        const float value = load(x[i]);
-        float distribution, density;
-        normal(value, distribution, density);
-        store(out[i], value * distribution);
+void gelu_backward(const T* grad, const T* derivative, int64_t rows, int64_t width, T* grad_x, float* grad_added) {
+    std::vector<float> parts(PARTS * width, 0.0f);
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        float* sums = &parts[part * width];
+        for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
+            const int64_t start = row * width;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float value = load(grad[start + i]) * load(derivative[start + i]);
+                store(grad_x[start + i], value);
+                sums[i] += value;
+            }
+        }
+    }
+    add_parts(&parts[0], width, width, grad_added);
+}
+
+// Rows [B, T, kinds, H, size] to heads [kinds, B, H, T, size], with a bias [kinds, H, size] or without.
+template <typename T>
+void split_heads(const T* rows, const float* added, int64_t batch, int64_t length, int64_t kinds, int64_t heads,
+                 int64_t size, T* out) {
+    const int64_t width = kinds * heads * size;
+#pragma omp parallel for schedule(static)
+    for (int64_t group = 0; group < kinds * batch * heads; group++) {
+        const int64_t kind = group / (batch * heads), example = group / heads % batch, head = group % heads;
+        const int64_t column = (kind * heads + head) * size;
+        for (int64_t t = 0; t < length; t++) {
+            const T* from = rows + (example * length + t) * width + column;
+            T* to = out + (group * length + t) * size;
+            if (added == nullptr) {
+                std::memcpy(to, from, size * sizeof(T));
+            } else {
+#pragma omp simd
+                for (int64_t i = 0; i < size; i++) store(to[i], load(from[i]) + added[column + i]);
+            }
+        }
     }
 }
 
+// The way back, [kinds, B, H, T, size] to [B, T, kinds, H, size]; where asked for, also the sums over all B T rows.
 template <typename T>
-void gelu_backward(const T* grad, const T* x, int64_t size, T* grad_x) {
-#pragma omp parallel for simd schedule(static)
-    for (int64_t i = 0; i < size; i++) {
-        const float value = load(x[i]);
-        float distribution, density;
-        normal(value, distribution, density);
-        store(grad_x[i], load(grad[i]) * (distribution + value * density));
+void merge_heads(const T* heads_first, int64_t batch, int64_t length, int64_t kinds, int64_t heads, int64_t size,
+                 T* out, float* sums) {
+    const int64_t width = kinds * heads * size, rows = batch * length;
+    std::vector<float> parts(sums == nullptr ? 0 : PARTS * width, 0.0f);
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
+            const int64_t example = row / length, t = row % length;
+            for (int64_t column = 0; column < kinds * heads; column++) {
+                const int64_t kind = column / heads, head = column % heads;
+                const T* from = heads_first + (((kind * batch + example) * heads + head) * length + t) * size;
+                std::memcpy(out + row * width + column * size, from, size * sizeof(T));
+                if (sums != nullptr) {
+                    float* to = &parts[part * width + column * size];
+#pragma omp simd
+                    for (int64_t i = 0; i < size; i++) to[i] += load(from[i]);
+                }
+            }
+        }
     }
+    if (sums != nullptr) add_parts(&parts[0], width, width, sums);
 }
 
 // Scores [B, H, T, T] to attention probabilities, in place, and what dropout leaves of them. The bias, where there is
@@ -326,21 +406,33 @@ void vocabulary_backward(const T* logits, const int64_t* targets, const float* l
 }  // namespace
 
 #define EXPORT(suffix, T)                                                                                              \
-    extern "C" void add_norm_forward_##suffix(const T* x, const T* residual, const float* weight, const float* bias,   \
-                                              int64_t rows, int64_t width, float eps, float p, uint64_t key, T* out,   \
-                                              T* normalized, float* inverse_std) {                                     \
-        add_norm_forward(x, residual, weight, bias, rows, width, eps, p, key, out, normalized, inverse_std);           \
+    extern "C" void add_norm_forward_##suffix(const T* x, const float* added, const T* residual, const float* weight,  \
+                                              const float* bias, int64_t rows, int64_t width, float eps, float p,      \
+                                              uint64_t key, T* out, T* normalized, float* inverse_std) {               \
+        add_norm_forward(x, added, residual, weight, bias, rows, width, eps, p, key, out, normalized, inverse_std);    \
     }                                                                                                                  \
     extern "C" void add_norm_backward_##suffix(const T* grad, const T* normalized, const float* inverse_std,           \
                                                const float* weight, int64_t rows, int64_t width, float p,              \
-                                               uint64_t key, T* grad_x, T* grad_residual, float* grad_weight,          \
-                                               float* grad_bias) {                                                     \
-        add_norm_backward(grad, normalized, inverse_std, weight, rows, width, p, key, grad_x, grad_residual,           \
-                          grad_weight, grad_bias);                                                                     \
+                                               uint64_t key, T* grad_x, float* grad_added, T* grad_residual,           \
+                                               float* grad_weight, float* grad_bias) {                                 \
+        add_norm_backward(grad, normalized, inverse_std, weight, rows, width, p, key, grad_x, grad_added,              \
+                          grad_residual, grad_weight, grad_bias);                                                      \
     }                                                                                                                  \
-    extern "C" void gelu_forward_##suffix(const T* x, int64_t size, T* out) { gelu_forward(x, size, out); }            \
-    extern "C" void gelu_backward_##suffix(const T* grad, const T* x, int64_t size, T* grad_x) {                       \
-        gelu_backward(grad, x, size, grad_x);                                                                          \
+    extern "C" void gelu_forward_##suffix(const T* x, const float* added, int64_t rows, int64_t width, T* out,         \
+                                          T* derivative) {                                                             \
+        gelu_forward(x, added, rows, width, out, derivative);                                                          \
+    }                                                                                                                  \
+    extern "C" void gelu_backward_##suffix(const T* grad, const T* derivative, int64_t rows, int64_t width, T* grad_x, \
+                                           float* grad_added) {                                                        \
+        gelu_backward(grad, derivative, rows, width, grad_x, grad_added);                                              \
+    }                                                                                                                  \
+    extern "C" void split_heads_##suffix(const T* rows, const float* added, int64_t batch, int64_t length,             \
+                                         int64_t kinds, int64_t heads, int64_t size, T* out) {                         \
+        split_heads(rows, added, batch, length, kinds, heads, size, out);                                              \
+    }                                                                                                                  \
+    extern "C" void merge_heads_##suffix(const T* heads_first, int64_t batch, int64_t length, int64_t kinds,           \
+                                         int64_t heads, int64_t size, T* out, float* sums) {                           \
+        merge_heads(heads_first, batch, length, kinds, heads, size, out, sums);                                        \
     }                                                                                                                  \
     extern "C" void softmax_forward_##suffix(T* scores, const float* bias, int64_t batch_stride, int64_t row_stride,   \
                                              int64_t batch, int64_t heads, int64_t length, float scale, float p,       \

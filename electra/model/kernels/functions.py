@@ -58,14 +58,23 @@ def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> N
 class _AddNorm(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float, key: int
+        ctx: Any,
+        x: Tensor,
+        added: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        p: float,
+        key: int,
+        is_learning: bool = True,
     ) -> Tensor:
         x, residual = x.contiguous(), residual.contiguous()
         width = x.shape[-1]
-        out, normalized = torch.empty_like(x), torch.empty_like(x)
+        out, normalized = torch.empty_like(x), torch.empty_like(x) if is_learning else None
         inverse_std = torch.empty(x.numel() // width)
         arguments = (weight, bias, len(inverse_std), width, eps, p, key, out, normalized, inverse_std)
-        _call("add_norm_forward", x, x, residual, *arguments)
+        _call("add_norm_forward", x, x, added, residual, *arguments)
         ctx.save_for_backward(normalized, inverse_std, weight)
         ctx.p, ctx.key = p, key
         return out
@@ -76,52 +85,87 @@ class _AddNorm(Function):
         normalized, inverse_std, weight = ctx.saved_tensors
         grad_residual = torch.empty_like(normalized)
         grad_x = torch.empty_like(normalized)
-        grad_weight, grad_bias = torch.empty_like(weight), torch.empty_like(weight)
+        grad_added, grad_weight, grad_bias = (torch.empty_like(weight) for _ in range(3))
         sizes = (len(inverse_std), normalized.shape[-1], ctx.p, ctx.key)
-        arguments = (normalized, inverse_std, weight, *sizes, grad_x, grad_residual, grad_weight, grad_bias)
-        _call("add_norm_backward", grad, grad.contiguous(), *arguments)
-        return grad_x, grad_residual, grad_weight, grad_bias, None, None, None
+        results = (grad_x, grad_added, grad_residual, grad_weight, grad_bias)
+        _call("add_norm_backward", grad, grad.contiguous(), normalized, inverse_std, weight, *sizes, *results)
+        return *results, None, None, None, None
 
 
-def add_norm(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float) -> Tensor:
-    """LayerNorm(residual + dropout(x)) over the last dimension.
+def add_norm(
+    x: Tensor, added: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float
+) -> Tensor:
+    """LayerNorm(residual + dropout(x + added)) over the last dimension.
 
     Args:
         x: [..., D]; residual the same, weight and bias [D] float32.
-        p: share of x that is dropped.
+        added: the bias [D] float32 of the product that x is.
+        p: share of x + added that is dropped.
     """
-    return cast(Tensor, _AddNorm.apply(x, residual, weight, bias, eps, p, new_key() if p else 0))
+    added = torch.zeros_like(weight) if added is None else added
+    key = new_key() if p else 0
+    return cast(Tensor, _AddNorm.apply(x, added, residual, weight, bias, eps, p, key, torch.is_grad_enabled()))
 
 
 class _Gelu(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, added: Tensor, is_learning: bool) -> Tensor:
         x = x.contiguous()
+        width = x.shape[-1]
         out = torch.empty_like(x)
-        _call("gelu_forward", x, x, x.numel(), out)
-        ctx.save_for_backward(x)
+        derivative = torch.empty_like(x) if is_learning else None
+        _call("gelu_forward", x, x, added, x.numel() // width, width, out, derivative)
+        ctx.save_for_backward(derivative)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        grad_x = torch.empty_like(x)
-        _call("gelu_backward", x, grad.contiguous(), x, x.numel(), grad_x)
-        return grad_x
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (derivative,) = ctx.saved_tensors
+        width = derivative.shape[-1]
+        grad_x, grad_added = torch.empty_like(derivative), torch.empty(width)
+        sizes = (derivative.numel() // width, width)
+        _call("gelu_backward", grad, grad.contiguous(), derivative, *sizes, grad_x, grad_added)
+        return grad_x, grad_added, None
 
 
-def gelu(x: Tensor) -> Tensor:
-    """The exact GELU, x times the normal distribution function of x."""
-    return cast(Tensor, _Gelu.apply(x))
+def gelu(x: Tensor, added: Tensor | None = None) -> Tensor:
+    """The exact GELU of x + added: their sum times the normal distribution function of it.
+
+    Args:
+        x: [..., D].
+        added: the bias [D] float32 of the product that x is.
+    """
+    added = torch.zeros(x.shape[-1]) if added is None else added
+    return cast(Tensor, _Gelu.apply(x, added, torch.is_grad_enabled()))
+
+
+def _split_heads(rows: Tensor, added: Tensor | None, kinds: int, num_heads: int) -> Tensor:
+    """[B, T, kinds * D] to [kinds, B * H, T, D / H]."""
+    B, T, width = rows.shape
+    size = width // kinds // num_heads
+    out = torch.empty(kinds, B * num_heads, T, size, dtype=rows.dtype)
+    _call("split_heads", rows, rows.contiguous(), added, B, T, kinds, num_heads, size, out)
+    return out
+
+
+def _merge_heads(heads: Tensor, num_heads: int, sums: Tensor | None = None) -> Tensor:
+    """[kinds, B * H, T, D / H] to [B, T, kinds * D]; writes the sums over all rows to ``sums`` [kinds * D]."""
+    kinds, groups, T, size = heads.shape
+    B = groups // num_heads
+    out = torch.empty(B, T, kinds * num_heads * size, dtype=heads.dtype)
+    _call("merge_heads", heads, heads, B, T, kinds, num_heads, size, out, sums)
+    return out
 
 
 class _Attention(Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, bias: Tensor | None, num_heads: int, p: float, key: int) -> Tensor:
+    def forward(
+        ctx: Any, qkv: Tensor, added: Tensor, bias: Tensor | None, num_heads: int, p: float, key: int
+    ) -> Tensor:
         B, T, width = qkv.shape
         size = width // 3 // num_heads
-        q, k, v = qkv.view(B, T, 3, num_heads, size).permute(2, 0, 3, 1, 4).reshape(3, B * num_heads, T, size)
+        q, k, v = _split_heads(qkv, added, 3, num_heads)
         probabilities = torch.bmm(q, k.transpose(1, 2))
         dropped = torch.empty_like(probabilities) if p else probabilities
         strides = (0, 0) if bias is None else (bias.stride(0) * (len(bias) > 1), T * (bias.shape[2] > 1))
@@ -130,15 +174,14 @@ class _Attention(Function):
         mixed = torch.bmm(dropped, v)
         ctx.save_for_backward(q, k, v, probabilities)
         ctx.num_heads, ctx.p, ctx.key = num_heads, p, key
-        return mixed.view(B, num_heads, T, size).transpose(1, 2).reshape(B, T, width // 3)
+        return _merge_heads(mixed[None], num_heads)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, probabilities = ctx.saved_tensors
         rows, T, size = q.shape
-        B = rows // ctx.num_heads
-        grad = grad.view(B, T, ctx.num_heads, size).transpose(1, 2).reshape(rows, T, size)
+        grad = _split_heads(grad, None, 1, ctx.num_heads)[0]
         grad_scores = torch.bmm(grad, v.transpose(1, 2))
         dropped = torch.empty_like(probabilities)
         sizes = (rows * T, T, size**-0.5, ctx.p, ctx.key)
@@ -147,21 +190,23 @@ class _Attention(Function):
         torch.bmm(grad_scores, k, out=grad_qkv[0])
         torch.bmm(grad_scores.transpose(1, 2), q, out=grad_qkv[1])
         torch.bmm(dropped.transpose(1, 2), grad, out=grad_qkv[2])
-        grad_qkv = grad_qkv.view(3, B, ctx.num_heads, T, size).permute(1, 3, 0, 2, 4).reshape(B, T, -1)
-        return grad_qkv, None, None, None, None
+        grad_added = torch.empty(3 * ctx.num_heads * size)
+        return _merge_heads(grad_qkv, ctx.num_heads, grad_added), grad_added, None, None, None, None
 
 
-def attention(qkv_BT3D: Tensor, bias: Tensor | None, num_heads: int, p: float) -> Tensor:
+def attention(qkv_BT3D: Tensor, added: Tensor | None, bias: Tensor | None, num_heads: int, p: float) -> Tensor:
     """Softmax attention [B, T, D] of all heads.
 
     Args:
         qkv_BT3D: queries, keys and values beside each other, [B, T, 3 D].
+        added: the bias [3 D] float32 of the product that they are.
         bias: added to the scores, float32 [B or 1, 1, T or 1, T]; it gets no gradient.
         p: share of the probabilities that is dropped.
     """
     if bias is not None:
         bias = bias.float().contiguous()
-    return cast(Tensor, _Attention.apply(qkv_BT3D, bias, num_heads, p, new_key() if p else 0))
+    added = torch.zeros(qkv_BT3D.shape[-1]) if added is None else added
+    return cast(Tensor, _Attention.apply(qkv_BT3D, added, bias, num_heads, p, new_key() if p else 0))
 
 
 class _Vocabulary(Function):
