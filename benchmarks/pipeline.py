@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure_commands(options: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # DVC's daemon may still write there
         project = options.project or finished_project(Path(name))
         sides = {
             "python alone": partial(_call, ROOT, "-c", "pass"),
