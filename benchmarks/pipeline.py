@@ -115,7 +115,9 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             size = copy_text(options.text, folder / "text.txt", factor * options.bytes)
-            changes = {"sources": [files_source(folder / "text.txt")], "held_out_fraction": 0.03}
+            sources = [files_source(folder / "text.txt")]
+            # several files at every size: a lone one is done without worker processes
+            changes = {"sources": sources, "held_out_fraction": 0.03, "documents_per_file": 5}
             write_workspace(folder, "tiny", corpus=changes)
             for command in options.stages:
                 peak, seconds = watch_memory(folder, command)

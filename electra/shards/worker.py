@@ -8,19 +8,16 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from electra.artifacts import disk_errors
 from electra.checksums import Listed
 from electra.config import Shards
-from electra.errors import DataError
+from electra.corpus_file import read_documents
 from electra.shards.examples import cut_document, document_generator, write_example
 from electra.shards.growing_array import GrowingArray
 from electra.shards.words import WordEncoder
 
-BATCH_ROWS = 64  # documents read at a time
 BATCH_CHARS = 1_000_000  # text encoded at a time
 NPY_HEADER_BYTES = 128
 KINDS = ("tokens", "spans")
@@ -129,16 +126,12 @@ def _batches(path: Path) -> Iterator[list[tuple[str, str]]]:
     """Documents (id, text) in batches of about ``BATCH_CHARS``."""
     batch: list[tuple[str, str]] = []
     num_chars = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for rows in file.iter_batches(BATCH_ROWS, columns=["doc_id", "text"]):
-                for doc_id, text in zip(rows["doc_id"].to_pylist(), rows["text"].to_pylist(), strict=True):
-                    batch.append((doc_id, text))
-                    num_chars += len(text)
-                    if num_chars >= BATCH_CHARS:
-                        yield batch
-                        batch, num_chars = [], 0
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"a corpus file is damaged: {error}", where=str(path), next_step="dvc repro corpus") from None
+    for ids, texts in read_documents(path):
+        for doc_id, text in zip(ids, texts, strict=True):
+            batch.append((doc_id, text))
+            num_chars += len(text)
+            if num_chars >= BATCH_CHARS:
+                yield batch
+                batch, num_chars = [], 0
     if batch:
         yield batch

@@ -10,10 +10,11 @@ from tokenizers import Tokenizer
 from electra.artifacts import building, sha256, write_json, write_manifest, write_text
 from electra.checksums import listed_files
 from electra.config import Settings
+from electra.corpus_file import read_documents
 from electra.errors import ConfigError, DataError
 from electra.executors import Workers, job_folder, open_workers
 from electra.paths import Paths
-from electra.tokenizer.documents import count_file, documents, line_batches, read_sample, sampled, write_sample
+from electra.tokenizer.documents import count_file, line_batches, read_sample, sampled, write_sample
 from electra.tokenizer.vocab_file import read_vocab_file
 from electra.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
@@ -156,7 +157,7 @@ def _measure(tokenizer: Tokenizer, corpus: Path) -> dict[str, float | int | None
 def _heldout_texts(corpus: Path) -> Iterator[list[str]]:
     for file in listed_files(corpus, "heldout-*.parquet"):
         file.verify()
-        for _, texts in documents(file.path):
+        for _, texts in read_documents(file.path):
             yield texts
 
 

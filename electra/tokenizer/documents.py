@@ -6,30 +6,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from electra.checksums import Listed
-from electra.errors import DataError
+from electra.corpus_file import read_documents
 from electra.executors import whole_file
 from electra.tokenizer.wordpiece import count_characters
 
-BATCH_ROWS = 64
 BATCH_CHARS = 500_000  # of lines: what the tokenizer makes of them takes some hundred times the room
 SCHEMA = pa.schema([("text", pa.large_string())])
-
-
-def documents(path: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches of (document ids, texts), in the order of the file.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(BATCH_ROWS, columns=["doc_id", "text"]):
-                yield batch["doc_id"].to_pylist(), batch["text"].to_pylist()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"a corpus file is damaged: {error}", where=str(path), next_step="dvc repro corpus") from None
 
 
 def count_file(file: Listed) -> Counter[str]:
@@ -39,12 +23,12 @@ def count_file(file: Listed) -> Counter[str]:
         DataError: the file is damaged.
     """
     file.verify()
-    return count_characters(texts for _, texts in documents(file.path))
+    return count_characters(texts for _, texts in read_documents(file.path))
 
 
 def sampled(path: Path, share: float) -> Iterator[list[str]]:
     """Batches of the texts that belong to the sample."""
-    for ids, texts in documents(path):
+    for ids, texts in read_documents(path):
         yield [text for doc_id, text in zip(ids, texts, strict=True) if in_sample(doc_id, share)]
 
 
