@@ -15,9 +15,9 @@ from types import FrameType
 
 import psutil
 
-from electra.lifeline import SECONDS_TO_END, end_with_parent
+from electra.lifeline import end_with_parent, seconds_to_end
 
-SECONDS_TO_OBEY = 20.0
+SHARE_OF_THE_COMMAND = 0.8  # of the time to end; the rest is for what it leaves behind
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 
 
@@ -26,8 +26,8 @@ def guarded(command: list[str]) -> list[str]:
     return [sys.executable, "-m", "flows.guard", *command]
 
 
-def end_tree(pid: int, including_itself: bool = True) -> None:
-    """Terminate a process and all its descendants; kill what is left 25 seconds later.
+def end_tree(pid: int, seconds: float, including_itself: bool = True) -> None:
+    """Terminate a process and all its descendants; kill what is left so many seconds later.
 
     Descendants are collected first: once a process has ended, its children cannot be found through it.
     """
@@ -39,7 +39,7 @@ def end_tree(pid: int, including_itself: bool = True) -> None:
     for process in tree:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    _, alive = psutil.wait_procs(tree, timeout=SECONDS_TO_END)
+    _, alive = psutil.wait_procs(tree, timeout=seconds)
     for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
@@ -68,8 +68,9 @@ def run_guarded(command: list[str]) -> int:
         _wait(child, 0.5)
     if asked:  # the command first: it knows best in what order to end what it has started
         child.terminate()
-        _wait(child, SECONDS_TO_OBEY)
-    end_tree(os.getpid(), including_itself=False)  # what the command left behind, and itself if it does not obey
+        _wait(child, SHARE_OF_THE_COMMAND * seconds_to_end())
+    # what the command left behind, and itself if it does not obey
+    end_tree(os.getpid(), seconds_to_end(), including_itself=False)
     code = child.wait()
     return code if code >= 0 else 128 - code
 

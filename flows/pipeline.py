@@ -17,11 +17,11 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from electra.lifeline import end_with_parent
+from electra.lifeline import GRACE, end_with_parent
 from flows.artifacts import SCORE_CARD, show_plan, show_results
 from flows.gpus import Devices
 from flows.guard import run_guarded
-from flows.plan import PlannedStage, batches, kind_of, make_plan
+from flows.plan import PlannedStage, batches, kind_of, longest_grace, make_plan
 from flows.stages import StageFailure, StageRunner
 from flows.tasks import run_stage
 from flows.workspace import Workspace, opened
@@ -155,6 +155,8 @@ def run_alone() -> int:
     if GUARDED in os.environ:
         return main()
     os.environ[GUARDED] = "1"
+    if Path("dvc.yaml").is_file():
+        os.environ[GRACE] = str(longest_grace())
     return run_guarded([sys.executable, "-m", "flows.pipeline", *sys.argv[1:]])
 
 
