@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -100,33 +101,49 @@ WAYS = [
 ]
 
 
-def try_ways(place: Site, workspace: Path, ways: list[str]) -> None:
-    """End a run in each way and print what came of it."""
+def try_way(place: Site, workspace: Path, how: str) -> str:
+    """End a run in one way; returns a row of the table."""
+    victim, _, number = how.partition(" ")
+    with worker(place, workspace) as at:
+        run_id, began = start(place, workspace)
+        time.sleep(4)  # at least one periodic checkpoint lies there
+        seconds = end(place, workspace, run_id, how, at)
+        saved = newest_checkpoint(workspace)
+        assert saved > began, f"no checkpoint after step {began}"
+        if victim in INSIDE:
+            resumed, state = wait_for_training(workspace), "tried again by itself"
+            place.run("prefect", "flow-run", "cancel", run_id)
+            place.wait_for_run(run_id)
+        else:
+            time.sleep(2)
+            state = place.state(run_id)
+            if state not in FINAL:  # the automation would do it nine minutes later
+                place.post(f"/flow_runs/{run_id}/set_state", {"state": {"type": "CRASHED"}, "force": True})
+    if victim not in INSIDE:
+        with worker(place, workspace):
+            again, resumed = start(place, workspace)
+            place.run("prefect", "flow-run", "cancel", again)
+            assert place.wait_for_run(again) == "CANCELLED"
+    assert resumed == saved, f"resumed at {resumed}, saved at {saved}"
+    return f"| {victim} | {number} | {seconds:.1f} s | {state} | step {saved} | step {resumed} |"
+
+
+def try_ways(place: Site, workspace: Path, ways: list[str]) -> list[str]:
+    """End a run in each way and print what came of it; returns what went wrong."""
+    wrong = []
     print("| ended | by | processes gone after | flow run | checkpoint | resumed at |\n|---|---|---|---|---|---|")
     for how in ways:
-        victim, _, number = how.partition(" ")
-        with worker(place, workspace) as at:
-            run_id, began = start(place, workspace)
-            time.sleep(4)  # at least one periodic checkpoint lies there
-            seconds = end(place, workspace, run_id, how, at)
-            saved = newest_checkpoint(workspace)
-            assert saved > began, f"{how}: no checkpoint after step {began}"
-            if victim in INSIDE:
-                resumed, state = wait_for_training(workspace), "tried again by itself"
-                place.run("prefect", "flow-run", "cancel", run_id)
-                place.wait_for_run(run_id)
-            else:
-                time.sleep(2)
-                state = place.state(run_id)
-                if state not in FINAL:  # the automation would do it nine minutes later
-                    place.post(f"/flow_runs/{run_id}/set_state", {"state": {"type": "CRASHED"}, "force": True})
-        if victim not in INSIDE:
-            with worker(place, workspace):
-                again, resumed = start(place, workspace)
-                place.run("prefect", "flow-run", "cancel", again)
-                assert place.wait_for_run(again) == "CANCELLED"
-        assert resumed == saved, f"{how}: resumed at {resumed}, saved at {saved}"
-        print(f"| {victim} | {number} | {seconds:.1f} s | {state} | step {saved} | step {resumed} |", flush=True)
+        try:
+            print(try_way(place, workspace, how), flush=True)
+            wait_until(lambda: not processes(workspace), SECONDS_TO_DIE, "nothing to be left")
+        except AssertionError as failure:
+            left = processes(workspace)
+            wrong.append(f"{how}: {failure}; left: {left}")
+            print(f"| {how} | FAILED: {failure} |", flush=True)
+            for process in left.values():  # the next way begins with nothing
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+    return wrong
 
 
 def main() -> int:
@@ -143,9 +160,10 @@ def main() -> int:
         place.run("dvc", "repro", "--quiet", "validate_shards", cwd=workspace)
         place.run("electra", "cluster", "init", cwd=workspace)
         place.run("prefect", "--no-prompt", "deploy", "--all", cwd=workspace)
-        try_ways(place, workspace, ways)
-        left = processes(workspace)
-        assert not left, left
+        wrong = try_ways(place, workspace, ways)
+    if wrong:
+        print(*wrong, f"kept for a look: {folder}", sep="\n")
+        return 1
     shutil.rmtree(folder)
     return 0
 
