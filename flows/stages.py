@@ -107,7 +107,7 @@ class StageRunner:
         show: Callable[[dict[str, Any]], object] = nothing,
         *,
         limits: Limits = DEFAULT_LIMITS,
-        num_threads: int | None = None,
+        beside_others: bool = False,
         devices: list[str] | None = None,
     ) -> str | None:
         """Run one stage to its end.
@@ -119,7 +119,7 @@ class StageRunner:
             say: takes one line for the run's log.
             show: takes what the stage writes to ``logs/<stage>/progress.json``, whenever that changes.
             limits: when a stage counts as hung.
-            num_threads: cores this stage may use, where several run side by side.
+            beside_others: others use the same cores now: its threads leave them when they wait.
             devices: GPUs this stage may use, where the run has several.
 
         Returns:
@@ -136,7 +136,7 @@ class StageRunner:
         child = subprocess.Popen(
             self.command(stage),
             cwd=self.root,
-            env=stage_environment(self.root, num_threads, devices) | {GRACE: str(limits.grace_seconds)},
+            env=stage_environment(self.root, beside_others, devices) | {GRACE: str(limits.grace_seconds)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -177,7 +177,7 @@ class StageRunner:
             ender.join()
 
 
-def stage_environment(root: Path, num_threads: int | None = None, devices: list[str] | None = None) -> dict[str, str]:
+def stage_environment(root: Path, beside_others: bool = False, devices: list[str] | None = None) -> dict[str, str]:
     """This process' environment, for a command that runs in a workspace.
 
     This interpreter's commands come first on PATH, and the workspace's own code before the installed one: what DVC
@@ -188,8 +188,8 @@ def stage_environment(root: Path, num_threads: int | None = None, devices: list[
     paths = [str(root.resolve()), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
-    if num_threads is not None:
-        environment["OMP_NUM_THREADS"] = str(num_threads)
+    if beside_others:
+        environment.setdefault("OMP_WAIT_POLICY", "passive")
     if devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return environment
