@@ -7,7 +7,6 @@ ending it is tried in turn, and the run after it must go on from a later step. P
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,6 +33,7 @@ def processes(workspace: Path) -> dict[str, psutil.Process]:
         if cwd != str(workspace):
             continue
         for name, pattern in (
+            ("command", r"flows\.cluster worker"),
             ("worker", r"prefect worker start"),
             ("guard", r"flows\.guard"),
             ("dvc", r"-m dvc "),
@@ -69,18 +69,21 @@ def start(place: Site, workspace: Path) -> tuple[str, int]:
     return run_id, wait_for_training(workspace)
 
 
-def end(place: Site, workspace: Path, run_id: str, how: str, at: subprocess.Popen) -> float:
+def end(place: Site, workspace: Path, run_id: str, how: str) -> float:
     """End a run in one way; returns the seconds until the last process that should go had gone."""
     victim, _, number = how.partition(" ")
     running = processes(workspace)
-    going = {name: process for name, process in running.items() if name != "worker"}
+    going = {name: process for name, process in running.items() if name not in ("command", "worker")}
     if victim in INSIDE:  # the flow lives on and tries the stage again
         going.pop("flow")
     if victim == "cancel":
         place.run("prefect", "flow-run", "cancel", run_id)
     else:
-        target = psutil.Process(at.pid) if victim == "worker" else running[victim]
-        target.send_signal(signal.Signals[number])
+        running[victim].send_signal(signal.Signals[number])
+    if how == "worker SIGTERM":  # Prefect's worker waits for its runs, for days if need be; asked again, it goes
+        time.sleep(5)
+        assert not any(map(has_ended, going.values())), "a worker that was asked once waits for its run"
+        running[victim].send_signal(signal.SIGTERM)
     (workspace / "logs/pretrain.log").unlink()
     return wait_until(lambda: all(map(has_ended, going.values())), SECONDS_TO_DIE, f"{how}: {sorted(going)} to end")
 
@@ -95,19 +98,21 @@ def has_ended(process: psutil.Process) -> bool:
 INSIDE = ("guard", "dvc", "stage")
 WAYS = [
     "cancel",
-    *(f"{name} {number}" for name in ("flow", "guard", "dvc", "stage") for number in ("SIGTERM", "SIGKILL")),
-    "worker SIGTERM",
-    "worker SIGKILL",
+    *(
+        f"{name} {number}"
+        for name in ("flow", "guard", "dvc", "stage", "worker", "command")
+        for number in ("SIGTERM", "SIGKILL")
+    ),
 ]
 
 
 def try_way(place: Site, workspace: Path, how: str) -> str:
     """End a run in one way; returns a row of the table."""
     victim, _, number = how.partition(" ")
-    with worker(place, workspace) as at:
+    with worker(place, workspace):
         run_id, began = start(place, workspace)
         time.sleep(4)  # at least one periodic checkpoint lies there
-        seconds = end(place, workspace, run_id, how, at)
+        seconds = end(place, workspace, run_id, how)
         saved = newest_checkpoint(workspace)
         assert saved > began, f"no checkpoint after step {began}"
         if victim in INSIDE:
@@ -115,9 +120,11 @@ def try_way(place: Site, workspace: Path, how: str) -> str:
             place.run("prefect", "flow-run", "cancel", run_id)
             place.wait_for_run(run_id)
         else:
-            time.sleep(2)
+            with suppress(AssertionError):
+                wait_until(lambda: place.state(run_id) in FINAL, SECONDS_TO_DIE, "the server to know")
             state = place.state(run_id)
             if state not in FINAL:  # the automation would do it nine minutes later
+                state = "told to nobody"
                 place.post(f"/flow_runs/{run_id}/set_state", {"state": {"type": "CRASHED"}, "force": True})
     if victim not in INSIDE:
         with worker(place, workspace):

@@ -108,3 +108,34 @@ def test_a_command_under_a_guard_has_the_seconds_that_its_stage_was_given(tmp_pa
         guard.wait()
         assert has_ended(stage)
         assert (folder / "saved").exists() == saves
+
+
+SERVICE = """
+import subprocess, sys, time
+from flows.guard import run_guarded
+waits = "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.call(sys.argv[1:])"
+sys.exit(run_guarded([sys.executable, "-c", waits, sys.executable, "stage.py"], is_service=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_service_has_started_is_asked_to_end_with_it(tmp_path, number):
+    """As a worker does, the service ignores the first SIGTERM while what it has started runs."""
+    guard = start(tmp_path, sys.executable, "-c", SERVICE, WATCHES="1")
+    stage = stage_of(tmp_path)
+    guard.send_signal(number)
+    guard.wait()
+    wait_until(lambda: has_ended(stage), "the stage to end")
+    assert (tmp_path / "asked").exists()
+
+
+def test_a_service_outlives_who_started_it(tmp_path):
+    caller = start(tmp_path, sys.executable, "-c", CALLER, sys.executable, "-c", SERVICE)
+    stage = stage_of(tmp_path)
+    guard = stage.parent().parent()
+    caller.kill()
+    caller.wait()
+    time.sleep(3)
+    assert not has_ended(stage)
+    guard.terminate()
+    wait_until(lambda: has_ended(stage), "the stage to end")
