@@ -34,6 +34,13 @@ class Use:
     disk: int
     temporary: int
 
+    def __str__(self) -> str:
+        memory = {name: round(mebibytes) for name, mebibytes in self.memory.items()}
+        return (
+            f"{self.processes} processes, handles {self.handles}, MiB {memory}, {self.disk / 1e6:.1f} MB on disk, "
+            f"{self.temporary} entries in the temporary folder"
+        )
+
 
 def measure(place: Site, at: dict[str, psutil.Process], workspace: Path) -> Use:
     own = [process for root in at.values() for process in [root, *root.children(recursive=True)]]
@@ -59,6 +66,8 @@ def soak(place: Site, workspace: Path, runs: int, before_each: Callable[[int], o
             time.sleep(1)  # the run is over before its process is
             if number == WARM_UP:
                 first = measure(place, at, workspace)
+            if number == WARM_UP or number % 10 == 0:
+                print(f"after run {number}: {measure(place, at, workspace)}", flush=True)
         return first, measure(place, at, workspace)
 
 
