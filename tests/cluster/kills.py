@@ -1,7 +1,7 @@
 """Every way a run can be ended from outside: no process survives 30 s, and the next run resumes from a checkpoint.
 
 ``python -m tests.cluster.kills``. One real pre-training of a tiny model under DVC, flow, worker and server; each way of
-ending it is tried in turn, and the run after it must go on from a later step. Prints a table for docs/reliability.md.
+ending it is tried in turn, and the run after it must go on from a later step. Prints the table of docs/cluster.md.
 """
 
 import re
