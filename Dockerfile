@@ -23,4 +23,4 @@ ENV DO_NOT_TRACK=1 \
 
 USER electra
 ENTRYPOINT ["/usr/bin/tini", "--"]
-CMD ["prefect", "worker", "start", "--pool", "electra-process"]
+CMD ["electra", "cluster", "worker"]

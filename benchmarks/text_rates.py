@@ -93,7 +93,7 @@ def measure(root: Path, megabytes: float) -> None:
     tokens = sum(path.stat().st_size for path in out.iterdir()) / 1e6
     print(f"{'shards: MB written per MB of text':48} {tokens / megabytes:8.2f}")
     report("checksum of the shards", megabytes, lambda: [sha256(path) for path in out.iterdir()], of=tokens)
-    report("validate_corpus, one process", megabytes, lambda: corpus_tables(corpus, paths.corpus))
+    report("validate_corpus, one process", megabytes, lambda: corpus_tables(corpus, paths.corpus, cluster))
     build_shards(settings, paths)
     report("validate_shards, one process", megabytes, lambda: shards_tables(paths))
 

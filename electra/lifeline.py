@@ -12,11 +12,16 @@ import time
 SHELLS = {"sh", "bash", "dash", "fish", "ksh", "zsh"}
 NAME = "lifeline"
 SECONDS_BETWEEN_LOOKS = 1.0
-SECONDS_TO_END = 25.0
+GRACE = "ELECTRA_STAGE_GRACE_SECONDS"  # environment: what the flow gives a stage, where that is another time
+
+
+def seconds_to_end() -> float:
+    """From SIGTERM to SIGKILL: so long a process has to write its checkpoint."""
+    return float(os.environ.get(GRACE, 25.0))
 
 
 def end_with_parent() -> None:
-    """Watch, in a thread, the process that this one works for; when it is gone, SIGTERM, and SIGKILL 25 seconds later.
+    """Watch, in a thread, the process that this one works for; when it is gone, SIGTERM, and SIGKILL later.
 
     Asked again, it does nothing: it watches already.
 
@@ -45,7 +50,7 @@ def _watch(links: list[tuple[int, int]]) -> None:
     while all(_parent_of(child) == parent for child, parent in links):
         time.sleep(SECONDS_BETWEEN_LOOKS)
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(SECONDS_TO_END)
+    time.sleep(seconds_to_end())
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""What a Prefect server needs before the deployments of prefect.yaml can run: pools, limits, one automation.
+"""What a Prefect server needs before the deployments of prefect.yaml can run: pools, limits, one automation, a worker.
 
 ``electra cluster init`` (``python -m flows.cluster init``) creates it on the server that ``PREFECT_API_URL`` or the
 active Prefect profile names. It may be run again at any time: what is there is brought to the values asked for.
@@ -16,6 +16,7 @@ import yaml
 
 from electra.errors import ConfigError, ElectraError, InfrastructureError
 from flows.gpus import LIMIT
+from flows.guard import run_guarded
 
 PROCESS_POOL, KUBERNETES_POOL = "electra-process", "electra-kubernetes"
 ZOMBIES = "Crash zombie flows"
@@ -55,6 +56,12 @@ def init(
         client.upsert_global_concurrency_limit_by_name(LIMIT, gpus)
         print(f"concurrency limit {LIMIT}: {gpus}")
         _ensure_automation(client)
+
+
+@app.command()
+def worker() -> None:
+    """Start a worker of the process pool; on SIGTERM its runs end too, after a checkpoint."""
+    sys.exit(run_guarded([sys.executable, "-m", "prefect", "worker", "start", "--pool", PROCESS_POOL], is_service=True))
 
 
 def kubernetes_template() -> dict[str, Any]:

@@ -15,9 +15,9 @@ from types import FrameType
 
 import psutil
 
-from electra.lifeline import SECONDS_TO_END, end_with_parent
+from electra.lifeline import end_with_parent, seconds_to_end
 
-SECONDS_TO_OBEY = 20.0
+SHARE_OF_THE_COMMAND = 0.8  # of the time to end; the rest is for what it leaves behind
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 
 
@@ -26,8 +26,8 @@ def guarded(command: list[str]) -> list[str]:
     return [sys.executable, "-m", "flows.guard", *command]
 
 
-def end_tree(pid: int, including_itself: bool = True) -> None:
-    """Terminate a process and all its descendants; kill what is left 25 seconds later.
+def end_tree(pid: int, seconds: float, including_itself: bool = True) -> None:
+    """Terminate a process and all its descendants; kill what is left so many seconds later.
 
     Descendants are collected first: once a process has ended, its children cannot be found through it.
     """
@@ -39,21 +39,26 @@ def end_tree(pid: int, including_itself: bool = True) -> None:
     for process in tree:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
-    _, alive = psutil.wait_procs(tree, timeout=SECONDS_TO_END)
+    _, alive = psutil.wait_procs(tree, timeout=seconds)
     for process in alive:
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
 
-def run_guarded(command: list[str]) -> int:
-    """Run a command to its end and leave no process behind; returns its exit code, 128 + n where signal n ended it."""
+def run_guarded(command: list[str], is_service: bool = False) -> int:
+    """Run a command to its end and leave no process behind; returns its exit code, 128 + n where signal n ended it.
+
+    Args:
+        is_service: it works for nobody in particular: it lives on when whoever started it is gone. Asked to end, it
+            would wait for all that it has started: that is asked with it, and goes with it if the guard is killed.
+    """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def end_with_guard() -> None:  # in the child, before it becomes the command; this process has one thread as yet
         if libc:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if is_service else signal.SIGTERM)
 
     asked: list[int] = []
 
@@ -63,13 +68,15 @@ def run_guarded(command: list[str]) -> int:
     signal.signal(signal.SIGTERM, ask)
     child = subprocess.Popen(command, preexec_fn=end_with_guard)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the terminal's whole group: the command decides
-    end_with_parent()
+    if not is_service:
+        end_with_parent()
     while not asked and child.poll() is None:
         _wait(child, 0.5)
-    if asked:  # the command first: it knows best in what order to end what it has started
+    if asked and not is_service:  # the command first: it knows best in what order to end what it has started
         child.terminate()
-        _wait(child, SECONDS_TO_OBEY)
-    end_tree(os.getpid(), including_itself=False)  # what the command left behind, and itself if it does not obey
+        _wait(child, SHARE_OF_THE_COMMAND * seconds_to_end())
+    # what the command left behind, and itself if it does not obey
+    end_tree(os.getpid(), seconds_to_end(), including_itself=False)
     code = child.wait()
     return code if code >= 0 else 128 - code
 

@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from electra.lifeline import end_with_parent
+from electra.lifeline import GRACE, end_with_parent
 from flows.artifacts import SCORE_CARD, show_plan, show_results
 from flows.gpus import Devices
 from flows.guard import run_guarded
-from flows.plan import PlannedStage, batches, kind_of, make_plan
+from flows.plan import PlannedStage, batches, kind_of, longest_grace, make_plan
 from flows.stages import StageFailure, StageRunner
 from flows.tasks import run_stage
 from flows.workspace import Workspace, opened
@@ -59,13 +60,14 @@ def evaluate(workspace: Workspace = HERE, parallel: int | None = None, gpus: int
 def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int | None, gpus: int) -> State[Any]:
     """Run the stages that are out of date, of the targets and what they need.
 
-    A single stage uses the whole machine and runs alone; cells of a matrix run side by side, each with its share of
-    the cores. When a stage fails, those that run beside it still end, and no later one starts.
+    A single stage uses the whole machine and runs alone; cells of a matrix run side by side. Each has as many threads
+    as under ``dvc repro``: on a CPU the number of threads decides in which order sums are taken, and so the result.
+    When a stage fails, those that run beside it still end, and no later one starts.
 
     Args:
         workspace: where.
         targets: names of stages, with or without the cell of a matrix; all stages where there are none.
-        parallel: cells side by side; by default one per GPU, or per core where there is none.
+        parallel: cells side by side; by default one per GPU, or :func:`cells_per_machine` where there is none.
         gpus: how many GPUs the run may use.
 
     Returns:
@@ -96,16 +98,14 @@ def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devic
     Raises:
         StageFailure: the first that failed.
     """
-    cores = os.cpu_count() or 1
-    parallel = parallel or devices.count or cores
+    parallel = parallel or devices.count or cells_per_machine(root)
     runner = StageRunner(root)
     pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
     with pool:
         try:
-            _run_batch([stage for stage in plan if not stage.out_of_date], pool, runner, devices, None)
+            _run_batch([stage for stage in plan if not stage.out_of_date], pool, runner, devices)
             for batch in batches([stage for stage in plan if stage.out_of_date]):
-                num_threads = max(1, cores // min(len(batch), parallel)) if len(batch) > 1 else None
-                _run_batch(batch, pool, runner, devices, num_threads)
+                _run_batch(batch, pool, runner, devices, beside_others=len(batch) > 1 and parallel > 1)
         except StageFailure:
             raise
         except BaseException:  # also Ctrl-C and the termination signal: nothing that was started may live on
@@ -113,18 +113,28 @@ def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devic
             raise
 
 
+def cells_per_machine(root: Path) -> int:
+    """How many cells share the cores: as many as have room with their threads, and two where one takes all cores.
+
+    The second computes while the first starts, ends and waits for DVC.
+    """
+    settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    num_threads = settings.get("cluster", {}).get("num_threads", "auto")
+    return 2 if num_threads == "auto" else max(2, (os.cpu_count() or 1) // num_threads)
+
+
 def _run_batch(
     batch: list[PlannedStage],
     pool: ThreadPoolTaskRunner[Any],
     runner: StageRunner,
     devices: Devices,
-    num_threads: int | None,
+    beside_others: bool = False,
 ) -> None:
     """Run stages side by side and wait for all of them; raises the first failure, if there is one."""
     futures = []
     for stage in batch:
         kind = kind_of(stage.name)
-        parameters = {"stage": stage, "runner": runner, "devices": devices, "num_threads": num_threads}
+        parameters = {"stage": stage, "runner": runner, "devices": devices, "beside_others": beside_others}
         futures.append(pool.submit(run_stage.with_options(name=kind, tags=[kind]), parameters=parameters))
     results = [future.result(raise_on_failure=False) for future in futures]
     for result in results:
@@ -135,7 +145,7 @@ def _run_batch(
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run every stage that is out of date")
-    parser.add_argument("--parallel", type=int, help="fine-tuning cells side by side (default: one per core)")
+    parser.add_argument("--parallel", type=int, help="fine-tuning cells side by side (default: one per GPU, or two)")
     options = parser.parse_args(arguments)
     try:
         result = train_encoder(parallel=options.parallel, return_state=True).result(raise_on_failure=False)
@@ -155,6 +165,8 @@ def run_alone() -> int:
     if GUARDED in os.environ:
         return main()
     os.environ[GUARDED] = "1"
+    if Path("dvc.yaml").is_file():
+        os.environ[GRACE] = str(longest_grace())
     return run_guarded([sys.executable, "-m", "flows.pipeline", *sys.argv[1:]])
 
 

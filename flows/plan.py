@@ -56,6 +56,12 @@ def make_plan(root: Path = Path("."), targets: Sequence[str] = ()) -> list[Plann
     return order([name for name in names if name in wanted], edges, changed, limits)
 
 
+def longest_grace(root: Path = Path(".")) -> float:
+    """Seconds that the most patient stage of ``dvc.yaml`` has to end in."""
+    stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    return max(Limits.of(stage.get("meta", {})).grace_seconds for stage in stages.values())
+
+
 def kind_of(name: str) -> str:
     """``finetune`` of ``finetune@CoLA-1``."""
     return name.partition("@")[0]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from electra.lifeline import GRACE
 from flows.guard import end_tree, guarded
 from flows.watch import Limits, Watch
 
@@ -96,7 +97,7 @@ class StageRunner:
 
     root: Path = Path(".")
     command: Callable[[str], list[str]] = dvc_repro
-    _children: set[subprocess.Popen] = field(default_factory=set)
+    _children: dict[subprocess.Popen, Limits] = field(default_factory=dict)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(
@@ -106,7 +107,7 @@ class StageRunner:
         show: Callable[[dict[str, Any]], object] = nothing,
         *,
         limits: Limits = DEFAULT_LIMITS,
-        num_threads: int | None = None,
+        beside_others: bool = False,
         devices: list[str] | None = None,
     ) -> str | None:
         """Run one stage to its end.
@@ -118,7 +119,7 @@ class StageRunner:
             say: takes one line for the run's log.
             show: takes what the stage writes to ``logs/<stage>/progress.json``, whenever that changes.
             limits: when a stage counts as hung.
-            num_threads: cores this stage may use, where several run side by side.
+            beside_others: others use the same cores now: its threads leave them when they wait.
             devices: GPUs this stage may use, where the run has several.
 
         Returns:
@@ -135,22 +136,22 @@ class StageRunner:
         child = subprocess.Popen(
             self.command(stage),
             cwd=self.root,
-            env=stage_environment(self.root, num_threads, devices),
+            env=stage_environment(self.root, beside_others, devices) | {GRACE: str(limits.grace_seconds)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
         )
-        self._children.add(child)
+        self._children[child] = limits
         try:
             if self._stopping.is_set():  # stopped between the decision to start and the start
-                end_tree(child.pid)
+                end_tree(child.pid, limits.grace_seconds)
             with open(log, "w", encoding="utf-8", buffering=1) as file:  # whole lines, for those who look meanwhile
                 lines, complaint = _follow(child, file.write, say, show, watch)
             code = child.wait()
         finally:
-            self._children.discard(child)
+            del self._children[child]
         if self._stopping.is_set():
             raise StageFailure(stage, 128 + signal.SIGTERM, ["stopped"])
         if complaint:
@@ -166,14 +167,17 @@ class StageRunner:
     def stop(self) -> None:
         """End all stages that run, and everything they started; stages that are asked for later end at once."""
         self._stopping.set()
-        enders = [threading.Thread(target=end_tree, args=(child.pid,)) for child in list(self._children)]
+        enders = [
+            threading.Thread(target=end_tree, args=(child.pid, limits.grace_seconds))
+            for child, limits in list(self._children.items())
+        ]
         for ender in enders:
             ender.start()
         for ender in enders:
             ender.join()
 
 
-def stage_environment(root: Path, num_threads: int | None = None, devices: list[str] | None = None) -> dict[str, str]:
+def stage_environment(root: Path, beside_others: bool = False, devices: list[str] | None = None) -> dict[str, str]:
     """This process' environment, for a command that runs in a workspace.
 
     This interpreter's commands come first on PATH, and the workspace's own code before the installed one: what DVC
@@ -184,8 +188,8 @@ def stage_environment(root: Path, num_threads: int | None = None, devices: list[
     paths = [str(root.resolve()), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     environment["PYTHONUNBUFFERED"] = "1"
-    if num_threads is not None:
-        environment["OMP_NUM_THREADS"] = str(num_threads)
+    if beside_others:
+        environment.setdefault("OMP_WAIT_POLICY", "passive")
     if devices is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     return environment
@@ -228,7 +232,7 @@ def _follow(
         if report := watch.progress():
             show(report)
         if complaint is None and (complaint := watch.complaint()):
-            end_tree(child.pid)
+            end_tree(child.pid, watch.limits.grace_seconds)
     for line in unsaid[-3:]:
         say(line)
     return list(lines), complaint

@@ -30,7 +30,7 @@ def is_worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) ->
     retry_delay_seconds=10,
     retry_condition_fn=is_worth_a_retry,
 )
-def run_stage(stage: PlannedStage, runner: StageRunner, devices: Devices, num_threads: int | None = None) -> State[Any]:
+def run_stage(stage: PlannedStage, runner: StageRunner, devices: Devices, beside_others: bool = False) -> State[Any]:
     """Run one DVC stage; its newest lines go to the task run's log, its progress to an artifact.
 
     Time limits are the runner's: Prefect's own cannot end what a thread waits for. A stage that fails is an expected
@@ -46,7 +46,7 @@ def run_stage(stage: PlannedStage, runner: StageRunner, devices: Devices, num_th
         with devices.take(stage.limits.gpus_of(devices.count)) as own:
             report = ProgressReport(stage.name)
             spared = runner.run(
-                stage.name, logger.info, report.show, limits=stage.limits, num_threads=num_threads, devices=own
+                stage.name, logger.info, report.show, limits=stage.limits, beside_others=beside_others, devices=own
             )
             report.finish()
     except StageFailure as failure:

@@ -16,11 +16,13 @@ class Limits:
         timeout_hours: a stage that takes longer is ended.
         stale_minutes: so long may ``logs/<stage>/progress.json`` stay as it is; None for a stage that writes none.
         gpus: how many the stage uses, of those that the run may use; "all" of them, or none.
+        grace_seconds: so long has a stage that is asked to end, for its checkpoint, before it is killed.
     """
 
     timeout_hours: float = 24.0
     stale_minutes: float | None = None
     gpus: int | str = 0
+    grace_seconds: float = 25.0
 
     @classmethod
     def of(cls, meta: dict[str, Any]) -> "Limits":

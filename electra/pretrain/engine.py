@@ -114,6 +114,12 @@ def set_step(engine: Any, step: int, rate: float) -> None:
         group["step_number"] = step
 
 
-def seed_everything(seed: int, step: int, rank: int) -> None:
-    """Dropout draws from the global generator: seeded by step, so that a resumed run repeats the same draws."""
-    torch.manual_seed((seed * 1_000_003 + step) * 65_537 + rank)
+def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
+    """Seed the global generator, which dropout draws from, for one micro-batch.
+
+    A resumed run repeats the same draws; so does one on another number of processes, if its micro-batches are as large.
+
+    Args:
+        micro_batch: its number in the step's whole batch, those of all processes counted.
+    """
+    torch.manual_seed((seed * 1_000_003 + step) * 65_537 + micro_batch)

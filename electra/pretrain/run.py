@@ -25,7 +25,7 @@ from electra.pretrain.alarms import NonFinite, Watch
 from electra.pretrain.background import Background
 from electra.pretrain.checkpoint import Checkpoints, fingerprint
 from electra.pretrain.curve import Curve
-from electra.pretrain.engine import build_engine, seed_everything, set_step, start_distributed
+from electra.pretrain.engine import build_engine, seed_dropout, set_step, start_distributed
 from electra.pretrain.flops import flops_per_token
 from electra.pretrain.gradients import gradient_norms
 from electra.pretrain.inputs import verify_inputs
@@ -201,7 +201,6 @@ class Pretraining:
             if (stage := self._stage_at(step)) != self.stage:
                 self._enter_stage(stage)
             set_step(self.engine, step - self.stages[stage].start, rate_of(step, recipe, self.stages[stage]))
-            seed_everything(recipe.seed, step, self.rank)
             self.peers.arrive(step)
             self.writing.check()
             is_due = self.is_first and time.monotonic() - saved_at > pause and not self.writing.is_busy
@@ -210,9 +209,10 @@ class Pretraining:
             done = step + 1
             is_logged = done % log_every == 0 or done == num_steps
             norms: dict[str, float] = {}
-            for number, batch in enumerate(micro_batches, 1):
+            for number, batch in enumerate(micro_batches):
+                seed_dropout(recipe.seed, step, number * self.machine.num_processes + self.rank)
                 self.curve.add(self._backward(batch.to(self.engine.device), counts))
-                if is_logged and number == len(micro_batches):
+                if is_logged and number == len(micro_batches) - 1:
                     norms = gradient_norms(self.engine, self.model.part_of)
                 self.engine.step()
             if telemetry:

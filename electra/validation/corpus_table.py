@@ -1,11 +1,13 @@
-"""Statistics of a corpus, per document, per file and per source, read once as a stream.
+"""Statistics of a corpus, per document, per file and per source; files are read as streams, side by side.
 
-Memory: one batch of documents, a bounded table, 8 bytes per document for its identity, and at most 32 MB of hashes.
+Memory: in a worker one batch of documents and what its file adds to the following; in the command a bounded table, 8
+bytes per document for its identity (six times that for a moment), and at most 32 MB of hashes.
 """
 
 import hashlib
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from electra.artifacts import read_manifest
-from electra.config import Corpus
+from electra.config import Cluster, Corpus
+from electra.executors import open_workers
 from electra.validation.files_table import files_table
 from electra.validation.sample import DuplicateCount, RowSample, Table
 
@@ -31,46 +34,52 @@ COLUMNS = ["file", "row", "split", "doc_id", "source", "begins", *COUNTS, "mean_
            "id_is_text_hash", "in_both_splits"]  # fmt: skip
 
 
-def corpus_tables(corpus: Corpus, folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
+@dataclass
+class FileCounts:
+    """What one file has, or several added up.
+
+    Args:
+        num_documents: of the whole corpus: it decides which rows are in the sample.
+    """
+
+    num_documents: int
+    sample: RowSample = field(init=False)
+    near_duplicates: DuplicateCount = field(init=False)
+    sums: Counter[str] = field(default_factory=Counter)
+    characters_by_source: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.sample = RowSample(self.num_documents, NAMED_BY)
+        self.near_duplicates = DuplicateCount(self.num_documents)
+
+    def add_all(self, part: "FileCounts") -> None:
+        """Add those of the next file."""
+        self.sample.add_all(part.sample)
+        self.near_duplicates.add_all(part.near_duplicates)
+        self.sums.update(part.sums)
+        self.characters_by_source.update(part.characters_by_source)
+
+
+def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[str, Table], dict[str, Any]]:
     """The tables ``documents``, ``sources``, ``splits``, ``totals`` and ``files``, and the statistics of the report.
+
+    Files are described by the workers that ``cluster`` names; nothing of the result depends on who they are.
 
     Raises:
         DataError: the folder has no manifest.
+        InfrastructureError: a worker died.
     """
     manifest = read_manifest(folder)
     files_state, readable = files_table(folder, manifest, pq.read_table, (pa.ArrowException, OSError))
-    files = [path for path in readable if path.suffix == ".parquet"]
-    num_documents = sum(pq.ParquetFile(path).metadata.num_rows for path in files)
-    repeated, in_both = _shared_ids(files)
-    sample = RowSample(num_documents, NAMED_BY)
-    near_duplicates = DuplicateCount(num_documents)
-    sums: defaultdict[str, int] = defaultdict(int)
-    characters_by_source: defaultdict[str, int] = defaultdict(int)
+    files = [path.absolute() for path in readable if path.suffix == ".parquet"]  # a worker may stand in another folder
     split_counts = {"train": 0, "heldout": 0}
     for path in files:
-        first_row = 0
-        for batch in _batches(path):
-            texts = pc.fill_null(batch["text"], "").to_pylist()
-            rows = _describe(path.name, first_row, batch, texts)
-            keys = _keys(rows["doc_id"])
-            rows["in_both_splits"] = np.isin(keys, in_both)
-            wrong = (
-                ~rows["id_is_text_hash"]
-                | np.isin(keys, repeated)
-                | (rows[["control_chars", "replacement_chars"]].sum(axis=1) > 0)
-                | ~rows["chars"].between(corpus.min_chars, corpus.max_chars)
-            )
-            sample.add(rows, keys, wrong.to_numpy())
-            near_duplicates.add(_text_hashes(texts))
-            first_row += len(rows)
-            split_counts[path.name.split("-")[0]] += len(rows)
-            sampled = [text for text, chosen in zip(texts, sample.chooses(keys), strict=True) if chosen]
-            sums["sampled"] += len(sampled)
-            sums["mojibake"] += sum(not text.isascii() and ftfy.badness.is_bad(text) for text in sampled)
-            for name in COUNTS:
-                sums[name] += int(rows[name].sum())
-            for source, characters in rows.groupby("source")["chars"].sum().items():
-                characters_by_source[str(source)] += int(characters)
+        split_counts[_split_of(path)] += pq.ParquetFile(path).metadata.num_rows
+    counts = FileCounts(num_documents := sum(split_counts.values()))
+    with open_workers(cluster, len(files), folder, "corpus.max_chars") as workers:
+        for part in workers.map(count_file, _jobs(corpus, files, num_documents)):
+            counts.add_all(part)
+    sums, sample = counts.sums, counts.sample
     statistics = {
         "documents": num_documents,
         "held_out_documents": split_counts["heldout"],
@@ -79,7 +88,7 @@ def corpus_tables(corpus: Corpus, folder: Path) -> tuple[dict[str, Table], dict[
         "characters_per_document": sums["chars"] / max(1, num_documents),
         "non_ascii_share": sums["non_ascii_chars"] / max(1, sums["chars"]),
         "digit_share": sums["digits"] / max(1, sums["chars"]),
-        "near_duplicate_share": near_duplicates.share(),
+        "near_duplicate_share": counts.near_duplicates.share(),
         "mojibake_share": sums["mojibake"] / max(1, sums["sampled"]),
     }
     totals = {**statistics, "documents_missing": manifest["documents"] - num_documents}
@@ -87,10 +96,44 @@ def corpus_tables(corpus: Corpus, folder: Path) -> tuple[dict[str, Table], dict[
         "documents": sample.table(COLUMNS),
         "totals": Table(pd.DataFrame([totals]), named_by=[]),
         "splits": Table(pd.DataFrame(split_counts.items(), columns=["split", "documents"]), named_by=["split"]),
-        "sources": _source_shares(corpus, characters_by_source),
+        "sources": _source_shares(corpus, dict(counts.characters_by_source)),
         "files": files_state,
     }
     return tables, statistics
+
+
+def count_file(corpus: Corpus, path: Path, num_documents: int, repeated: np.ndarray, in_both: np.ndarray) -> FileCounts:
+    """One file of the corpus.
+
+    Args:
+        num_documents: of the whole corpus.
+        repeated: keys, uint64, of the file's documents that the corpus has more than once.
+        in_both: of those that are in both splits.
+    """
+    counts = FileCounts(num_documents)
+    first_row = 0
+    for batch in _batches(path):
+        texts = pc.fill_null(batch["text"], "").to_pylist()
+        rows = _describe(path.name, first_row, batch, texts)
+        keys = _keys(rows["doc_id"])
+        rows["in_both_splits"] = np.isin(keys, in_both)
+        wrong = (
+            ~rows["id_is_text_hash"]
+            | np.isin(keys, repeated)
+            | (rows[["control_chars", "replacement_chars"]].sum(axis=1) > 0)
+            | ~rows["chars"].between(corpus.min_chars, corpus.max_chars)
+        )
+        counts.sample.add(rows, keys, wrong.to_numpy())
+        counts.near_duplicates.add(_text_hashes(texts))
+        first_row += len(rows)
+        sampled = [text for text, chosen in zip(texts, counts.sample.chooses(keys), strict=True) if chosen]
+        counts.sums["sampled"] += len(sampled)
+        counts.sums["mojibake"] += sum(not text.isascii() and ftfy.badness.is_bad(text) for text in sampled)
+        for name in COUNTS:
+            counts.sums[name] += int(rows[name].sum())
+        for source, characters in rows.groupby("source")["chars"].sum().items():
+            counts.characters_by_source[str(source)] += int(characters)
+    return counts
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -102,15 +145,31 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     yield from parquet.iter_batches(num_rows, columns=["doc_id", "source", "text"])
 
 
-def _shared_ids(files: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-    """Keys of document ids that occur more than once, and of those in both splits."""
-    keys: dict[str, list[np.ndarray]] = {"train": [], "heldout": []}
-    for path in files:
-        ids = pq.read_table(path, columns=["doc_id"])["doc_id"].to_pandas()
-        keys[path.name.split("-")[0]].append(_keys(ids))
-    train, held_out = (np.concatenate([*keys[split], np.empty(0, np.uint64)]) for split in ("train", "heldout"))
-    values, counts = np.unique(np.concatenate([train, held_out]), return_counts=True)
-    return values[counts > 1], np.intersect1d(train, held_out)
+def _jobs(
+    corpus: Corpus, files: list[Path], num_documents: int
+) -> Iterator[tuple[Corpus, Path, int, np.ndarray, np.ndarray]]:
+    """Arguments of :func:`count_file`. What the files share is found first: only all of them together tell."""
+    keys = [_keys(pq.read_table(path, columns=["doc_id"])["doc_id"].to_pandas()) for path in files]
+    by_split = {
+        split: np.concatenate(
+            [np.empty(0, np.uint64), *(k for k, f in zip(keys, files, strict=True) if _split_of(f) == split)]
+        )
+        for split in ("train", "heldout")
+    }
+    values, counts = np.unique(np.concatenate(list(by_split.values())), return_counts=True)
+    repeated, in_both = values[counts > 1], np.intersect1d(by_split["train"], by_split["heldout"])
+    del by_split, values, counts
+    for path, own in zip(files, keys, strict=True):
+        yield corpus, path, num_documents, _among(repeated, own), _among(in_both, own)
+
+
+def _among(values: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Those of the values that are a file's own; a sound corpus has none to look for."""
+    return values[np.isin(values, own)] if len(values) else values
+
+
+def _split_of(path: Path) -> str:
+    return path.name.split("-")[0]
 
 
 def _keys(ids: pd.Series) -> np.ndarray:
@@ -125,7 +184,7 @@ def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]
     """One row per document of the batch, without its text."""
     text = pa.array(texts, pa.large_string())
     rows = pd.DataFrame({"file": file, "row": np.arange(first_row, first_row + len(texts))})
-    rows["split"] = file.split("-")[0]
+    rows["split"] = _split_of(Path(file))
     rows["doc_id"] = batch["doc_id"].to_pandas()
     rows["source"] = batch["source"].to_pandas()
     rows["begins"] = pc.utf8_slice_codeunits(batch["text"], 0, 40).to_pandas()

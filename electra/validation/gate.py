@@ -25,7 +25,7 @@ def validate_corpus(settings: Settings, paths: Paths) -> None:
     from electra.validation.corpus_table import corpus_tables
     from electra.validation.judge import judge
 
-    tables, statistics = corpus_tables(settings.corpus, paths.corpus)
+    tables, statistics = corpus_tables(settings.corpus, paths.corpus, settings.cluster)
     _conclude("corpus", judge(tables, corpus_suite(settings.corpus)), statistics, paths)
 
 

@@ -33,7 +33,7 @@ class RowSample:
         self.named_by = named_by
         self._bound = hash_bound(expected_rows, MAX_ROWS)
         self._offenders = 0
-        self._frames: list[pd.DataFrame] = []
+        self._taken: list[tuple[pd.DataFrame, np.ndarray, np.ndarray]] = []
 
     def chooses(self, keys: np.ndarray) -> np.ndarray:
         """Which rows are in the sample proper, bool [N]: for figures that are too dear to take everywhere."""
@@ -45,11 +45,17 @@ class RowSample:
         extra = breaks_rule & ~sampled
         extra &= np.cumsum(extra) + self._offenders <= MAX_OFFENDERS
         self._offenders += int(extra.sum())
-        self._frames.append(rows[sampled | extra])
+        taken = sampled | extra
+        self._taken.append((rows[taken], keys[taken], breaks_rule[taken]))
+
+    def add_all(self, part: "RowSample") -> None:
+        """Take what a sample of the next part of the stream has; the result is that of one sample of both parts."""
+        for rows, keys, breaks_rule in part._taken:
+            self.add(rows, keys, breaks_rule)
 
     def table(self, columns: list[str]) -> Table:
         """The rows in the order of the stream; ``columns`` serves where there was none."""
-        frames = [frame for frame in self._frames if len(frame)] or [pd.DataFrame(columns=columns)]
+        frames = [rows for rows, _, _ in self._taken if len(rows)] or [pd.DataFrame(columns=columns)]
         return Table(pd.concat(frames, ignore_index=True), self.named_by)
 
 
@@ -67,6 +73,10 @@ class DuplicateCount:
     def add(self, hashes: np.ndarray) -> None:
         """Count rows by their hashes, uint64 [N]."""
         self._held.append(hashes[hashes <= hash_bound(self.expected_rows, MAX_HASHES)])
+
+    def add_all(self, part: "DuplicateCount") -> None:
+        """Count the rows of another count that expects as many."""
+        self._held += part._held
 
     def hashes(self) -> np.ndarray:
         """The hashes held, uint64."""

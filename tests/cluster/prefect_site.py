@@ -129,8 +129,7 @@ def worker(place: Site, cwd: Path) -> Iterator[subprocess.Popen]:
     """A process worker, started in ``cwd``; it is stopped and waited for before its server is."""
     log = place.folder / "worker.log"
     seen = log.stat().st_size if log.exists() else 0
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "electra-process"]
-    process = place.start("worker", command, cwd)
+    process = place.start("worker", [sys.executable, "-m", "electra", "cluster", "worker"], cwd)
     try:
         wait_until(lambda: b"started!" in log.read_bytes()[seen:], SECONDS_TO_START, "the worker to start")
         yield process

@@ -9,19 +9,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from tests.cluster.cheap import make, set_number
-from tests.cluster.prefect_site import ROOT, Site, site, worker
+from tests.cluster.prefect_site import ROOT, Site, site, wait_until, worker
 
 # A server keeps a row of every run, task and log line; a workspace keeps every result in its cache, a log per stage.
 MAX_HANDLES = 10  # more than after the first runs, of server and worker each
 MAX_KILOBYTES_PER_RUN = 1000
 MAX_MEMORY_GROWTH = 1.5  # of server and worker each
 WARM_UP = 3
+SECONDS_TO_END = 30
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Use:
     memory: dict[str, float]
     disk: int
     temporary: int
+
+    def __str__(self) -> str:
+        memory = {name: round(mebibytes) for name, mebibytes in self.memory.items()}
+        return (
+            f"{self.processes} processes, handles {self.handles}, MiB {memory}, {self.disk / 1e6:.1f} MB on disk, "
+            f"{self.temporary} entries in the temporary folder"
+        )
 
 
 def measure(place: Site, at: dict[str, psutil.Process], workspace: Path) -> Use:
@@ -56,10 +65,22 @@ def soak(place: Site, workspace: Path, runs: int, before_each: Callable[[int], o
             set_number(workspace, number)
             run_id = place.start_run("train_encoder/process", workspace={"root": str(workspace)}, parallel=2)
             assert place.wait_for_run(run_id) == "COMPLETED", f"run {number}"
-            time.sleep(1)  # the run is over before its process is
+            wait_until(lambda: not runs_of(at["worker"]), SECONDS_TO_END, f"the process of run {number} to end")
             if number == WARM_UP:
                 first = measure(place, at, workspace)
+            if number == WARM_UP or number % 10 == 0:
+                print(f"after run {number}: {measure(place, at, workspace)}", flush=True)
         return first, measure(place, at, workspace)
+
+
+def runs_of(worker: psutil.Process) -> list[psutil.Process]:
+    """The processes of flow runs: a run is over before its process is."""
+    found = []
+    for process in worker.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "prefect.engine" in process.cmdline():
+                found.append(process)
+    return found
 
 
 def place_of(process: psutil.Process) -> str | None:

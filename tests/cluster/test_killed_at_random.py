@@ -1,5 +1,7 @@
 """kill -9 of one process or of all, at moments that a fixed seed draws: the run's end is the same to the last bit.
 
+Also when every start has another number of processes, as long as the micro-batches stay as large as they were.
+
 What is said of every kill, and the figures at the end: ``-s``. Recorded in docs/reliability-pretrain.md.
 """
 
@@ -10,16 +12,23 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+from safetensors.numpy import load_file
 
-from tests.pretrain.test_resume import EVERY_STEP, weights
+from tests.pretrain.test_resume import EVERY_STEP, assert_curves_close, weights
 from tests.workspace import Workspace
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
 NUM_KILLS = 20
 LONG = {"num_steps": 2400, "eval_every": 800}
+# Half of a batch: one process takes two, two processes take one each. Their sum has the same bits in either order.
+HALVES = {"micro_batch_size": 4}
+DROPOUT = {"dropout": 0.1, "attention_dropout": 0.1}
+TOLERANCE = 1e-5
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +66,14 @@ def wait_for_end(everyone: list[psutil.Process]) -> float:
     return time.monotonic() - start
 
 
-def run_through_kills(workspace: Workspace, processes: list[int], seed: int) -> Counter[str]:
+def run_through_kills(
+    workspace: Workspace, processes: list[int], seed: int, cluster: dict[str, Any] | None = None, **sections: Any
+) -> Counter[str]:
     """Start, kill, start again ... and let the last one end. ``processes``: of the first start, the second, ..."""
     draw, told = random.Random(seed), Counter[str]()
     for number in range(NUM_KILLS):
-        cluster = {"num_processes": processes[number % len(processes)], "checkpoint_minutes": EVERY_STEP}
-        workspace.write({"cluster": cluster}, pretrain=LONG)
+        now = {"num_processes": processes[number % len(processes)], "checkpoint_minutes": EVERY_STEP, **(cluster or {})}
+        workspace.write({"cluster": now}, pretrain=LONG, **sections)
         before = newest_step(workspace)
         process = workspace.start()
         # half of them from the start on, which is loading and compiling; half once it trains
@@ -97,3 +108,27 @@ def test_killed_at_20_moments_ends_the_same_to_the_last_bit(
     assert weights(workspace) == weights(references[processes])
     assert workspace.curve() == references[processes].curve()
     assert not list(Path(workspace.root).glob("checkpoints/*/step_*"))
+
+
+def test_killed_at_20_moments_on_other_numbers_of_processes_ends_the_same(
+    prepared: Workspace, workspace: Workspace
+) -> None:
+    uninterrupted = {}
+    for processes in (1, 2):
+        uninterrupted[processes] = prepared.copy(f"halves-{processes}")
+        cluster = {"num_processes": processes, **HALVES}
+        uninterrupted[processes].write({"cluster": cluster}, pretrain=LONG, model=DROPOUT).pretrain()
+    told = run_through_kills(workspace, [2, 2, 1, 1], seed=3, cluster=HALVES, model=DROPOUT)
+    assert "over before the kill" not in told, "make the run longer"
+    for processes, reference in uninterrupted.items():
+        far = largest_difference(workspace, reference)
+        print(f"weights against {processes} uninterrupted: at most {far:.1e} apart")
+        assert far <= TOLERANCE
+        assert_curves_close(workspace, reference, TOLERANCE)
+
+
+def largest_difference(one: Workspace, other: Workspace) -> float:
+    """Of any weight."""
+    mine, theirs = (load_file(w.paths.pretrained / "model.safetensors") for w in (one, other))
+    assert mine.keys() == theirs.keys()
+    return max(float(np.abs(tensor - theirs[name]).max()) for name, tensor in mine.items())

@@ -180,3 +180,10 @@ def test_refused_data_is_not_tried_again():
     state = run_stage.with_options(retry_delay_seconds=0)(STALE, runner, Devices(0), return_state=True)
     assert state.is_failed()
     assert runner.calls == 1
+
+
+@pytest.mark.parametrize(("num_threads", "cells"), [("auto", 2), (8, 8), (64, 2)])
+def test_cells_side_by_side_have_room_for_their_threads(tmp_path, monkeypatch, num_threads, cells):
+    monkeypatch.setattr(pipeline.os, "cpu_count", lambda: 64)
+    (tmp_path / "params.yaml").write_text(f"cluster: {{num_threads: {num_threads}}}")
+    assert pipeline.cells_per_machine(tmp_path) == cells

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from electra.lifeline import GRACE
+
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 # A stage: it says its process id and that it was asked to end.
@@ -92,3 +94,48 @@ def test_a_guard_ends_what_its_command_leaves_behind(tmp_path):
     stage = stage_of(tmp_path)
     assert guard.wait() == 7, "the command's exit code"
     assert has_ended(stage)
+
+
+def test_a_command_under_a_guard_has_the_seconds_that_its_stage_was_given(tmp_path):
+    """It needs three seconds to end; one is too few."""
+    slow = STAGE.replace("    sys.exit(0)", "    time.sleep(3)\n    Path('saved').touch()\n    os._exit(0)")
+    for seconds, saves in (("1", False), ("60", True)):
+        folder = tmp_path / seconds
+        folder.mkdir()
+        guard = start(folder, sys.executable, "-m", "flows.guard", sys.executable, "-c", slow, **{GRACE: seconds})
+        stage = stage_of(folder)
+        guard.terminate()
+        guard.wait()
+        assert has_ended(stage)
+        assert (folder / "saved").exists() == saves
+
+
+SERVICE = """
+import subprocess, sys, time
+from flows.guard import run_guarded
+waits = "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); subprocess.call(sys.argv[1:])"
+sys.exit(run_guarded([sys.executable, "-c", waits, sys.executable, "stage.py"], is_service=True))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_a_service_has_started_is_asked_to_end_with_it(tmp_path, number):
+    """As a worker does, the service ignores the first SIGTERM while what it has started runs."""
+    guard = start(tmp_path, sys.executable, "-c", SERVICE, WATCHES="1")
+    stage = stage_of(tmp_path)
+    guard.send_signal(number)
+    guard.wait()
+    wait_until(lambda: has_ended(stage), "the stage to end")
+    assert (tmp_path / "asked").exists()
+
+
+def test_a_service_outlives_who_started_it(tmp_path):
+    caller = start(tmp_path, sys.executable, "-c", CALLER, sys.executable, "-c", SERVICE)
+    stage = stage_of(tmp_path)
+    guard = stage.parent().parent()
+    caller.kill()
+    caller.wait()
+    time.sleep(3)
+    assert not has_ended(stage)
+    guard.terminate()
+    wait_until(lambda: has_ended(stage), "the stage to end")

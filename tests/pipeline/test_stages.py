@@ -65,11 +65,18 @@ def test_the_log_can_be_read_while_the_stage_runs(tmp_path):
     assert seen[0] == "first\n"
 
 
-def test_stages_side_by_side_get_their_share_of_threads(tmp_path):
+def test_stages_side_by_side_have_the_threads_that_they_have_alone(tmp_path, monkeypatch):
+    """On a CPU the number of threads decides the order of sums: another number, another result."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     said: list[str] = []
-    code = "import os; print(os.environ['OMP_NUM_THREADS'])"
-    StageRunner(tmp_path, runs(code)).run("x", said.append, num_threads=3)
-    assert said == ["3"]
+    code = "import os; print(os.environ.get('OMP_NUM_THREADS'), os.environ.get('OMP_WAIT_POLICY'))"
+    for num_threads in (None, "3"):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if num_threads:
+            monkeypatch.setenv("OMP_NUM_THREADS", num_threads)
+        for beside_others in (False, True):
+            StageRunner(tmp_path, runs(code)).run("x", said.append, beside_others=beside_others)
+    assert said == ["None None", "None passive", "3 None", "3 passive"]
 
 
 def test_stop_ends_the_stage_and_everything_it_started(tmp_path):

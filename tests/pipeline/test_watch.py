@@ -65,6 +65,23 @@ def test_a_hung_stage_is_ended_and_counts_as_infrastructure(tmp_path):
         runner.run("x", print, limits=Limits(stale_minutes=0.02))
 
 
+def test_everything_under_a_stage_knows_how_long_it_has_to_end(tmp_path):
+    code = "from electra.lifeline import seconds_to_end; print(seconds_to_end())"
+    said: list[str] = []
+    runner = StageRunner(tmp_path, lambda stage: [sys.executable, "-c", code])
+    runner.run("x", said.append, limits=Limits(grace_seconds=77))
+    runner.run("x", said.append)
+    assert said == ["77.0", "25.0"]
+
+
+@pytest.mark.timeout(15)  # less than the 25 seconds of others
+def test_a_hung_stage_has_its_grace_and_no_more(tmp_path):
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    runner = StageRunner(tmp_path, lambda stage: [sys.executable, "-c", code])
+    with pytest.raises(InfrastructureFailure, match="it hangs"):
+        runner.run("x", print, limits=Limits(stale_minutes=0.02, grace_seconds=0.5))
+
+
 def test_progress_is_shown_while_the_stage_runs(tmp_path):
     code = (
         "from pathlib import Path\n"

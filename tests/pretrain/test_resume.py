@@ -102,6 +102,16 @@ def test_one_process_then_two_then_one_learn_what_one_learns(workspace: Workspac
     assert_curves_close(workspace, uninterrupted, 1e-5)
 
 
+def test_dropout_of_a_micro_batch_is_the_same_on_one_process_and_on_two(workspace: Workspace) -> None:
+    """The gradients of two micro-batches have the same sum in either order, so all is equal to the last bit."""
+    other = workspace.copy("two-processes")
+    for processes, place in ((1, workspace), (2, other)):
+        cluster = {"num_processes": processes, "micro_batch_size": 4}
+        place.write({"cluster": cluster}, model={"dropout": 0.1, "attention_dropout": 0.1}).pretrain()
+    assert weights(workspace) == weights(other)
+    assert_curves_close(workspace, other, 1e-5)
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_zero_stage_accumulation_and_activation_checkpointing_change_nothing_and_resume(
     workspace: Workspace, uninterrupted: Workspace, stage: int

@@ -39,6 +39,13 @@ def clean_or_die(part: Any, corpus: Any, file: Path) -> Any:
     return write_cleaned(part, corpus, file)
 
 
+def describe_or_die(corpus: Any, path: Path, *rest: Any) -> Any:
+    from electra.validation.corpus_table import count_file
+
+    _once(path.parent, "validate_corpus", leave=False)
+    return count_file(corpus, path, *rest)
+
+
 def count_or_die(file: Any) -> Any:
     from electra.tokenizer.documents import count_file
 

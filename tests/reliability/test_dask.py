@@ -23,6 +23,8 @@ from electra.executors import open_workers
 from electra.paths import Paths
 from electra.shards import build as shards
 from electra.tokenizer import build as tokenizer
+from electra.validation import corpus_table
+from electra.validation.gate import validate_corpus
 from tests.reliability import jobs
 from tests.workspace import ROOT, Workspace
 
@@ -101,12 +103,12 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 def build(settings: Settings) -> str:
-    """Corpus, tokenizer and shards in the current folder; the digest of all their files."""
+    """Corpus, its report, tokenizer and shards in the current folder; the digest of all their files."""
     paths = Paths(Path("."))
-    for stage in (build_corpus, tokenizer.build_tokenizer, shards.build_shards):
+    for stage in (build_corpus, validate_corpus, tokenizer.build_tokenizer, shards.build_shards):
         stage(settings, paths)
     digest = hashlib.sha256()
-    files = [path for path in sorted(Path("data").rglob("*")) if path.is_file()]
+    files = [path for folder in ("data", "results") for path in sorted(Path(folder).rglob("*")) if path.is_file()]
     assert len(files) > 12 and not [path for path in files if path.name.startswith(".")]
     for path in files:
         digest.update(path.as_posix().encode() + path.read_bytes())
@@ -120,6 +122,7 @@ def test_dask_writes_the_same_bytes_as_one_process_even_when_workers_are_killed(
     on_dask = settings(texts, executor="dask", dask_scheduler=scheduler)
     assert build(on_dask) == alone
     monkeypatch.setattr(cleaned, "write_cleaned", jobs.clean_or_die)
+    monkeypatch.setattr(corpus_table, "count_file", jobs.describe_or_die)
     monkeypatch.setattr(tokenizer, "count_file", jobs.count_or_die)
     monkeypatch.setattr(shards, "shard_file", jobs.shard_or_die)
     assert build(on_dask) == alone
@@ -127,6 +130,7 @@ def test_dask_writes_the_same_bytes_as_one_process_even_when_workers_are_killed(
         "killed-in-corpus",
         "killed-in-shards",
         "killed-in-tokenizer",
+        "killed-in-validate_corpus",
     ]
 
 

@@ -24,7 +24,7 @@ def small_settings() -> Settings:
         {
             "profile": "small-artefacts",
             "cells": {"tasks": ["MRPC", "STS-B", "SQuAD1.1"], "seeds": [1]},
-            "cluster": {},
+            "cluster": {"num_workers": 1},
             "corpus": {"sources": [{"kind": "embedded", "num_documents": 60}]},
             "tokenizer": {"vocab_size": 100},
             "shards": {"max_length": LENGTH},

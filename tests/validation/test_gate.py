@@ -75,6 +75,23 @@ def test_reports_are_the_same_bytes_for_the_same_data(sound: Paths, paths: Paths
     assert first == second
 
 
+def test_report_is_the_same_bytes_by_one_process_and_by_a_process_per_file(paths: Paths) -> None:
+    texts = corpus_texts(paths)
+    texts["heldout"][4] = texts["train"][9]
+    texts["train"][3] = texts["train"][2] + "\x07"
+    texts["train"][4] = texts["train"][5].upper()
+    texts["heldout"][6] = texts["heldout"][7]
+    write_corpus(paths, texts)
+    reports = []
+    for num_workers in (1, 2):
+        cluster = SETTINGS.cluster.model_copy(update={"num_workers": num_workers})
+        with pytest.raises(DataError):
+            validate_corpus(SETTINGS.model_copy(update={"cluster": cluster}), paths)
+        reports.append((paths.results / "validation/corpus.json").read_bytes())
+    assert reports[0] == reports[1]
+    assert b"row=9" in reports[0] and b"file=heldout-00000.parquet row=6" in reports[0]
+
+
 def test_corpus_with_a_replacement_character_names_the_document(paths: Paths) -> None:
     texts = corpus_texts(paths)
     texts["train"][17] = "lost\ufffd" + texts["train"][17]
