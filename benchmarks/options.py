@@ -1,9 +1,10 @@
 """Changes to the paper's recipe at equal hardware FLOPs on real text: does one win?
 
-    python -m benchmarks.options --data ../shared/data --options baseline muon wsd --seeds 1 2
+    python -m benchmarks.options --data ../shared/data --options baseline masking --seeds 1 2
 
 An option is a name below, with ``+`` between those that go together and ``@`` before a factor on the learning rate:
-``muon@2``, ``muon+wsd``. ``--data`` is a folder with ``prose/*.txt.xz``, ``glue/`` and ``conll2000/``. Every run gets a
+``masking@2``, ``masking+dropout``; ``none`` is fine-tuning from random weights. docs/options.md names the commit with
+the others. ``--data`` is a folder with ``prose/*.txt.xz``, ``glue/`` and ``conll2000/``. Every run gets a
 workspace under ``--folder``, as many steps as cost what the baseline's cost, and its own fine-tuning. A call that was
 interrupted goes on, and a later one adds its rows to the table.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks import measure
 from benchmarks.equal_flops import (
     ROOT,
     electra,
@@ -36,16 +38,9 @@ Changes = dict[str, dict[str, Any]]  # section to keys to values
 OPTIONS: dict[str, Changes] = {
     "baseline": {},
     "fp32": {"cluster": {"precision": "fp32"}},
-    "muon": {"pretrain": {"optimizer": "muon"}},
-    "wsd": {"pretrain": {"schedule": "wsd"}},
-    "decoupled": {"pretrain": {"generator_rate_factor": 2.0, "clipping": "separate"}},
     "dropout": {"model": {"dropout": 0.1, "attention_dropout": 0.1}},
     "masking": {"pretrain": {"mask_probability": 0.25}},
     "disentangled": {"model": {"embedding_sharing": "gradient_disentangled"}},
-    "modern_blocks": {"model": {"norm": "pre", "feed_forward": "geglu", "positions": "rotary"}},
-    "pre_norm": {"model": {"norm": "pre"}},
-    "geglu": {"model": {"feed_forward": "geglu"}},
-    "rotary": {"model": {"positions": "rotary"}},
 }
 HELDOUT = {"mlm_loss": 3, "disc_loss": 4, "disc_auc": 3}  # columns, and their digits
 SCRATCH = "none"  # no pre-training at all
@@ -71,19 +66,22 @@ def main() -> None:
     parser.add_argument("--write", type=Path, default=ROOT / "benchmarks/results", help="for options.json and .md")
     arguments = parser.parse_args()
     settings = recipe(arguments.data.resolve())
+    for option in set(arguments.options) - {SCRATCH}:
+        changed(settings, option)  # a wrong name ends the call here
     data = prepare(settings, arguments.folder / "data")
     found = {}
     if (arguments.write / "options.json").exists():
         found = {(row["option"], row["seed"]): row for row in read_json(arguments.write / "options.json")["runs"]}
 
-    def measure(run: tuple[str, int]) -> None:
-        found[run] = measure_run(settings, data, *run, arguments.folder, arguments.only_pretrain)
+    def add(run: tuple[str, int]) -> None:
+        measured = measure_run(settings, data, *run, arguments.folder, arguments.only_pretrain)
+        found[run] = {**found.get(run, {}), **measured}
         print(summary(found[run]), flush=True)
         write_results(found, arguments.write)
 
     runs = [(option, seed) for seed in arguments.seeds for option in arguments.options]
     with ThreadPoolExecutor(arguments.parallel) as pool:
-        list(pool.map(measure, runs))
+        list(pool.map(add, runs))
     print(as_table(list(found.values())))
 
 
@@ -124,7 +122,9 @@ def changed(settings: Settings, option: str) -> Settings:
     values = settings.model_dump(mode="json")
     for name in names.split("+"):
         if name not in OPTIONS:
-            raise ConfigError(f"there is no option {name!r}", next_step=f"choose of: {', '.join(OPTIONS)}")
+            raise ConfigError(
+                f"there is no option {name!r}", next_step=f"choose of: {', '.join(OPTIONS)} (docs/options.md)"
+            )
         for section, keys in OPTIONS[name].items():
             values[section].update(keys)
     values["pretrain"]["learning_rate"] *= float(factor or 1)
@@ -135,27 +135,23 @@ def measure_run(
     settings: Settings, data: Path, option: str, seed: int, folder: Path, only_pretrain: bool
 ) -> dict[str, Any]:
     """Pre-train with an option and a seed, fine-tune, score."""
-    vocab_size = vocab_size_of(Paths(data.parent))
-    own = settings if option == SCRATCH else changed(settings, option)
+    scratch, vocab_size = option == SCRATCH, vocab_size_of(Paths(data.parent))
+    own = settings if scratch else changed(settings, option)
     steps = steps_that_cost(training_flops(settings, vocab_size), own, vocab_size)
     own = own.model_copy(update={"pretrain": own.pretrain.model_copy(update={"seed": seed})})
     workspace = folder / f"{option}-{seed}"
     write_workspace(workspace, own, data, steps, FINETUNING_SEEDS)
-    if option == SCRATCH:
-        return {"option": option, "seed": seed, "steps": 0, "heldout": {}, **_scores(workspace, own, scratch=True)}
-    heldout = pretrained(workspace)
-    scores = {} if only_pretrain else _scores(workspace, own, scratch=False)
-    return {"option": option, "seed": seed, "steps": steps, "heldout": heldout, **scores}
-
-
-def _scores(workspace: Path, settings: Settings, scratch: bool) -> dict[str, Any]:
-    return fine_tuned(workspace, settings.cells.tasks, FINETUNING_SEEDS, scratch)
+    row = {"option": option, "seed": seed, "steps": 0 if scratch else steps}
+    row |= {"revision": measure.machine()["revision"], "heldout": {} if scratch else pretrained(workspace)}
+    if scratch or not only_pretrain:
+        row |= fine_tuned(workspace, own.cells.tasks, FINETUNING_SEEDS, scratch)
+    return row
 
 
 def write_results(found: dict[tuple[str, int], dict[str, Any]], folder: Path) -> None:
     """``options.json`` and ``options.md``."""
     runs = [found[key] for key in sorted(found)]
-    write_json(folder / "options.json", {"finetuning_seeds": FINETUNING_SEEDS, "recipe": RECIPE, "runs": runs})
+    write_json(folder / "options.json", {"machine": measure.machine(), "recipe": RECIPE, "runs": runs})
     write_text(folder / "options.md", as_table(runs))
 
 
@@ -170,10 +166,7 @@ def as_table(runs: list[dict[str, Any]]) -> str:
     Figures are means over pre-training seeds ± their standard deviation.
     """
     tasks = RECIPE["cells"]["tasks"]
-    lines = [
-        "| option | seeds | steps | MLM loss | disc. loss | of plateau | AUC | " + " | ".join(tasks) + " | mean |",
-        "|---" * (len(tasks) + 8) + "|",
-    ]
+    heading = ["option", "seeds", "steps", "MLM loss", "disc. loss", "of plateau", "AUC", *tasks, "mean"]
     options: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         options.setdefault(run["option"], []).append(run)
@@ -193,8 +186,8 @@ def as_table(runs: list[dict[str, Any]]) -> str:
             _cell(means, 1),
         ]
         cells.insert(5, _cell(shares, 3))
-        rows.append((statistics.fmean(shares) if shares else 1.0, "| " + " | ".join(cells) + " |"))
-    return "\n".join([*lines, *(line for _, line in sorted(rows))]) + "\n"
+        rows.append((statistics.fmean(shares) if shares else 1.0, cells))
+    return measure.table(heading, [cells for _, cells in sorted(rows)]) + "\n"
 
 
 def _cell(values: list[float], digits: int) -> str:
@@ -206,4 +199,4 @@ def _cell(values: list[float], digits: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    measure.run(main)

@@ -26,13 +26,6 @@ class Model(Section):
     attention_dropout: Probability = Field(0.1, description="dropout on attention probabilities")
     initializer_range: float = Field(0.02, gt=0, description="standard deviation of the truncated normal at start")
     layer_norm_eps: float = Field(1e-12, gt=0, description="epsilon of layer normalisation")
-    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sum, or before each part")
-    feed_forward: Literal["gelu", "geglu"] = Field(
-        "gelu", description="geglu: gated, with two thirds of intermediate_size, so that it costs the same"
-    )
-    positions: Literal["learned", "rotary"] = Field(
-        "learned", description="a table of positions, or rotated queries and keys"
-    )
     embedding_sharing: Literal["none", "embeddings", "all", "gradient_disentangled"] = Field(
         "embeddings",
         description="what generator and main encoder share: nothing, the embeddings, all weights, or the generator's "
@@ -87,17 +80,7 @@ class Pretrain(Method):
     batch_size: int = Field(gt=0, description="global batch in examples; independent of the machine")
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate")
     warmup_steps: int = Field(ge=0, description="steps of linear warm-up, multiplied with the decay")
-    schedule: Literal["linear", "wsd"] = Field(
-        "linear", description="linear: decay from the first step on; wsd: warm up, stay, decay in the last 20%"
-    )
     decay_power: float = Field(1.0, gt=0, description="power of the polynomial decay to zero")
-    optimizer: Literal["adam", "muon"] = Field(
-        "adam", description="muon: orthogonalized momentum for the layers' matrices, Adam for the rest"
-    )
-    generator_rate_factor: float = Field(1.0, gt=0, description="the generator's learning rate by the recipe's")
-    clipping: Literal["joint", "separate"] = Field(
-        "joint", description="max_grad_norm holds for the whole gradient, or for generator and main encoder each"
-    )
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay; biases and LayerNorm are excluded")
     adam_beta1: Probability = Field(0.9, description="Adam: decay of the first moment")
     adam_beta2: Probability = Field(0.999, description="Adam: decay of the second moment")

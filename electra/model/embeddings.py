@@ -14,7 +14,6 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
-        self.has_positions = config.positions == "learned"
         self.word = nn.Embedding(config.vocab_size, config.embedding_size)
         self.position = nn.Embedding(config.max_positions, config.embedding_size)
         self.segment = nn.Embedding(config.num_segments, config.embedding_size)
@@ -23,11 +22,7 @@ class Embeddings(nn.Module):
 
     def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
-        if self.has_positions:
-            sum_BTE = self.word(tokens_BT) + self.position(positions) + self.segment(segments_BT)
-        else:
-            sum_BTE = self.word(tokens_BT) + self.segment(segments_BT)
-        return self.dropout(self.norm(sum_BTE))
+        return self.dropout(self.norm(self.word(tokens_BT) + self.position(positions) + self.segment(segments_BT)))
 
 
 class DisentangledEmbeddings(nn.Module):

@@ -4,7 +4,6 @@ Shape legend: B examples, T tokens, E embedding width, D hidden width, H heads, 
 """
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
@@ -23,7 +22,6 @@ from electra.model.packed_attention import (
     has_kernel,
     positions,
 )
-from electra.model.rotary import Rotation, rotate, rotation_of
 from electra.model.shape import EncoderConfig
 
 
@@ -41,12 +39,10 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.attention_dropout)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, rotation: Rotation | None = None) -> Tensor:
+    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None) -> Tensor:
         B, T, D = hidden_BTD.shape
         dropout = self.dropout.p if self.training else 0.0
         qkv_BT3D = self.qkv(hidden_BTD)
-        if rotation is not None:
-            qkv_BT3D = rotate(qkv_BT3D, rotation, self.num_heads)
         if fused.can_fuse(qkv_BT3D) and not isinstance(bias, Boundaries):
             return self.output(fused.attention(qkv_BT3D, bias, self.num_heads, dropout))
         q_BHTd, k_BHTd, v_BHTd = qkv_BT3D.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
@@ -95,40 +91,10 @@ class Layer(nn.Module):
         self.feed_forward_out = nn.Linear(config.intermediate_size, config.hidden_size)
         self.feed_forward_norm = AddNorm(config)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, rotation: Rotation | None = None) -> Tensor:
-        hidden_BTD = self.attention_norm(self.attention(hidden_BTD, bias, rotation), hidden_BTD)
+    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None) -> Tensor:
+        hidden_BTD = self.attention_norm(self.attention(hidden_BTD, bias), hidden_BTD)
         transformed_BTD = self.feed_forward_out(gelu(self.feed_forward_in(hidden_BTD)))
         return self.feed_forward_norm(transformed_BTD, hidden_BTD)
-
-
-class ModernLayer(nn.Module):
-    """A layer with any of: LayerNorm before its parts, a gated feed-forward part, rotated queries and keys."""
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__()
-        width, inner = config.hidden_size, config.inner_size
-        self.is_pre, self.is_gated, self.dropout = config.norm == "pre", config.feed_forward == "geglu", config.dropout
-        self.attention = SelfAttention(config)
-        self.feed_forward_in = nn.Linear(width, 2 * inner if self.is_gated else inner)
-        self.feed_forward_out = nn.Linear(inner, width)
-        norm = partial(nn.LayerNorm, width, eps=config.layer_norm_eps) if self.is_pre else partial(AddNorm, config)
-        self.attention_norm, self.feed_forward_norm = norm(), norm()
-
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, rotation: Rotation | None = None) -> Tensor:
-        if not self.is_pre:
-            hidden_BTD = self.attention_norm(self.attention(hidden_BTD, bias, rotation), hidden_BTD)
-            return self.feed_forward_norm(self._feed_forward(hidden_BTD), hidden_BTD)
-        mixed_BTD = self.attention(self.attention_norm(hidden_BTD), bias, rotation)
-        hidden_BTD = hidden_BTD + F.dropout(mixed_BTD, self.dropout, self.training)
-        transformed_BTD = self._feed_forward(self.feed_forward_norm(hidden_BTD))
-        return hidden_BTD + F.dropout(transformed_BTD, self.dropout, self.training)
-
-    def _feed_forward(self, hidden_BTD: Tensor) -> Tensor:
-        inner_BTF = self.feed_forward_in(hidden_BTD)
-        if self.is_gated:
-            gate_BTF, value_BTF = inner_BTF.chunk(2, -1)
-            return self.feed_forward_out(gelu(gate_BTF) * value_BTF)
-        return self.feed_forward_out(gelu(inner_BTF))
 
 
 class Encoder(nn.Module):
@@ -154,11 +120,7 @@ class Encoder(nn.Module):
             if config.embedding_size != config.hidden_size
             else nn.Identity()
         )
-        is_plain = (config.norm, config.feed_forward, config.positions) == ("post", "gelu", "learned")
-        self.layers = nn.ModuleList((Layer if is_plain else ModernLayer)(config) for _ in range(config.num_layers))
-        self.final_norm: nn.Module = nn.Identity()
-        if config.norm == "pre":
-            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
 
     @property
     def plain_embeddings(self) -> Embeddings:
@@ -186,22 +148,16 @@ class Encoder(nn.Module):
         positions_BT = None if packed_BT is None else positions(packed_BT)
         hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT, positions_BT))
         bias = self._bias(mask_BT, packed_BT, sight, tokens_BT)
-        rotation = None
-        if self.config.positions == "rotary":
-            if positions_BT is None:
-                positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
-            rotation = rotation_of(positions_BT, self.config.hidden_size // self.config.num_heads)
-        # a stream that is only added to stays in float32
-        if self.config.norm == "post" and hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # one type through all layers: what is added and normalized in between is computed in float32 all the same
             hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
                 # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
-                hidden_BTD = checkpoint(layer, hidden_BTD, bias, rotation, use_reentrant=False, early_stop=False)
+                hidden_BTD = checkpoint(layer, hidden_BTD, bias, use_reentrant=False, early_stop=False)
             else:
-                hidden_BTD = layer(hidden_BTD, bias, rotation)
-        return self.final_norm(hidden_BTD)
+                hidden_BTD = layer(hidden_BTD, bias)
+        return hidden_BTD
 
     def _bias(
         self, mask_BT: Tensor | None, packed_BT: Tensor | None, sight: str, tokens_BT: Tensor

@@ -51,7 +51,6 @@ class Objective(nn.Module):
         if isinstance(encoder.embeddings, DisentangledEmbeddings):
             plain = Encoder(encoder.config, encoder.embeddings.merged(encoder.config))
             plain.projection, plain.layers = encoder.projection, encoder.layers
-            plain.final_norm = encoder.final_norm
             return plain
         return encoder
 

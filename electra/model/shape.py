@@ -20,9 +20,6 @@ class EncoderConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     layer_norm_eps: float = 1e-12
-    norm: str = "post"
-    feed_forward: str = "gelu"
-    positions: str = "learned"
 
     @classmethod
     def discriminator(cls, model: config.Model, vocab_size: int) -> "EncoderConfig":
@@ -37,9 +34,6 @@ class EncoderConfig:
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
             layer_norm_eps=model.layer_norm_eps,
-            norm=model.norm,
-            feed_forward=model.feed_forward,
-            positions=model.positions,
         )
 
     @classmethod
@@ -62,12 +56,4 @@ class EncoderConfig:
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
             layer_norm_eps=model.layer_norm_eps,
-            norm=model.norm,
-            feed_forward=model.feed_forward,
-            positions=model.positions,
         )
-
-    @property
-    def inner_size(self) -> int:
-        """Width between the feed-forward matrices: of GeGLU's three, two thirds, in steps of 8."""
-        return 8 * round(self.intermediate_size / 12) if self.feed_forward == "geglu" else self.intermediate_size

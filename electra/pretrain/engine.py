@@ -13,8 +13,7 @@ from electra import config
 from electra.errors import InfrastructureError
 from electra.hardware import Machine
 from electra.model.objective import Objective
-from electra.pretrain.optimizer import ElectraAdamW
-from electra.pretrain.parted import PartedOptimizer, parted_groups
+from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
 
 
 def start_distributed(machine: Machine, timeout: timedelta) -> None:
@@ -63,7 +62,7 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine) -> dict[str, A
     return {
         "train_micro_batch_size_per_gpu": machine.micro_batch_size,
         "gradient_accumulation_steps": pretrain.batch_size // rows_per_round,
-        "gradient_clipping": pretrain.max_grad_norm if pretrain.clipping == "joint" else 0.0,
+        "gradient_clipping": pretrain.max_grad_norm,
         "zero_optimization": {"stage": machine.zero_stage, "overlap_comm": False, "contiguous_gradients": True},
         "zero_allow_untested_optimizer": True,
         # fp32 weights, matrix products in bf16: the loss, softmax and sampling stay in fp32
@@ -82,13 +81,12 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
     """The engine around a pre-training method: one module, one optimizer, one backward pass."""
     import deepspeed
 
-    optimizer = PartedOptimizer(
-        parted_groups(model, pretrain),
+    optimizer = ElectraAdamW(
+        parameter_groups(model, pretrain.weight_decay),
         lr=0.0,  # set before every step; at zero, the step with which ZeRO creates its state changes nothing
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
         guard=True,
-        separate_norm=pretrain.max_grad_norm if pretrain.clipping == "separate" else 0.0,
     )
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(pretrain, machine))
     _create_moments(engine, optimizer)
@@ -112,7 +110,7 @@ def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
 def set_step(engine: Any, step: int, rate: float) -> None:
     """Tell the optimizer which step comes next (it counts from 0) and at which learning rate."""
     for group in engine.optimizer.param_groups:
-        group["lr"] = rate * group.get("rate_factor", 1.0)
+        group["lr"] = rate
         group["step_number"] = step
 
 

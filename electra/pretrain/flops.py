@@ -12,8 +12,7 @@ _TRAINED = 3  # forward passes that a trained part costs: itself, and the produc
 def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
     """Multiply-adds count two; lookups are free."""
     width = encoder.hidden_size
-    num_inner = 3 if encoder.feed_forward == "geglu" else 2
-    per_layer = 2 * (4 * width**2 + num_inner * width * encoder.inner_size) + 4 * length * width
+    per_layer = 2 * (4 * width**2 + 2 * width * encoder.intermediate_size) + 4 * length * width
     projection = 2 * encoder.embedding_size * width if encoder.embedding_size != width else 0
     return encoder.num_layers * per_layer + projection
 
@@ -26,31 +25,13 @@ def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
         shares = {curriculum.length: curriculum.share, settings.shards.max_length: 1 - curriculum.share}
     generator = EncoderConfig.generator(model, vocab_size) if recipe.generator == "transformer" else None
     discriminator = EncoderConfig.discriminator(model, vocab_size)
-    num_tokens = recipe.batch_size * settings.shards.max_length
-    per_step = muon_flops([discriminator, *([generator] if generator else [])]) if recipe.optimizer == "muon" else 0
-    return per_step / num_tokens + sum(
+    return sum(
         share
         * objective_flops_per_token(
             recipe.objective, generator, discriminator, length, recipe.mask_probability, recipe.two_stage_switch
         )
         for length, share in shares.items()
     )
-
-
-def muon_flops(encoders: list[EncoderConfig]) -> float:
-    """What Muon's orthogonalization costs in a step, besides the step itself: five iterations for each matrix."""
-    total = 0
-    for encoder in encoders:
-        width, inner = encoder.hidden_size, encoder.inner_size
-        num_inner = 3 if encoder.feed_forward == "geglu" else 2
-        per_layer = 4 * _newton_schulz(width, width) + num_inner * _newton_schulz(width, inner)
-        total += encoder.num_layers * per_layer
-    return total
-
-
-def _newton_schulz(rows: int, columns: int, iterations: int = 5) -> int:
-    small, large = sorted((rows, columns))
-    return iterations * 2 * (2 * small**2 * large + small**3)
 
 
 def objective_flops_per_token(
