@@ -9,24 +9,22 @@ scale with them. A call that was interrupted goes on: what is there is not done 
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from benchmarks.equal_flops import (
+    fine_tuned,
+    pretrained,
+    steps_that_cost,
+    training_flops,
+    vocab_size_of,
+    write_workspace,
+)
 from electra.artifacts import read_json, write_json, write_text
 from electra.config import Settings
-from electra.finetune.cells import cell_key, read_rows
-from electra.finetune.evaluate import cell_scores
-from electra.finetune.tasks import TASKS
 from electra.paths import Paths
-from electra.pretrain.flops import flops_per_token
 from electra.settings import load_settings
 
 METHODS = ("electra", "electra_15", "replace_mlm", "all_tokens_mlm", "bert", "two_stage", "adversarial")
@@ -62,7 +60,7 @@ def main() -> None:
     result = {
         "profile": settings.profile,
         "data": read_json(Paths().tasks / "manifest.json").get("kind", ""),
-        "training_flops": budget_of(settings) * options.budget,
+        "training_flops": training_flops(settings, vocab_size_of(Paths())) * options.budget,
         "finetuning_seeds": options.seeds,
         "methods": found,
     }
@@ -73,86 +71,16 @@ def main() -> None:
         write_text(options.write, text)
 
 
-def vocab_size_of(paths: Paths) -> int:
-    return read_json(paths.shards / "manifest.json")["vocab_size"]
-
-
-def budget_of(settings: Settings) -> float:
-    """Hardware FLOPs of the profile's own run."""
-    recipe = settings.pretrain
-    tokens = recipe.num_steps * recipe.batch_size * settings.shards.max_length
-    return tokens * flops_per_token(settings, vocab_size_of(Paths()))
-
-
-def with_method(settings: Settings, method: str, budget: float) -> tuple[Settings, int]:
-    """The same settings with another method and the steps that cost as much."""
-    recipe = settings.pretrain.model_copy(update={"objective": method})
-    changed = settings.model_copy(update={"pretrain": recipe})
-    per_step = recipe.batch_size * settings.shards.max_length * flops_per_token(changed, vocab_size_of(Paths()))
-    steps = round(budget * budget_of(settings) / per_step)
-    return changed, steps
-
-
 def measure_method(settings: Settings, method: str, seeds: list[int], budget: float, folder: Path) -> dict[str, Any]:
     """Pre-train by one method, fine-tune all cells, score them."""
-    scratch = method == NO_METHOD
-    changed, steps = with_method(settings, "electra" if scratch else method, budget)
-    write_workspace(folder, changed, steps, seeds)
-    paths, figures = Paths(folder), {}
-    if not scratch:
-        if not (paths.results / "pretrain.json").exists():
-            electra(folder, "pretrain")
-        figures = read_json(paths.results / "pretrain.json")
-    init = "scratch" if scratch else "pretrained"
-    scores: dict[str, list[float]] = {}
-    for task in settings.cells.tasks:
-        spec = TASKS[task]
-        rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
-        for seed in seeds:
-            if not (paths.finetuned(cell_key(task, seed, init)) / "manifest.json").exists():
-                electra(folder, "finetune", "--task", task, "--seed", str(seed), *(["--scratch"] if scratch else []))
-            scores.setdefault(task, []).append(cell_scores(paths, spec, rows, seed, init)[spec.headline])
-    means = [statistics.fmean(values[number] for values in scores.values()) for number in range(len(seeds))]
-    return {
-        "steps": 0 if scratch else steps,
-        "mean": round(statistics.fmean(statistics.median(values) for values in scores.values()), 2),
-        "mean_by_seed": [round(mean, 2) for mean in means],
-        "tasks": {task: [round(value, 2) for value in values] for task, values in scores.items()},
-        "heldout": {name: figures[name] for name in figures if name not in ("step", "examples_seen")},
-    }
-
-
-def write_workspace(folder: Path, settings: Settings, steps: int, seeds: list[int]) -> None:
-    """Settings of its own, the project's data."""
-    (folder / "params").mkdir(parents=True, exist_ok=True)
-    if not (folder / "data").exists():
-        (folder / "data").symlink_to(Path("data").resolve())
-    values = json.loads(settings.model_dump_json())
-    scale = steps / values["pretrain"]["num_steps"]
-    values["pretrain"].update(
-        num_steps=steps,
-        warmup_steps=round(values["pretrain"]["warmup_steps"] * scale),
-        eval_every=max(1, steps // 4),
-    )
-    values["cluster"].update(num_threads=1, num_processes=1)
-    values["cells"].update(seeds=seeds)
-    common = {name: values.pop(name) for name in ("profile", "fidelity", "cells", "cluster")}
-    (folder / "params.yaml").write_text(yaml.safe_dump(common))
-    (folder / f"params/{settings.profile}.yaml").write_text(yaml.safe_dump(values))
-
-
-def electra(folder: Path, *arguments: str) -> None:
-    """One command of the project in a workspace; its output goes to a log file there."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    with open(folder / "log.txt", "a") as log:
-        subprocess.run(
-            [sys.executable, "-m", "electra", *arguments],
-            cwd=folder,
-            env={**environment, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            check=True,
-        )
+    scratch, vocab_size = method == NO_METHOD, vocab_size_of(Paths())
+    recipe = settings.pretrain.model_copy(update={"objective": "electra" if scratch else method})
+    changed = settings.model_copy(update={"pretrain": recipe})
+    steps = steps_that_cost(budget * training_flops(settings, vocab_size), changed, vocab_size)
+    write_workspace(folder, changed, Path("data"), steps, seeds)
+    heldout = {} if scratch else pretrained(folder)
+    found = fine_tuned(folder, settings.cells.tasks, seeds, scratch)
+    return {"steps": 0 if scratch else steps, **found, "heldout": heldout}
 
 
 def as_table(found: dict[str, dict[str, Any]], tasks: list[str], own_steps: int) -> str:

@@ -1,0 +1,106 @@
+"""Pre-training runs that cost the same hardware FLOPs, each in a workspace of its own with the same data, fine-tuned.
+
+What is there already is not done again: a call that was interrupted goes on.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from electra.artifacts import read_json
+from electra.config import Settings
+from electra.finetune.cells import cell_key, read_rows
+from electra.finetune.evaluate import cell_scores
+from electra.finetune.tasks import TASKS
+from electra.paths import Paths
+from electra.pretrain.flops import flops_per_token
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def vocab_size_of(paths: Paths) -> int:
+    return read_json(paths.shards / "manifest.json")["vocab_size"]
+
+
+def training_flops(settings: Settings, vocab_size: int) -> float:
+    """Hardware FLOPs of a run."""
+    recipe = settings.pretrain
+    tokens = recipe.num_steps * recipe.batch_size * settings.shards.max_length
+    return tokens * flops_per_token(settings, vocab_size)
+
+
+def steps_that_cost(flops: float, settings: Settings, vocab_size: int) -> int:
+    """Steps of these settings, whatever their own number, for as many FLOPs."""
+    per_step = training_flops(settings, vocab_size) / settings.pretrain.num_steps
+    return round(flops / per_step)
+
+
+def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, seeds: list[int]) -> None:
+    """Settings of its own with schedule and warm-up scaled to the steps; data that stand elsewhere."""
+    (folder / "params").mkdir(parents=True, exist_ok=True)
+    if not (folder / "data").exists():
+        (folder / "data").symlink_to(data.resolve())
+    values = json.loads(settings.model_dump_json())
+    scale = steps / values["pretrain"]["num_steps"]
+    values["pretrain"].update(
+        num_steps=steps,
+        warmup_steps=round(values["pretrain"]["warmup_steps"] * scale),
+        eval_every=max(1, steps // 4),
+    )
+    values["cluster"].update(num_threads=1, num_processes=1)
+    values["cells"].update(seeds=seeds)
+    common = {name: values.pop(name) for name in ("profile", "fidelity", "cells", "cluster")}
+    (folder / "params.yaml").write_text(yaml.safe_dump(common))
+    (folder / f"params/{settings.profile}.yaml").write_text(yaml.safe_dump(values))
+
+
+def pretrained(folder: Path) -> dict[str, float]:
+    """Pre-train in a workspace; the last validation's figures."""
+    paths = Paths(folder)
+    if not (paths.results / "pretrain.json").exists():
+        electra(folder, "pretrain")
+    figures = read_json(paths.results / "pretrain.json")
+    return {name: figures[name] for name in figures if name not in ("step", "examples_seen")}
+
+
+def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) -> dict[str, Any]:
+    """Fine-tune all tasks with all seeds in a workspace, from its pre-trained or from random weights, and score them.
+
+    Returns:
+        ``mean``: of the tasks' medians over the seeds; ``mean_by_seed``; ``tasks``: values by seed, percent.
+    """
+    paths, init = Paths(folder), "scratch" if scratch else "pretrained"
+    scores: dict[str, list[float]] = {}
+    for task in tasks:
+        spec = TASKS[task]
+        rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
+        for seed in seeds:
+            if not (paths.finetuned(cell_key(task, seed, init)) / "manifest.json").exists():
+                electra(folder, "finetune", "--task", task, "--seed", str(seed), *(["--scratch"] if scratch else []))
+            scores.setdefault(task, []).append(cell_scores(paths, spec, rows, seed, init)[spec.headline])
+    means = [statistics.fmean(values[number] for values in scores.values()) for number in range(len(seeds))]
+    return {
+        "mean": round(statistics.fmean(statistics.median(values) for values in scores.values()), 2),
+        "mean_by_seed": [round(mean, 2) for mean in means],
+        "tasks": {task: [round(value, 2) for value in values] for task, values in scores.items()},
+    }
+
+
+def electra(folder: Path, *arguments: str) -> None:
+    """One command of the project in a workspace, on one thread; its output goes to a log file there."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    with open(folder / "log.txt", "a") as log:
+        subprocess.run(
+            [sys.executable, "-m", "electra", *arguments],
+            cwd=folder,
+            env={**environment, "PYTHONPATH": str(ROOT)},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=True,
+        )

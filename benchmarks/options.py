@@ -1,0 +1,202 @@
+"""Changes to the paper's recipe at equal hardware FLOPs on real text: does one win?
+
+    python -m benchmarks.options --data ../shared/data --options baseline masking --seeds 1 2
+
+An option is a name below, with ``+`` between those that go together and ``@`` before a factor on the learning rate:
+``masking@2``, ``masking+dropout``; ``none`` is fine-tuning from random weights. docs/options.md names the commit with
+the others. ``--data`` is a folder with ``prose/*.txt.xz``, ``glue/`` and ``conll2000/``. Every run gets a
+workspace under ``--folder``, as many steps as cost what the baseline's cost, and its own fine-tuning. A call that was
+interrupted goes on, and a later one adds its rows to the table.
+"""
+
+import argparse
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import measure
+from benchmarks.equal_flops import (
+    ROOT,
+    electra,
+    fine_tuned,
+    pretrained,
+    steps_that_cost,
+    training_flops,
+    vocab_size_of,
+    write_workspace,
+)
+from electra.artifacts import read_json, write_json, write_text
+from electra.config import Settings
+from electra.errors import ConfigError
+from electra.paths import Paths
+from electra.settings import parse_settings
+
+Changes = dict[str, dict[str, Any]]  # section to keys to values
+OPTIONS: dict[str, Changes] = {
+    "baseline": {},
+    "fp32": {"cluster": {"precision": "fp32"}},
+    "dropout": {"model": {"dropout": 0.1, "attention_dropout": 0.1}},
+    "masking": {"pretrain": {"mask_probability": 0.25}},
+    "disentangled": {"model": {"embedding_sharing": "gradient_disentangled"}},
+}
+HELDOUT = {"mlm_loss": 3, "disc_loss": 4, "disc_auc": 3}  # columns, and their digits
+SCRATCH = "none"  # no pre-training at all
+FINETUNING_SEEDS = [1, 2]
+RECIPE: Changes = {  # the profile tiny, cut to minutes
+    "corpus": {"sources": [{"kind": "files", "name": "books", "paths": ["{data}/prose/*.txt.xz"]}]},
+    "pretrain": {"num_steps": 3000, "batch_size": 16, "warmup_steps": 200},
+    "tasks": {"source": {"kind": "files", "glue": "{data}/glue", "conll": "{data}"}},
+    "finetune": {"max_train_examples": 3000, "task_epochs": {"STS-B": 5}, "max_length": 64},
+    "cells": {"tasks": ["CoNLL-2000", "STS-B"], "seeds": FINETUNING_SEEDS},
+    "cluster": {"num_threads": 1, "num_processes": 1},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--options", nargs="+", default=[name for name in OPTIONS if name != "fp32"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of pre-training")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--only-pretrain", action="store_true", help="leave fine-tuning to a later call")
+    parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--folder", type=Path, default=Path("logs/options"))
+    parser.add_argument("--write", type=Path, default=ROOT / "benchmarks/results", help="for options.json and .md")
+    arguments = parser.parse_args()
+    settings = recipe(arguments.data.resolve())
+    for option in set(arguments.options) - {SCRATCH}:
+        changed(settings, option)  # a wrong name ends the call here
+    data = prepare(settings, arguments.folder / "data")
+    found = {}
+    if (arguments.write / "options.json").exists():
+        found = {(row["option"], row["seed"]): row for row in read_json(arguments.write / "options.json")["runs"]}
+
+    def add(run: tuple[str, int]) -> None:
+        measured = measure_run(settings, data, *run, arguments.folder, arguments.only_pretrain)
+        found[run] = {**found.get(run, {}), **measured}
+        print(summary(found[run]), flush=True)
+        write_results(found, arguments.write)
+
+    runs = [(option, seed) for seed in arguments.seeds for option in arguments.options]
+    with ThreadPoolExecutor(arguments.parallel) as pool:
+        list(pool.map(add, runs))
+    print(as_table(list(found.values())))
+
+
+def recipe(data: Path) -> Settings:
+    """The baseline's settings."""
+    merged = {"profile": "tiny", **yaml.safe_load((ROOT / "params/tiny.yaml").read_text())}
+    for section, keys in RECIPE.items():
+        merged[section] = {**merged.get(section, {}), **_placed(keys, data)}
+    return parse_settings(merged, where="benchmarks/options.py")
+
+
+def _placed(value: Any, data: Path) -> Any:
+    """The same with the data's folder in its places."""
+    if isinstance(value, dict):
+        return {key: _placed(part, data) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_placed(part, data) for part in value]
+    return value.replace("{data}", str(data)) if isinstance(value, str) else value
+
+
+def prepare(settings: Settings, folder: Path) -> Path:
+    """The data of all runs, made once."""
+    write_workspace(folder, settings, folder / "made", settings.pretrain.num_steps, FINETUNING_SEEDS)
+    (folder / "made").mkdir(exist_ok=True)
+    for stage in ("corpus", "tokenizer", "shards", "tasks"):
+        if not (folder / "made" / stage / "manifest.json").exists():
+            electra(folder, stage)
+    return folder / "made"
+
+
+def changed(settings: Settings, option: str) -> Settings:
+    """The settings of an option.
+
+    Raises:
+        ConfigError: there is no such option, or it does not go with another one.
+    """
+    names, _, factor = option.partition("@")
+    values = settings.model_dump(mode="json")
+    for name in names.split("+"):
+        if name not in OPTIONS:
+            raise ConfigError(
+                f"there is no option {name!r}", next_step=f"choose of: {', '.join(OPTIONS)} (docs/options.md)"
+            )
+        for section, keys in OPTIONS[name].items():
+            values[section].update(keys)
+    values["pretrain"]["learning_rate"] *= float(factor or 1)
+    return parse_settings(values, where=option)
+
+
+def measure_run(
+    settings: Settings, data: Path, option: str, seed: int, folder: Path, only_pretrain: bool
+) -> dict[str, Any]:
+    """Pre-train with an option and a seed, fine-tune, score."""
+    scratch, vocab_size = option == SCRATCH, vocab_size_of(Paths(data.parent))
+    own = settings if scratch else changed(settings, option)
+    steps = steps_that_cost(training_flops(settings, vocab_size), own, vocab_size)
+    own = own.model_copy(update={"pretrain": own.pretrain.model_copy(update={"seed": seed})})
+    workspace = folder / f"{option}-{seed}"
+    write_workspace(workspace, own, data, steps, FINETUNING_SEEDS)
+    row = {"option": option, "seed": seed, "steps": 0 if scratch else steps}
+    row |= {"revision": measure.machine()["revision"], "heldout": {} if scratch else pretrained(workspace)}
+    if scratch or not only_pretrain:
+        row |= fine_tuned(workspace, own.cells.tasks, FINETUNING_SEEDS, scratch)
+    return row
+
+
+def write_results(found: dict[tuple[str, int], dict[str, Any]], folder: Path) -> None:
+    """``options.json`` and ``options.md``."""
+    runs = [found[key] for key in sorted(found)]
+    write_json(folder / "options.json", {"machine": measure.machine(), "recipe": RECIPE, "runs": runs})
+    write_text(folder / "options.md", as_table(runs))
+
+
+def summary(run: dict[str, Any]) -> str:
+    figures = {name: round(run["heldout"][name], 4) for name in HELDOUT if name in run["heldout"]}
+    return f"{run['option']} seed {run['seed']}: {run['steps']} steps, {figures}, {run.get('tasks', 'not fine-tuned')}"
+
+
+def as_table(runs: list[dict[str, Any]]) -> str:
+    """A line per option, the discriminator's lowest loss (as a share of its plateau) first.
+
+    Figures are means over pre-training seeds ± their standard deviation.
+    """
+    tasks = RECIPE["cells"]["tasks"]
+    heading = ["option", "seeds", "steps", "MLM loss", "disc. loss", "of plateau", "AUC", *tasks, "mean"]
+    options: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        options.setdefault(run["option"], []).append(run)
+    rows = []
+    for option, own in options.items():
+        heldout = [run["heldout"] for run in own if run["heldout"]]
+        shares = [figures["disc_loss"] / figures["fake_rate_entropy"] for figures in heldout]
+        scored = [run["tasks"] for run in own if "tasks" in run]
+        by_task = {task: [statistics.fmean(scores[task]) for scores in scored] for task in tasks}
+        means = [statistics.fmean(by_task[task][number] for task in tasks) for number in range(len(scored))]
+        cells = [
+            f"`{option}`",
+            str(len(own)),
+            f"{own[0]['steps']:,}",
+            *(_cell([figures[name] for figures in heldout], digits) for name, digits in HELDOUT.items()),
+            *(_cell(values, 1) for values in by_task.values()),
+            _cell(means, 1),
+        ]
+        cells.insert(5, _cell(shares, 3))
+        rows.append((statistics.fmean(shares) if shares else 1.0, cells))
+    return measure.table(heading, [cells for _, cells in sorted(rows)]) + "\n"
+
+
+def _cell(values: list[float], digits: int) -> str:
+    """Mean ± standard deviation; nothing where there are no values."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"
+
+
+if __name__ == "__main__":
+    measure.run(main)

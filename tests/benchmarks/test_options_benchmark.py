@@ -1,0 +1,100 @@
+"""The table of options: settings of a row, steps that cost the same, what stands in a line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import equal_flops, options
+from electra.config import Settings
+from electra.errors import ConfigError
+from electra.paths import Paths
+from electra.pretrain.flops import flops_per_token
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return options.recipe(tmp_path)
+
+
+def test_an_option_changes_its_own_keys_only(settings: Settings) -> None:
+    masked = options.changed(settings, "masking")
+
+    assert masked.pretrain.mask_probability == 0.25
+    back = masked.pretrain.model_copy(update={"mask_probability": settings.pretrain.mask_probability})
+    assert settings.model_copy(update={"pretrain": back}) == settings
+
+
+def test_options_go_together_at_another_rate(settings: Settings) -> None:
+    both = options.changed(settings, "masking+dropout@2")
+
+    assert both.pretrain.mask_probability == 0.25
+    assert both.model.dropout == 0.1
+    assert both.pretrain.learning_rate == pytest.approx(2 * settings.pretrain.learning_rate)
+
+
+def test_an_unknown_option_is_refused_with_those_that_are_known(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match="no option 'mask'"):
+        options.changed(settings, "mask")
+
+
+def test_an_option_that_costs_more_gets_fewer_steps(settings: Settings) -> None:
+    flops = equal_flops.training_flops(settings, 8192)
+    dearer = options.changed(settings, "masking")
+    steps = equal_flops.steps_that_cost(flops, dearer, 8192)
+
+    assert steps < settings.pretrain.num_steps
+    spent = steps * settings.pretrain.batch_size * settings.shards.max_length * flops_per_token(dearer, 8192)
+    assert spent == pytest.approx(flops, rel=1 / steps)
+    assert equal_flops.steps_that_cost(flops, settings, 8192) == settings.pretrain.num_steps
+
+
+def test_a_workspace_has_schedule_and_warm_up_scaled(settings: Settings, tmp_path: Path) -> None:
+    from electra.settings import load_settings
+
+    (tmp_path / "data").mkdir()
+    equal_flops.write_workspace(
+        tmp_path / "run", settings, tmp_path / "data", settings.pretrain.num_steps // 2, seeds=[4, 5]
+    )
+    own = load_settings(tmp_path / "run")
+
+    assert own.pretrain.num_steps == settings.pretrain.num_steps // 2
+    assert own.pretrain.warmup_steps == settings.pretrain.warmup_steps // 2
+    assert own.cells.seeds == [4, 5]
+    assert own.model == settings.model
+
+
+def test_what_is_there_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(equal_flops, "electra", lambda folder, *arguments: asked.append(arguments))
+    monkeypatch.setattr(equal_flops, "read_rows", lambda *_: [])
+    monkeypatch.setattr(equal_flops, "cell_scores", lambda *_: {"spearman": 20.0, "f1": 80.0})
+    paths = Paths(tmp_path)
+    paths.results.mkdir(parents=True)
+    (paths.results / "pretrain.json").write_text(json.dumps({"step": 9, "disc_loss": 0.4}))
+    done = paths.finetuned("STS-B-1") / "manifest.json"
+    done.parent.mkdir(parents=True)
+    done.write_text("{}")
+
+    heldout = equal_flops.pretrained(tmp_path)
+    scores = equal_flops.fine_tuned(tmp_path, ["STS-B", "CoNLL-2000"], [1], scratch=False)
+
+    assert asked == [("finetune", "--task", "CoNLL-2000", "--seed", "1")]
+    assert heldout == {"disc_loss": 0.4}
+    assert scores["mean"] == 50.0
+
+
+def test_a_line_is_the_mean_over_seeds_and_the_lowest_loss_comes_first() -> None:
+    def run(option: str, seed: int, loss: float) -> dict:
+        heldout = {"mlm_loss": 6.0, "disc_loss": loss, "disc_auc": 0.7, "fake_rate_entropy": 0.4}
+        tasks = {task: [40.0 + seed, 42.0 + seed] for task in options.RECIPE["cells"]["tasks"]}
+        return {"option": option, "seed": seed, "steps": 100, "heldout": heldout, "tasks": tasks}
+
+    not_tuned = {key: value for key, value in run("c", 1, 0.38).items() if key != "tasks"}
+    table = options.as_table([run("a", 1, 0.30), run("a", 2, 0.40), run("b", 1, 0.32), not_tuned])
+    _, _, *lines = table.splitlines()
+
+    assert [line.split(" | ")[0] for line in lines] == ["| `b`", "| `a`", "| `c`"]
+    assert "| 2 | 100 | 6.000 ± 0.000 | 0.3500 ± 0.0707 | 0.875 ± 0.177 |" in lines[1]
+    assert lines[1].endswith("| 42.5 ± 0.7 |")
+    assert lines[2].endswith("|  |  |  |")
