@@ -24,7 +24,8 @@ def test_all_sides_are_timed_and_compared(tmp_path: Path) -> None:
     done = benchmark(*TINY, "--device", "cpu", "--write", str(file))
     assert done.returncode == 0, done.stderr
     result = json.loads(file.read_text())
-    sides = {"ours", "transformers, all positions", "transformers, masked positions"}
+    peers = {"transformers, all positions", "transformers, masked positions"}
+    sides = {"ours", *peers, *(f"{peer}, allocator as ours" for peer in peers)}
     assert set(result["tokens_per_second"]) == sides
     assert all(len(rate["repeats"]) == 2 and rate["median"] > 0 for rate in result["tokens_per_second"].values())
     assert set(result["seconds_over_ours"]) == sides - {"ours"}
