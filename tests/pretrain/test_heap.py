@@ -1,0 +1,37 @@
+"""Memory that was freed stays for the next step, or goes back to the system at once."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the allocator is glibc's")
+
+# page faults of making the same 40 MB ten times, and what the process holds above its start when they are freed
+SCRIPT = """
+import resource, psutil, torch
+from electra import heap
+getattr(heap, {name!r})()
+def make(): return [torch.ones(1_000_000) for _ in range(10)]
+before = psutil.Process().memory_info().rss
+for _ in range(3): make()
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10): make()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults, psutil.Process().memory_info().rss - before)
+"""
+
+
+def faults_and_bytes(name: str) -> tuple[int, int]:
+    done = subprocess.run([sys.executable, "-c", SCRIPT.format(name=name)], capture_output=True, text=True, check=True)
+    faults, held = map(int, done.stdout.split())
+    return faults, held
+
+
+def test_kept_memory_is_used_again_without_page_faults() -> None:
+    faults, held = faults_and_bytes("keep_freed_memory")
+    assert faults < 5_000 and held > 30e6
+
+
+def test_given_back_memory_is_the_systems() -> None:
+    faults, held = faults_and_bytes("give_back_freed_memory")
+    assert faults > 50_000 and held < 20e6
