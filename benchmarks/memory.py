@@ -111,11 +111,13 @@ def train(
     shape: Model, recipe: Pretrain, machine: Machine, length: int, vocab_size: int, *, recompute: bool, steps: int = 3
 ) -> None:
     """Steps of the engine on examples of nothing."""
+    from electra.heap import keep_freed_memory
     from electra.model.methods import build_objective
     from electra.pretrain.engine import build_engine, set_step, start_distributed
     from electra.pretrain.memory import placeholder_batch, recompute_layers
 
     torch.set_num_threads(machine.num_threads)
+    keep_freed_memory()  # as `electra pretrain` does
     start_distributed(machine, timedelta(minutes=5))
     model = build_objective(shape, vocab_size, 0, recipe).initialize(0.02, seed=1)
     if recompute:
