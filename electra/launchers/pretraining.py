@@ -1,6 +1,7 @@
 """``electra pretrain``: start its processes with the launcher that ``cluster.launcher`` names, or be one of them."""
 
 import os
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from electra.launchers.local import LocalLauncher, start_processes
 from electra.launchers.place import Place, find_place, first_failure_told
 from electra.launchers.slurm import FIRST_FAILURE, SlurmLauncher
 from electra.paths import Paths
-from electra.processes import die_with_parent
+from electra.processes import LAUNCHER_PID, die_with_parent
 
 LAUNCHERS: dict[str, type[Launcher]] = {
     "local": LocalLauncher,
@@ -85,6 +86,10 @@ def _be_one(settings: Settings, paths: Paths, place: Place) -> None:
     os.environ["OMP_NUM_THREADS"] = str(settings.cluster.num_threads)
     if place.world_size > 1:
         die_with_parent()
+    if LAUNCHER_PID in os.environ:
+        # One that waits for another to join hears no handler of Python's, and the launcher would wait for it until
+        # grace_seconds are over. The loop has its own handler; until then there is nothing to save.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     from electra.pretrain.run import pretrain
 
     in_slurm = os.environ.get(IN_JOB) == "slurm"
