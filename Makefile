@@ -69,7 +69,7 @@ soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, 
 
 test-tensorflow: $(STAMP) ## install TensorFlow (1.4 GB) and test the import of the original's checkpoints
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[tensorflow]'
-	@$(BIN)/python -m pytest tests/model/test_import_tensorflow.py
+	@$(BIN)/python -m pytest tests/importing/test_import_tensorflow.py
 
 lint: $(STAMP) ## check style, formatting and types
 	@$(BIN)/ruff check .

@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from electra.artifacts import read_json
+from electra.common.artifacts import read_json
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.finetune.cells import cell_key, read_rows
-from electra.finetune.evaluate import cell_scores
-from electra.finetune.tasks import TASKS
-from electra.paths import Paths
-from electra.pretrain.flops import flops_per_token
+from electra.estimate.flops import flops_per_token
+from electra.evaluation.evaluate import cell_scores
+from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import cell_key, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 

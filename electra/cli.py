@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from electra.errors import ElectraError
+    from electra.common.errors import ElectraError
 
 app = typer.Typer(
     help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
@@ -20,8 +20,8 @@ app = typer.Typer(
 
 
 def _load():
-    from electra.paths import Paths
-    from electra.settings import load_settings
+    from electra.common.paths import Paths
+    from electra.config.loading import load_settings
 
     return load_settings(), Paths()
 
@@ -37,7 +37,7 @@ def corpus() -> None:
 @app.command()
 def validate_corpus() -> None:
     """Judge the corpus; critical failures end with exit code 3."""
-    from electra.validation.gate import validate_corpus
+    from electra.checks.gate import validate_corpus
 
     validate_corpus(*_load())
 
@@ -61,7 +61,7 @@ def shards() -> None:
 @app.command()
 def validate_shards() -> None:
     """Judge vocabulary and shards; critical failures end with exit code 3."""
-    from electra.validation.gate import validate_shards
+    from electra.checks.gate import validate_shards
 
     validate_shards(*_load())
 
@@ -84,7 +84,7 @@ def pretrain(
 @app.command()
 def tasks() -> None:
     """Read the labelled tasks into one format."""
-    from electra.finetune.prepare import prepare_tasks
+    from electra.readers.build import prepare_tasks
 
     prepare_tasks(*_load())
 
@@ -92,7 +92,7 @@ def tasks() -> None:
 @app.command()
 def validate_tasks() -> None:
     """Judge the labelled tasks; critical failures end with exit code 3."""
-    from electra.validation.gate import validate_tasks
+    from electra.checks.gate import validate_tasks
 
     validate_tasks(*_load())
 
@@ -157,9 +157,9 @@ def predict(
     batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
 ) -> None:
     """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
+    from electra.common.paths import Paths
     from electra.config import Cluster
-    from electra.finetune.predict import predict_file
-    from electra.paths import Paths
+    from electra.predict.run import predict_file
 
     columns = tuple(text_columns.split(",")) if text_columns else None
     file = None if source == "-" else Path(source)
@@ -183,7 +183,7 @@ def predict(
 @app.command()
 def evaluate() -> None:
     """Score all predictions: per task and seed, and the median over seeds."""
-    from electra.finetune.evaluate import evaluate_cells
+    from electra.evaluation.evaluate import evaluate_cells
 
     evaluate_cells(*_load())
 
@@ -191,7 +191,7 @@ def evaluate() -> None:
 @app.command()
 def seconds() -> None:
     """Tell how long each fine-tuning cell of this workspace took."""
-    from electra.finetune.seconds import seconds_table
+    from electra.system.stopwatch import seconds_table
 
     print(seconds_table(_load()[1]), end="")
 
@@ -210,7 +210,7 @@ def submission(
     ] = None,
 ) -> None:
     """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
-    from electra.finetune.submission import write_submission
+    from electra.predict.submission import write_submission
 
     write_submission(
         _load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold, start_from=start_from
@@ -228,7 +228,7 @@ def report() -> None:
 @app.command()
 def export() -> None:
     """Write discriminator and generator as Hugging Face folders."""
-    from electra.model.export import export_model
+    from electra.publish.export import export_model
 
     export_model(*_load())
 
@@ -245,8 +245,8 @@ def estimate(
     memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
 ) -> None:
     """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory."""
-    from electra.pretrain.estimate import estimate, published_table, render
-    from electra.pretrain.memory import render_memory
+    from electra.estimate.cost import estimate, published_table, render
+    from electra.estimate.memory import render_memory
 
     if published:
         print(published_table(), end="")
@@ -262,7 +262,7 @@ def score(
     file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
 ) -> None:
     """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric."""
-    from electra.model.score import score_lines
+    from electra.predict.pseudo_likelihood import score_lines
 
     with open(file, encoding="utf-8") if file else nullcontext(sys.stdin) as lines:
         for text, value, num_tokens in score_lines(_load()[1], lines):
@@ -280,7 +280,7 @@ def import_huggingface(
     generator_revision: Annotated[str | None, typer.Option(help="full commit of the generator on the hub")] = None,
 ) -> None:
     """Turn Hugging Face folders into pre-trained weights for pretrain.initialize_from."""
-    from electra.model.import_huggingface import import_huggingface
+    from electra.importing.huggingface import import_huggingface
 
     import_huggingface(discriminator, generator, target, revision, generator_revision)
 
@@ -296,7 +296,7 @@ def import_tensorflow(
     ] = False,
 ) -> None:
     """Turn an original TensorFlow checkpoint into pre-trained weights; needs tensorflow-cpu."""
-    from electra.model.import_tensorflow import import_tensorflow
+    from electra.importing.tensorflow import import_tensorflow
 
     model = _load()[0].model if settings else None
     import_tensorflow(checkpoint, vocab_file, target, model, lowercase=not cased)
@@ -312,7 +312,7 @@ def resize(
     ] = None,
 ) -> None:
     """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned."""
-    from electra.model.resize import resize_vocabulary
+    from electra.importing.resize import resize_vocabulary
 
     resize_vocabulary(source, vocab_file, target, tokenizer)
 
@@ -322,7 +322,7 @@ def config(
     help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
 ) -> None:
     """Check the settings and print them, or list every key with its description."""
-    from electra.settings import describe_fields, dump_settings
+    from electra.config.loading import describe_fields, dump_settings
 
     print(describe_fields() if help_fields else dump_settings(_load()[0]), end="")
 
@@ -335,13 +335,13 @@ def cluster(context: typer.Context) -> None:
 
 def main() -> None:
     """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
-    from electra.errors import ElectraError
-    from electra.memory import out_of_memory
-    from electra.processes import exit_on_sigterm
+    from electra.common.errors import ElectraError
+    from electra.system.memory import out_of_memory
+    from electra.system.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
-        from electra.lifeline import end_with_parent
+        from electra.system.processes import end_with_parent
 
         end_with_parent()
     try:

@@ -18,7 +18,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from electra.lifeline import GRACE, end_with_parent
+from electra.system.processes import GRACE, end_with_parent
 from flows.artifacts import SCORE_CARD, show_plan, show_results
 from flows.gpus import Devices
 from flows.guard import run_guarded

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from electra.common.paths import Paths
 from electra.config import Settings
+from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.paths import Paths
-from electra.settings import load_settings
 from electra.shards.build import build_shards
 from electra.tokenizer.build import build_tokenizer
 

@@ -16,13 +16,19 @@ import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from electra.artifacts import sha256
+from electra.common.artifacts import sha256
+from electra.common.errors import DataError, InfrastructureError
 from electra.config import FilesCorpus
-from electra.corpus.checksum_file import read_checksums
-from electra.corpus.compressed import DAMAGED, SUFFIXES, HashingReader, decompressed
+from electra.corpus.file_formats import (
+    DAMAGED,
+    SUFFIXES,
+    HashingReader,
+    decompressed,
+    jsonl_documents,
+    read_checksums,
+    text_documents,
+)
 from electra.corpus.source import Part
-from electra.corpus.textfile import jsonl_documents, text_documents
-from electra.errors import DataError, InfrastructureError
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 PARQUET_BATCH_ROWS = 64

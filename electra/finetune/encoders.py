@@ -17,11 +17,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra.artifacts import sha256
-from electra.errors import ConfigError, DataError
+from electra.common.artifacts import sha256
+from electra.common.errors import ConfigError, DataError
+from electra.common.hub_folder import local_folder
 from electra.finetune.features import Vocabulary
 from electra.finetune.input_format import InputFormat
-from electra.hub_folder import local_folder
 from electra.model.encoder import Encoder
 
 if TYPE_CHECKING:

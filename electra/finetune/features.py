@@ -1,24 +1,27 @@
-"""Texts to token ids: single sentences and pairs.
+"""Texts to token ids: single sentences, pairs and choices; batches of them.
 
     [CLS] a [SEP]        or        [CLS] a [SEP] b [SEP]
 
-The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. Encoders that want other special tokens
-have another :class:`InputFormat`.
-"""
+The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. A multiple-choice example is one such pair
+per choice. Encoders with other special tokens have another :class:`InputFormat`."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
-from electra.artifacts import read_json
-from electra.errors import DataError
+from electra.common.artifacts import read_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
-from electra.finetune.rows import Row
-from electra.finetune.tasks import TaskSpec
-from electra.paths import Paths
+from electra.tasks.catalogue import TaskSpec
+from electra.tasks.rows import Row
 
 _CHUNK = 10_000  # texts tokenised at a time: bounds the memory of what the tokenizer returns
 
@@ -131,3 +134,122 @@ def _target(spec: TaskSpec, label: Any) -> Any:
         low, high = spec.score_range
         return (label - low) / (high - low)
     return spec.labels.index(label)
+
+
+@dataclass
+class ChoiceFeature(Feature):
+    """A row; its token ids are those of its longest choice, by which batches are made.
+
+    Attributes:
+        choices: one feature per choice, in the row's order.
+    """
+
+    choices: list[Feature]
+
+
+def choice_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[ChoiceFeature]:
+    """One feature per row, in order; pairs that are too long lose tokens at the end of the longer text."""
+    texts = vocabulary.encode([row["text_a"] for row in rows])
+    endings = iter(vocabulary.encode([choice for row in rows for choice in row["choices"]]))
+    inputs, features = vocabulary.inputs, []
+    room = max_length - inputs.num_special(pair=True)
+    for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
+        choices = []
+        for _ in row["choices"]:
+            ending = next(endings)
+            keep_a, keep_b = truncated_lengths(len(text), len(ending), room)
+            first, second = inputs.first_part(text[:keep_a]), inputs.second_part(ending[:keep_b])
+            choices.append(Feature(first + second, len(first), None, number))
+        longest = max(choices, key=lambda choice: len(choice.token_ids))
+        target = None if row["label"] is None else spec.labels.index(row["label"])
+        features.append(ChoiceFeature(longest.token_ids, longest.first_length, target, number, choices))
+    return features
+
+
+IGNORED = -100  # a target that no loss counts
+_POOL = 16  # batches sorted by length together: little padding, yet batches still mix
+_MULTIPLE = 8  # of every batch's width: a kernel is made for each width, so few of them; and what matrix units like
+
+
+@dataclass
+class Batch:
+    """Padded inputs. B examples, T tokens; for multiple choice, B counts choices.
+
+    Attributes:
+        first_B: tokens of the first segment.
+        targets: what the head's loss takes, one per example and, for tagging, per token; None where unlabelled.
+    """
+
+    tokens_BT: Tensor  # int64
+    segments_BT: Tensor  # int64
+    mask_BT: Tensor  # bool, True at real tokens
+    first_B: Tensor  # int64
+    targets: Tensor | None
+
+    def to(self, device: torch.device) -> "Batch":
+        moved: dict[str, Any] = {
+            name: None if value is None else value.to(device) for name, value in vars(self).items()
+        }
+        return dataclasses.replace(self, **moved)
+
+
+def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:
+    """Pad to the longest of the features; each choice of a multiple-choice feature is an input of its own.
+
+    Args:
+        longest: tokens of the longest feature in the whole set; batches are padded up to a multiple of 8, if that is
+            not beyond it (an encoder has a place for every token of it, perhaps for no more).
+    """
+    inputs = [part for f in features for part in (f.choices if isinstance(f, ChoiceFeature) else [f])]
+    lengths_B = np.array([len(feature.token_ids) for feature in inputs])
+    width = int(lengths_B.max())
+    width = max(width, min(-(-width // _MULTIPLE) * _MULTIPLE, longest))
+    tokens_BT = np.full((len(inputs), width), pad, dtype=np.int64)
+    for row_T, feature in zip(tokens_BT, inputs, strict=True):
+        row_T[: len(feature.token_ids)] = feature.token_ids
+    first_B = np.array([feature.first_length for feature in inputs])
+    positions_T = np.arange(tokens_BT.shape[1])
+    mask_BT = positions_T < lengths_B[:, None]
+    segments_BT = (mask_BT & (positions_T >= first_B[:, None])).astype(np.int64)
+    targets = None
+    if features[0].target is not None:
+        targets = _targets([feature.target for feature in features], tokens_BT.shape[1])
+    return Batch(
+        tokens_BT=torch.from_numpy(tokens_BT),
+        segments_BT=torch.from_numpy(segments_BT),
+        mask_BT=torch.from_numpy(mask_BT),
+        first_B=torch.from_numpy(first_B),
+        targets=targets,
+    )
+
+
+def _targets(targets: list[Any], length: int) -> Tensor:
+    """One target per example; lists of targets per token are padded."""
+    if isinstance(targets[0], list):
+        targets = [[*target, *[IGNORED] * (length - len(target))] for target in targets]
+    return torch.tensor(targets)
+
+
+def training_order(lengths: list[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
+    """Batches of one epoch: a random order, sorted by length within pools, the batches shuffled again."""
+    order = random.permutation(len(lengths))
+    keys = np.asarray(lengths)
+    batches = []
+    for begin in range(0, len(order), _POOL * batch_size):
+        pool = order[begin : begin + _POOL * batch_size]
+        pool = pool[np.argsort(keys[pool], kind="stable")]
+        batches += [pool[start : start + batch_size].tolist() for start in range(0, len(pool), batch_size)]
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def endless_batches(lengths: list[int], batch_size: int, seed: int) -> Iterator[list[int]]:
+    """Epoch after epoch of index lists; a pure function of the seed."""
+    random = np.random.default_rng(seed)
+    while True:
+        yield from training_order(lengths, batch_size, random)
+
+
+def sorted_batches(lengths: list[int], batch_size: int) -> list[list[int]]:
+    """All examples once, longest first: a batch that does not fit into memory fails at the start."""
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    return [order[start : start + batch_size].tolist() for start in range(0, len(order), batch_size)]

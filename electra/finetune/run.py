@@ -1,4 +1,4 @@
-"""One cell of the matrix: a task, a seed, and the weights to start from."""
+"""Fine-tune one cell of the matrix: a task, a seed, and the weights to start from."""
 
 import dataclasses
 import json
@@ -11,31 +11,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.artifacts import building, write_json, write_manifest
-from electra.checksums import listed_files, verify_files, verify_folder
+from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
-from electra.errors import ConfigError, DataError
-from electra.finetune.cells import FROM, Init, cell_key, read_rows
-from electra.finetune.choices import choice_features
+from electra.evaluation.metrics import score
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
-from electra.finetune.features import Feature, Vocabulary, both_orders, sentence_features
-from electra.finetune.heads import TaskModel
-from electra.finetune.joint_span import JointSpans, best_joint_spans
-from electra.finetune.rows import Row
+from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, sentence_features
+from electra.finetune.heads import JointSpans, TaskModel, best_joint_spans
 from electra.finetune.saved import load_model, save_model
-from electra.finetune.scoring import score
-from electra.finetune.seconds import Stopwatch, note_seconds
-from electra.finetune.spans import BestSpan, answers, best_spans
-from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features
-from electra.finetune.tasks import TaskSpec, find_spec
+from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
+from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features, words_cut
 from electra.finetune.trainer import num_steps, predict, train
-from electra.finetune.unlearnable import unlearnable
-from electra.finetune.windows import span_features
-from electra.hardware import choose_device, choose_precision
-from electra.heap import keep_freed_memory
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
-from electra.paths import Paths
+from electra.system.hardware import choose_device, choose_precision
+from electra.system.memory import keep_freed_memory
+from electra.system.stopwatch import Stopwatch, note_seconds
+from electra.tasks.catalogue import TaskSpec, find_spec
+from electra.tasks.cells import FROM, Init, cell_key, read_rows
+from electra.tasks.rows import Row
+
+
+def unlearnable(spec: TaskSpec, rows: list[Row], features: Sequence[Feature]) -> dict[str, int]:
+    """Counts for ``run.json``; nothing for kinds whose texts are cut by rule."""
+    if spec.kind == "tagging":
+        return {"words_cut": words_cut(rows, features)}
+    if spec.kind == "span":
+        return {"answers_not_recoverable": len(answers_not_recoverable(rows, features))}
+    return {}
+
+
+def answers_not_recoverable(rows: list[Row], features: Sequence[Feature]) -> list[str]:
+    """Ids of the questions whose learned answer no window can give exactly.
+
+    The answer begins or ends inside a wordpiece ("Japan" in "Japanese"), or is longer than every window.
+    """
+    recovered = set()
+    for window in features:
+        if isinstance(window, Window) and window.target[0]:
+            row, (start, end, _) = rows[window.row], window.target
+            if window.text(row["context"], start, end) == row["answers"][0]["text"]:
+                recovered.add(window.row)
+    return [row["id"] for number, row in enumerate(rows) if not row["impossible"] and number not in recovered]
+
 
 DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, whatever pre-training used
 
@@ -219,7 +238,7 @@ def predict_rows(
     bf16: bool,
     batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
-    """One prediction per row; see :func:`electra.finetune.scoring.score` for the fields."""
+    """One prediction per row; see :func:`electra.evaluation.metrics.score` for the fields."""
     batch_size = batch_size or 2 * options.batch_size  # no gradients are kept: twice as many fit
     pad = vocabulary.pad
     if spec.kind == "span":

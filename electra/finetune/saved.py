@@ -9,17 +9,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from electra.artifacts import read_json, sha256, write_json, write_text
+from electra.common.artifacts import read_json, sha256, write_json, write_text
+from electra.common.errors import DataError
 from electra.config import Finetune
-from electra.errors import DataError
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder, configuration, rebuild
 from electra.finetune.features import Vocabulary
 from electra.finetune.heads import TaskModel
 from electra.finetune.input_format import InputFormat
-from electra.finetune.tasks import TaskSpec
 from electra.model.encoder import Encoder
 from electra.model.pretrained import fill
 from electra.model.shape import EncoderConfig
+from electra.tasks.catalogue import TaskSpec
 
 PARTS = {"task", "encoder", "inputs", "finetune", "tokenizer_sha256"}  # of config.json
 

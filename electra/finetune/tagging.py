@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from electra.finetune.batching import IGNORED
-from electra.finetune.features import Feature, Vocabulary
-from electra.finetune.rows import Row
-from electra.finetune.tag_schemes import bioes, entities, iob2
-from electra.finetune.tasks import TaskSpec
+from electra.finetune.features import IGNORED, Feature, Vocabulary
+from electra.tasks.catalogue import TaskSpec
+from electra.tasks.rows import Row
+from electra.tasks.tag_schemes import bioes, entities, iob2
 
 _CHUNK = 10_000  # sentences tokenised at a time
 NO_TAG = {True: "O", False: ""}  # of words beyond the cut: no entity; where every word has a tag, none of them

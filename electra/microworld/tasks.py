@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from electra.errors import ConfigError
+from electra.common.errors import ConfigError
 from electra.microworld import formats, pair_tasks, sentence_tasks, span_tasks
 from electra.microworld.world import World
 

@@ -62,3 +62,12 @@ class DisentangledEmbeddings(nn.Module):
             getattr(plain, name).weight.copy_(getattr(self.source, name).weight + difference)
         plain.norm.load_state_dict(self.norm.state_dict())
         return plain
+
+
+def merge_differences(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of an encoder by name, with gradient-disentangled embeddings as the plain ones that compute the same."""
+    merged = {name: tensor for name, tensor in weights.items() if "_difference." not in name and ".source." not in name}
+    for table in ("word", "position", "segment"):
+        if (difference := weights.get(f"embeddings.{table}_difference.weight")) is not None:
+            merged[f"embeddings.{table}.weight"] = weights[f"embeddings.source.{table}.weight"] + difference
+    return merged

@@ -12,7 +12,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from electra.artifacts import write_json, write_text
+from electra.common.artifacts import write_json, write_text
 from electra.config import Settings
 
 HELDOUT_COLUMNS = ("mlm_loss", "mlm_accuracy", "disc_loss", "fake_rate_entropy", "disc_auc", "disc_recall")

@@ -1,8 +1,7 @@
 """The report as Markdown."""
 
 from electra.report.content import data_in_words, plateaus, score_card, sections
-from electra.report.facts import Facts
-from electra.report.section import Section
+from electra.report.facts import Facts, Section
 
 
 def render_markdown(facts: Facts) -> str:

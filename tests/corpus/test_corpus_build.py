@@ -9,10 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from electra.artifacts import sha256
-from electra.corpus.document import Document, text_hash
-from electra.corpus.mixture import interleave
-from electra.corpus.seen import SeenIds
+from electra.common.artifacts import sha256
+from electra.corpus.document import Document, SeenIds, interleave, text_hash
 from electra.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
 
 from .small import REPO, Build, sentences

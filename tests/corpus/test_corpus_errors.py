@@ -19,8 +19,8 @@ import yaml
 import zstandard
 from fsspec.implementations.memory import MemoryFileSystem
 
-from electra.corpus import textfile
-from electra.errors import DataError, InfrastructureError
+from electra.common.errors import DataError, InfrastructureError
+from electra.corpus import file_formats as textfile
 
 from .small import REPO, Build, jsonl, sentences
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
 
-from electra.errors import DataError, InfrastructureError
+from electra.common.errors import DataError, InfrastructureError
 
 from .small import Build, sentences
 

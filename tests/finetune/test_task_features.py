@@ -4,14 +4,20 @@ import numpy as np
 import pytest
 from tokenizers import BertWordPieceTokenizer
 
-from electra.finetune.batching import collate, sorted_batches, training_order
-from electra.finetune.features import Feature, Vocabulary, sentence_features, truncated_lengths
-from electra.finetune.official import OfficialSource
-from electra.finetune.tasks import TASKS
-from electra.finetune.unlearnable import answers_not_recoverable, unlearnable
-from electra.finetune.windows import span_features, window_starts
-
-from .small import SHARED, make_settings
+from electra.finetune.features import (
+    Feature,
+    Vocabulary,
+    collate,
+    sentence_features,
+    sorted_batches,
+    training_order,
+    truncated_lengths,
+)
+from electra.finetune.run import answers_not_recoverable, unlearnable
+from electra.finetune.spans import span_features, window_starts
+from electra.readers.official import OfficialSource
+from electra.tasks.catalogue import TASKS
+from tests.small_tasks import SHARED, make_settings
 
 SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
 

@@ -5,23 +5,21 @@ import json
 import pytest
 import torch
 
-from electra.artifacts import read_json, write_manifest
-from electra.errors import ConfigError, DataError, TrainingError
-from electra.finetune.evaluate import evaluate_cells
+from electra.common.artifacts import read_json, write_manifest
+from electra.common.errors import ConfigError, DataError, TrainingError
+from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.features import Vocabulary, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import BestSpan, answers, best_spans
-from electra.finetune.tasks import TASKS
+from electra.finetune.spans import BestSpan, Window, answers, best_spans
 from electra.finetune.trainer import num_steps, parameter_groups, train
-from electra.finetune.windows import Window
-from electra.model.electra import Electra
 from electra.model.encoder import Encoder, initialize
 from electra.model.pretrained import save_pretrained
 from electra.model.shape import EncoderConfig
+from electra.objectives.electra import Electra
 from electra.report.facts import read_scores
-
-from .small import VOCAB, make_settings
+from electra.tasks.catalogue import TASKS
+from tests.small_tasks import VOCAB, make_settings
 
 
 def encoder(num_layers=3, embedding_size=8):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from electra.config import Settings
-from electra.settings import load_settings
+from electra.config.loading import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,13 +5,12 @@ import statistics
 import pytest
 import yaml
 
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.paths import Paths
-from electra.report.beside import beside_published
+from electra.report.beside import FILE, GLUE_TASKS, beside_published, published_scores
 from electra.report.build import build_report
 from electra.report.content import averages
 from electra.report.facts import gather, read_scores
-from electra.report.published import FILE, GLUE_TASKS, published_scores
 
 from .example import official, write_example_results, write_scores
 

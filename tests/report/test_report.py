@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import DataError
-from electra.paths import Paths
+from electra.publish.model_card import model_card
 from electra.report.build import build_report
 from electra.report.curves import draw_curves
 from electra.report.facts import read_curves
-from electra.report.model_card import model_card
 
 from .example import DATA, TASKS, write_example_results
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import DataError
-from electra.paths import Paths
 from electra.report.build import build_report
+from electra.report.content import encoders, intermediate, milestones
 from electra.report.facts import gather, read_scores
-from electra.report.starts import encoders, intermediate, milestones
 
 from .example import write_example_results, write_scores
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from electra.shards import words
-from electra.shards.words import WordEncoder
+from electra.shards import build as words
+from electra.shards.build import WordEncoder
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
 
 PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]<=~$+*中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]

@@ -13,14 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from electra.artifacts import read_manifest, sha256, write_manifest
+from electra.common.artifacts import read_manifest, sha256, write_manifest
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config import Tokenizer as TokenizerSettings
-from electra.errors import ConfigError, DataError
-from electra.paths import Paths
-from electra.settings import load_settings
-from electra.tokenizer.build import build_tokenizer
-from electra.tokenizer.documents import in_sample
+from electra.config.loading import load_settings
+from electra.tokenizer.build import build_tokenizer, in_sample
 from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
 
 REPO = Path(__file__).resolve().parents[2]
@@ -60,8 +59,8 @@ def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from electra.config import Tokenizer\n"
-        "from electra.settings import load_settings\n"
-        "from electra.paths import Paths\n"
+        "from electra.config.loading import load_settings\n"
+        "from electra.common.paths import Paths\n"
         "from electra.tokenizer.build import build_tokenizer\n"
         "made = load_settings(Path(sys.argv[1])).model_copy(update={'tokenizer': Tokenizer(vocab_size=900)})\n"
         "build_tokenizer(made, Paths(Path(sys.argv[2])))\n"
