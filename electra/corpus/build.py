@@ -11,10 +11,13 @@ from pathlib import Path
 from electra.common.artifacts import building, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import Settings
+from electra.config import CorpusSource, EmbeddedCorpus, FilesCorpus, Settings
 from electra.corpus.cleaned import CleanedSource
 from electra.corpus.document import SeenIds, interleave, kept_documents
-from electra.corpus.source import Source, open_source
+from electra.corpus.embedded import EmbeddedSource
+from electra.corpus.files import FilesSource
+from electra.corpus.hub import HubSource
+from electra.corpus.source import Source
 from electra.corpus.writer import SplitFiles, split_files
 from electra.system.executors import job_folder, open_workers
 
@@ -105,6 +108,15 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             f"corpus: {removed['cut_documents']:,} documents were longer than corpus.max_chars; the"
             f" {removed['cut_characters'] / 1e6:,.1f} M characters beyond it are left out"
         )
+
+
+def open_source(settings: CorpusSource) -> Source:
+    """The source that a ``corpus.sources`` entry describes; nothing is read yet."""
+    if isinstance(settings, EmbeddedCorpus):
+        return EmbeddedSource(settings)
+    if isinstance(settings, FilesCorpus):
+        return FilesSource(settings)
+    return HubSource(settings)
 
 
 @contextmanager
