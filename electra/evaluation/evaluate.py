@@ -6,10 +6,10 @@ from typing import Any
 
 from electra.common.artifacts import listed_files, read_json, read_manifest, verify_files, write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
-from electra.config import Settings
+from electra.config import Cells, Settings
 from electra.evaluation.metrics import score
 from electra.tasks.catalogue import TASKS, TaskSpec, find_spec
-from electra.tasks.cells import INITS, Init, Start, cell_key, further_starts, read_lines, read_rows
+from electra.tasks.cells import FROM, INITS, Init, Start, cell_key, read_lines, read_rows
 from electra.tasks.rows import Row
 
 OWN = "data of your own, not a public benchmark"
@@ -200,6 +200,19 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
         if spec.name in start.tasks:
             entry.setdefault(start.group, {})[start.name] = _further(paths, spec, rows, seeds, start)
     return entry
+
+
+def further_starts(cells: Cells) -> list[Start]:
+    """Those that ``cells`` asks for: milestones, encoders of another make, encoders fine-tuned on another task."""
+    tasks = tuple(cells.tasks)
+    return [
+        *(Start("milestones", part, part, f"--milestone {part}", tasks) for part in cells.milestones),
+        *(Start("encoders", name, name, f"--encoder encoders/{name}", tasks) for name in cells.encoders),
+        *(
+            Start("intermediate", task, f"{FROM}{task}", f"--start-from {task}", tuple(cells.from_intermediate))
+            for task in cells.intermediate
+        ),
+    ]
 
 
 def _further(

@@ -7,7 +7,6 @@ from typing import Literal
 
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import Cells
 from electra.tasks.rows import Row
 
 Init = str  # what a cell starts from: "pretrained", "scratch", a milestone as "25", "from-MNLI", an encoder's name
@@ -61,16 +60,3 @@ class Start:
     init: str
     option: str
     tasks: tuple[str, ...]
-
-
-def further_starts(cells: Cells) -> list[Start]:
-    """Those that ``cells`` asks for: milestones, encoders of another make, encoders fine-tuned on another task."""
-    tasks = tuple(cells.tasks)
-    return [
-        *(Start("milestones", part, part, f"--milestone {part}", tasks) for part in cells.milestones),
-        *(Start("encoders", name, name, f"--encoder encoders/{name}", tasks) for name in cells.encoders),
-        *(
-            Start("intermediate", task, f"{FROM}{task}", f"--start-from {task}", tuple(cells.from_intermediate))
-            for task in cells.intermediate
-        ),
-    ]
