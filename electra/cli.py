@@ -2,7 +2,8 @@
 
 import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
@@ -10,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from electra.common.errors import ElectraError
+    from electra.config import Cluster
 
 app = typer.Typer(
     help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
@@ -24,6 +26,23 @@ def _load():
     from electra.config.loading import load_settings
 
     return load_settings(), Paths()
+
+
+def _cluster() -> "Cluster":
+    """That of the settings; the defaults in a folder without settings."""
+    from electra.config import Cluster
+
+    return _load()[0].cluster if Path("params.yaml").exists() else Cluster()
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Whoever reads the output may have had enough before its end, as in `electra predict ... | head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
@@ -100,10 +119,11 @@ def validate_tasks() -> None:
 @app.command()
 def finetune(
     task: Annotated[str, typer.Option(help="task name, such as CoLA or SQuAD1.1")],
-    seed: Annotated[int, typer.Option(help="fine-tuning seed")],
+    seed: Annotated[int, typer.Option(min=0, max=100_000_000, help="fine-tuning seed")],
     scratch: Annotated[bool, typer.Option("--scratch", help="start from random weights: the baseline")] = False,
     milestone: Annotated[
-        str | None, typer.Option(help="start from the weights after this percentage of pre-training")
+        Literal["6.25", "12.5", "25", "50"] | None,
+        typer.Option(help="start from the weights after this percentage of pre-training"),
     ] = None,
     start_from: Annotated[
         str | None, typer.Option(help="start from the encoder that was fine-tuned on this task with the same seed")
@@ -158,15 +178,13 @@ def predict(
 ) -> None:
     """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
     from electra.common.paths import Paths
-    from electra.config import Cluster
     from electra.predict.run import predict_file
 
     columns = tuple(text_columns.split(",")) if text_columns else None
     file = None if source == "-" else Path(source)
-    cluster = _load()[0].cluster if Path("params.yaml").exists() else Cluster()
-    try:
+    with _reader_may_leave():
         predict_file(
-            cluster,
+            _cluster(),
             Paths(),
             model,
             file,
@@ -176,16 +194,35 @@ def predict(
             text_columns=columns,
             batch_size=batch_size,
         )
-    except BrokenPipeError:  # whoever read the output has had enough, as in `electra predict ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
-def evaluate() -> None:
-    """Score all predictions: per task and seed, and the median over seeds."""
+def evaluate(
+    predictions: Annotated[
+        Path | None, typer.Option(help="score only this file, made elsewhere, and print the official figures")
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(help="the task's own file with the right answers")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="of which task: SQuAD1.1, SQuAD2.0, MRPC, ..., or conll for column files")
+    ] = None,
+    na_prob_file: Annotated[
+        Path | None, typer.Option(help="SQuAD 2.0: JSON with the no-answer score of every question")
+    ] = None,
+    na_prob_thresh: Annotated[float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score")] = 1.0,
+) -> None:
+    """Score all predictions: per task and seed, and the median over seeds. With --predictions: score that file."""
     from electra.evaluation.evaluate import evaluate_cells
 
-    evaluate_cells(*_load())
+    if predictions or gold or task or na_prob_file:
+        _evaluate_outside(task, predictions, gold, na_prob_file, na_prob_thresh)
+    else:
+        evaluate_cells(*_load())
+
+
+def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage of that name has no use for its imports
+    from electra.evaluation.outside import print_outside_scores
+
+    print_outside_scores(*arguments)
 
 
 @app.command()
@@ -262,10 +299,14 @@ def score(
     file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
 ) -> None:
     """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric."""
+    from electra.common.lines import open_input, text_lines
+    from electra.common.paths import Paths
+    from electra.finetune.run import prepare_machine
     from electra.predict.pseudo_likelihood import score_lines
 
-    with open(file, encoding="utf-8") if file else nullcontext(sys.stdin) as lines:
-        for text, value, num_tokens in score_lines(_load()[1], lines):
+    with open_input(file) if file else nullcontext(sys.stdin.buffer) as opened, _reader_may_leave():
+        lines = (line for _, line in text_lines(opened, str(file) if file else "standard input"))
+        for text, value, num_tokens in score_lines(Paths(), lines, *prepare_machine(_cluster())):
             print(f"{value:.4f}\t{num_tokens}\t{text}")
 
 

@@ -29,7 +29,7 @@ from electra.checks.judge import (
     files_table,
     gxe,
 )
-from electra.common.artifacts import read_manifest
+from electra.common.artifacts import CorpusManifest, read_manifest
 from electra.config import Cluster, Corpus
 from electra.system.executors import open_workers
 
@@ -78,7 +78,7 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
         DataError: the folder has no manifest.
         InfrastructureError: a worker died.
     """
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, CorpusManifest)
     files_state, readable = files_table(folder, manifest, pq.read_table, (pa.ArrowException, OSError))
     files = [path.absolute() for path in readable if path.suffix == ".parquet"]  # a worker may stand in another folder
     split_counts = {"train": 0, "heldout": 0}

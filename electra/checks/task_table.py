@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,14 @@ import numpy as np
 import pandas as pd
 
 from electra.checks.judge import RowSample, Table, files_table
-from electra.common.artifacts import read_manifest
+from electra.common.artifacts import TasksManifest, read_manifest
+from electra.common.lines import batches, open_input, text_lines
 from electra.config import Tasks
+from electra.evaluation.evaluate import has_official_counts
 from electra.tasks.catalogue import Kind, TaskSpec, find_spec
 
 BLOCK = 4096  # lines looked at together
+BLOCK_CHARS = 1 << 24  # of them, where they are long
 PLACE = ["file", "line", "id_repeats"]
 
 
@@ -29,12 +31,13 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
     Raises:
         DataError: the folder has no manifest.
     """
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder, TasksManifest)
     files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))
     real = tasks.source.kind != "embedded"
     tables, splits, statistics = {"files": files}, [], {}
     for task in sorted(manifest["tasks"]):
         spec, listed = find_spec(folder, task), manifest["tasks"][task]["rows"]
+        as_released = real and bool(spec.official_rows) and has_official_counts(spec, listed)
         scan = TaskScan(spec, sum(listed.values()))
         for split in ["train", *sorted(set(listed) - {"train"} | {"dev"})]:
             path = folder / task / f"{split}.jsonl"
@@ -46,6 +49,8 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
                     "task": task,
                     "split": split,
                     **facts,
+                    # A benchmark's own repeats (CoNLL-2003 has many) are part of its published scores too.
+                    "avoidable_share": None if as_released else facts["seen_in_train_share"],
                     "rows_missing": listed.get(split, 0) - facts["rows"],
                     "official_rows": official,
                     "rows_beyond_official": None if official is None else facts["rows"] - official,
@@ -56,7 +61,8 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
         statistics[task] = {f"{facts['split']}_rows": facts["rows"] for facts in own}
         statistics[task] |= {"dev_seen_in_train_share": own[1]["seen_in_train_share"]}
     frame = pd.DataFrame(splits)
-    frame["rows_beyond_official"] = frame["rows_beyond_official"].astype("Float64")
+    for column in ("rows_beyond_official", "avoidable_share"):
+        frame[column] = frame[column].astype("Float64")
     tables["splits"] = Table(frame, named_by=["file", "rows", "official_rows"])
     return tables, statistics
 
@@ -142,11 +148,9 @@ class TaskScan:
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Blocks of lines with the number of their first line, counted from 1."""
-    with open(path, encoding="utf-8", newline="\n") as file:
-        number = 1
-        while lines := list(islice(file, BLOCK)):
-            yield number, lines
-            number += len(lines)
+    with open_input(path) as file:
+        for block in batches(text_lines(file, str(path)), BLOCK, lambda numbered: len(numbered[1]), BLOCK_CHARS):
+            yield block[0][0], [line for _, line in block]
 
 
 OK = "ok"
@@ -185,6 +189,8 @@ def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         return {}, f"not JSON: {error.msg} at column {error.colno}"
+    except (RecursionError, ValueError):
+        return {}, "not JSON: nested too deeply, or a number of thousands of digits"
     optional = _OPTIONAL_KEYS if spec.kind == "span" else {}
     if not isinstance(record, dict) or set(record) - set(optional) != set(expected):
         return {}, f"keys must be {', '.join(expected)}"

@@ -16,9 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from electra.common.errors import DataError, InfrastructureError
+from pydantic import BaseModel, ValidationError
+
+from electra.common.errors import ConfigError, DataError, InfrastructureError
+from electra.common.parsing import parse_json
 
 MANIFEST = "manifest.json"
 
@@ -58,14 +61,15 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, next_step: str = "remove it and run: dvc repro") -> Any:
     """Read JSON; a missing or broken file names the stage's artefact instead of raising a traceback."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", next_step="run the stage that makes it: dvc repro") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not valid JSON: {error}", next_step="remove it and run: dvc repro") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    return parse_json(content, where=str(path), next_step=next_step)
 
 
 @contextmanager
@@ -92,9 +96,44 @@ def _system_error(error: Exception) -> int | None:
     return int(mentioned[1]) if mentioned else None
 
 
+def refuse_strange(folder: Path) -> None:
+    """Refuse a folder that an artefact would replace and that is none: what somebody else put there would be lost.
+
+    Raises:
+        ConfigError: it holds files and no manifest, or is no folder.
+    """
+    if not (os.path.lexists(folder) and not (folder / MANIFEST).is_file()):
+        return
+    found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name]
+    if found:
+        raise ConfigError(
+            f"{folder} exists and has no {MANIFEST}: no command of this project wrote what it holds "
+            f"({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}), and it would be lost",
+            next_step="name or make another folder; or move what is there, or remove it if nobody needs it",
+        )
+
+
+def refuse_inside_artefact(target: Path) -> None:
+    """Refuse a place inside an artefact, which would no longer be what its manifest says.
+
+    Raises:
+        ConfigError: a folder above ``target`` has a manifest.
+    """
+    for folder in target.absolute().parents:
+        if (folder / MANIFEST).is_file():
+            raise ConfigError(
+                f"{target} would be written into an artefact", where=str(folder), next_step="name another place"
+            )
+
+
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """A scratch folder that becomes ``folder`` when the block ends well, and vanishes when it does not."""
+    """A scratch folder that becomes ``folder`` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        ConfigError: ``folder`` holds something that is no artefact.
+    """
+    refuse_strange(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     scratch = folder.with_name(f".{folder.name}.building")
     with disk_errors(folder):
@@ -120,13 +159,115 @@ def write_manifest(folder: Path, **facts: Any) -> None:
     write_json(folder / MANIFEST, facts)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, shape: type[BaseModel] | None = None) -> dict[str, Any]:
     """The manifest of an artefact folder.
 
+    Args:
+        shape: a model of what is read from it, such as :class:`ShardsManifest`.
+
     Raises:
-        DataError: the folder has none, so the stage that makes it has not finished.
+        DataError: the folder has none, so the stage that makes it has not finished; or it is not of that shape.
     """
-    return read_json(folder / MANIFEST)
+    return read_facts(folder / MANIFEST, shape)
+
+
+def read_facts(
+    path: Path,
+    shape: type[BaseModel] | None = None,
+    next_step: str = "restore it with: dvc checkout --force; or remove its folder and run: dvc repro",
+) -> dict[str, Any]:
+    """A JSON file that holds an object of a shape; see :func:`read_manifest`."""
+    facts = read_json(path, next_step)
+    try:
+        (shape or _Facts).model_validate(facts, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "(top level)"
+        raise DataError(
+            f"this is not what is written there: {key}: {first['msg']}",
+            where=str(path),
+            next_step=next_step,
+        ) from None
+    return facts
+
+
+class _Facts(BaseModel):
+    """Anything with names and values."""
+
+
+class FileFacts(BaseModel):
+    """One file of an artefact."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What is read from every manifest."""
+
+    files: list[FileFacts]
+
+
+class CorpusManifest(Manifest):
+    """What is read from the manifest of ``data/corpus``."""
+
+    documents: int
+
+
+class TokenizerManifest(Manifest):
+    """What is read from the manifest of ``data/tokenizer``."""
+
+    vocab_size: int
+
+
+class ShardFacts(BaseModel):
+    """One part of a split of ``data/shards``."""
+
+    name: str
+    examples: int
+    tokens: int
+
+
+class SplitFacts(BaseModel):
+    """One split of ``data/shards``."""
+
+    examples: int
+    tokens: int
+    shards: list[ShardFacts]
+
+
+class ShardsManifest(Manifest):
+    """What is read from the manifest of ``data/shards``."""
+
+    max_length: int
+    vocab_size: int
+    splits: dict[str, SplitFacts]
+
+
+class JudgedShardsManifest(ShardsManifest):
+    """What validation reads from it beside."""
+
+    tokenizer_sha256: str
+
+
+class SourceFacts(BaseModel):
+    """Where the rows of ``data/tasks`` are from."""
+
+    kind: Literal["embedded", "files", "hub"]
+
+
+class TaskFacts(BaseModel):
+    """One task of ``data/tasks``: rows by split."""
+
+    rows: dict[str, int]
+
+
+class TasksManifest(Manifest):
+    """What is read from the manifest of ``data/tasks``."""
+
+    source: SourceFacts
+    tasks: dict[str, TaskFacts]
 
 
 @dataclass(frozen=True)
@@ -171,12 +312,9 @@ def listed_files(folder: Path, pattern: str = "*") -> list[Listed]:
     Raises:
         DataError: there is no manifest, or it lists no files.
     """
-    entries: list[dict[str, Any]] | None = read_manifest(folder).get("files")
-    if entries is None:
-        raise DataError("the manifest lists no files", where=str(folder / MANIFEST), next_step="run: dvc repro")
     return [
         Listed(folder / entry["path"], entry["bytes"], entry["sha256"])
-        for entry in entries
+        for entry in read_manifest(folder, Manifest)["files"]
         if fnmatchcase(entry["path"], pattern)
     ]
 

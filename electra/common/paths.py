@@ -80,3 +80,10 @@ class Paths:
     def logs(self) -> Path:
         """Progress files, TensorBoard events and full stage logs."""
         return self.root / "logs"
+
+    @property
+    def taken(self) -> list[Path]:
+        """Where commands write without being told; what a user names to be written must lie elsewhere."""
+        single = [self.corpus, self.tokenizer, self.shards, self.tasks, self.pretrained, self.milestones, self.export]
+        cells = [self.finetuned("x").parent, self.intermediate("x").parent, self.submission(1).parent]
+        return [*single, *cells, self.results, self.checkpoints, self.logs]

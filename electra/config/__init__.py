@@ -6,7 +6,7 @@ the two. Unknown keys and impossible values are refused with the path of the key
 also its help text (``electra config --help-fields``). Reading the files: electra/config/loading.py.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,6 @@ from electra.config.tasks import (
     Finetune,
     HubTasks,
     Milestone,
-    TaskName,
     Tasks,
 )
 from electra.config.text import (
@@ -33,6 +32,7 @@ from electra.config.text import (
     Tokenizer,
 )
 from electra.config.training import LengthCurriculum, Method, Model, ObjectiveName, Pretrain
+from electra.tasks.catalogue import TASKS
 
 __all__ = [
     "Cells",
@@ -57,7 +57,6 @@ __all__ = [
     "Section",
     "Settings",
     "Shards",
-    "TaskName",
     "Tasks",
     "Tokenizer",
 ]
@@ -89,7 +88,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _tasks_are_known(self) -> "Settings":
-        known = [*get_args(TaskName), *self.tasks.own_files]
+        known = [*TASKS, *self.tasks.own_files]
         for key, names in [("cells.tasks", self.cells.tasks), ("finetune.task_epochs", self.finetune.task_epochs)]:
             for name in names:
                 if name not in known:

@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from electra.common.errors import ConfigError
+from electra.common.parsing import read_yaml, shown
 from electra.config import Settings
 from electra.config.section import Section
 
@@ -66,16 +67,14 @@ def _complaint(error: Any) -> str:
         return f"{key}: unknown key"
     if error["type"] == "missing":
         return f"{key}: missing"
-    return f"{key}: {error['msg'].removeprefix('Value error, ')} (got {error['input']!r:.80})"
+    return f"{key}: {error['msg'].removeprefix('Value error, ')} (got {shown(error['input'])})"
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", next_step="run from the project's root, beside dvc.yaml") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds no settings", next_step="see params/smoke.yaml for an example")
     return values

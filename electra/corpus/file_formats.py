@@ -15,6 +15,9 @@ from typing import BinaryIO, Literal, Protocol
 import zstandard
 
 from electra.common.errors import ConfigError, DataError
+from electra.common.lines import ByteLines, byte_lines, text_lines
+from electra.common.parsing import is_text
+from electra.common.recoding import LineFeeds
 
 SUFFIXES = (".gz", ".xz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
@@ -117,8 +120,9 @@ def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
     """
     by_name: dict[str, str] = {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb") as file:
+            lines = [line.rstrip("\r\n") for _, line in text_lines(file, str(path))]
+    except OSError as error:
         raise ConfigError(f"cannot be read: {error}", where=f"corpus.sources checksums: {path}") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -144,26 +148,32 @@ def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
 
 # a document is held in memory whole; a file without line ends would be one document otherwise
 MAX_DOCUMENT_BYTES = 1 << 28
+_SEPARATE = "set `documents` of the source to what separates documents in this file: blank_line or line"
+WRONG_ENCODING = (
+    "set `encoding` of the source, such as cp1252 or latin-1 (files of another one are a source of their own), or take "
+    "the file out of `paths` if it is no text"
+)
 
 
 def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "line", "file"]) -> Iterator[str]:
     """The documents of a text file.
 
     Args:
-        file: UTF-8 text.
+        file: UTF-8 text; a line ends with a line feed, with a carriage return or with both.
         name: the file's name for messages.
         documents: what separates documents.
 
     Raises:
         DataError: not UTF-8 text, or a document of more than ``MAX_DOCUMENT_BYTES``.
     """
+    with_line_feeds = LineFeeds(file)
     if documents == "line":
-        for _, line in _lines(file, name):
+        for _, line in _lines(with_line_feeds, name):
             yield line
         return
     lines: list[str] = []
     size = 0
-    for number, line in _lines(file, name):
+    for number, line in _lines(with_line_feeds, name):
         if documents == "blank_line" and not line.strip():
             if lines:
                 yield "".join(lines)
@@ -172,7 +182,9 @@ def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "
         lines.append(line)
         size += len(line)
         if size > MAX_DOCUMENT_BYTES:
-            raise _too_long(name, number)
+            raise DataError(
+                f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB", where=f"{name}:{number}", next_step=_SEPARATE
+            )
     if lines:
         yield "".join(lines)
 
@@ -181,16 +193,17 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
     """The documents of a JSON lines file: the field ``text_field`` of each line; null counts as empty.
 
     Raises:
-        DataError: not UTF-8 text, a line that is no JSON object, a missing field, or one that holds no text.
+        DataError: not UTF-8 text, a line of more than ``MAX_DOCUMENT_BYTES``, one that is no JSON object, a missing
+            field, or one that holds no text.
     """
-    for number, line in _lines(file, name):
+    for number, line in _lines(file, name, "line", "split the document; each line of a .jsonl file is one"):
         if not line.strip():
             continue
         where = f"{name}:{number}"
         expected = f'one JSON object a line, such as {{"{text_field}": "..."}}'
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
             raise DataError(f"not valid JSON: {error}", where=where, next_step=f"expected {expected}") from None
         if not isinstance(record, dict):
             raise DataError(
@@ -209,42 +222,38 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
                 where=where,
                 next_step=f"expected {expected}; or set text_field of the source",
             )
+        if text and "\\u" in line and not is_text(text):
+            raise DataError(
+                f"field {text_field!r} holds half of a surrogate pair, which is no character",
+                where=where,
+                next_step="write the text again with whole characters, or remove the line",
+            )
         yield text or ""
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
-    """Line numbers from 1, and the lines with their ends."""
-    offset = number = 0
-    while line := file.readline(MAX_DOCUMENT_BYTES + 1):
-        number += 1
-        if len(line) > MAX_DOCUMENT_BYTES:
-            raise _too_long(name, number)
+def _lines(file: ByteLines, name: str, what: str = "document", next_step: str = _SEPARATE) -> Iterator[tuple[int, str]]:
+    """Line numbers from 1, and the lines with their ends; the last two arguments are those of ``byte_lines``."""
+    offset = 0
+    lines = byte_lines(file, name, MAX_DOCUMENT_BYTES, what=what, next_step=next_step)
+    for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise DataError(
                 f"not UTF-8 text: byte 0x{line[error.start]:02x} at byte {offset + error.start}",
                 where=f"{name}:{number}",
-                next_step="convert the file (iconv -t UTF-8), or take it out of `paths` if it is no text",
+                next_step=WRONG_ENCODING,
             ) from None
         if "\0" in text:
             raise DataError(
                 f"not text but binary: a NUL byte at byte {offset + line.index(0)}",
                 where=f"{name}:{number}",
-                next_step="take the file out of `paths`; if it is UTF-16, convert it: iconv -f UTF-16 -t UTF-8",
+                next_step="take the file out of `paths`; if it is UTF-16, set `encoding: utf-16` of the source",
             )
         if offset == 0 and line.startswith(codecs.BOM_UTF8):
             text = text[1:]
         yield number, text
         offset += len(line)
-
-
-def _too_long(name: str, number: int) -> DataError:
-    return DataError(
-        f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB",
-        where=f"{name}:{number}",
-        next_step="set `documents` of the source to what separates documents in this file: blank_line or line",
-    )
 
 
 def _json_type(value: object) -> str:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from electra.common.artifacts import listed_files, read_json, read_manifest, verify_files, write_json
+from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Cells, Settings
 from electra.evaluation.metrics import score
@@ -22,10 +22,19 @@ def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
     return all(abs(rows.get(split, 0) - n) <= _TOLERANCE * n for split, n in spec.official_rows.items())
 
 
-def is_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> bool:
-    """Whether a task's scores may stand beside published ones: the official rows, and trained on all of them."""
+def why_not_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> str | None:
+    """The reason why a task's scores may not stand beside published ones; None where they may.
+
+    They may where the rows are the official ones and all of them were trained on.
+    """
     rows = manifest["tasks"][spec.name]["rows"]
-    return manifest["source"]["kind"] != "embedded" and has_official_counts(spec, rows) and train_rows == rows["train"]
+    if spec.source == "own":
+        return f"on {OWN}"
+    if manifest["source"]["kind"] == "embedded":
+        return f"on {EMBEDDED}"
+    if not has_official_counts(spec, rows):
+        return "not on the official rows"
+    return None if train_rows == rows["train"] else "trained on a part of their rows (finetune.max_train_examples)"
 
 
 def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
@@ -117,6 +126,7 @@ def _combined(entry: Mapping[str, Any], metrics: tuple[str, ...], init: str) -> 
 
 
 Scores = dict[str, float]
+UNSEEN = ("rows_cut", "words_cut", "answers_not_recoverable")  # of run.json: what inputs of limited length do not hold
 _FAMILIES = {"glue": "glue", "squad": "squad", "mrqa": "squad", "conll": "tagging"}  # of a task's source; else other
 
 
@@ -131,7 +141,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     Raises:
         DataError: a cell is missing, its predictions are of other data, or a file is not as its manifest says.
     """
-    manifest = read_manifest(paths.tasks)
+    manifest = read_manifest(paths.tasks, TasksManifest)
     verify_files(file for name in settings.cells.tasks for file in listed_files(paths.tasks, f"{name}/*"))
     specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
     tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
@@ -180,16 +190,20 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
     }
     headline = medians.pop(spec.headline)
     deviations = {f"{init}_sd": _deviation([scores[init][seed][spec.headline] for seed in seeds]) for init in INITS}
-    train_rows = read_json(paths.finetuned(cell_key(spec.name, seeds[0], "pretrained")) / "run.json")["train_rows"]
+    run = read_json(paths.finetuned(cell_key(spec.name, seeds[0], "pretrained")) / "run.json")
+    train_rows = run["train_rows"]
+    why_not = why_not_official(spec, manifest, train_rows)
     entry = {
         "metric": spec.headline,
         **headline,
         "gain": _rounded(headline["pretrained"] - headline["scratch"]),
         **deviations,
         "data": describe_task(spec, manifest),
-        "official_rows": is_official(spec, manifest, train_rows),
+        "official_rows": why_not is None,
+        **({"not_official": why_not} if why_not else {}),
         "train_rows": train_rows,
         "dev_rows": len(rows["dev"]),
+        **{name: run[name] for name in UNSEEN if name in run},
         "other_metrics": medians,
         "seeds": {
             str(seed): {init: {name: _rounded(scores[init][seed][name]) for name in names} for init in INITS}

@@ -55,8 +55,10 @@ def squad_v2(
         null_scores: how much a question is held to have no answer; above ``threshold`` none is given.
 
     Returns:
-        f1 and exact at the threshold given; best_f1 and best_exact at the threshold that is best on these very
-        questions, with best_f1_threshold and best_exact_threshold: tuned on what they are measured on.
+        f1 and exact at the threshold given; the same over the questions with an answer (HasAns_f1, HasAns_exact) and
+        over those without (NoAns_f1, NoAns_exact), where there are any; best_f1 and best_exact at the threshold that is
+        best on these very questions, with best_f1_threshold and best_exact_threshold: tuned on what they are measured
+        on.
     """
     scores = [_question_scores(gold, p) for gold, p in zip(golds, predictions, strict=True)]
     f1s, exacts = [s.f1 for s in scores], [s.exact for s in scores]
@@ -64,9 +66,19 @@ def squad_v2(
     given = [score <= threshold for score in null_scores]
     best_f1, best_f1_threshold = best_threshold(f1s, answerable, null_scores, predictions)
     best_exact, best_exact_threshold = best_threshold(exacts, answerable, null_scores, predictions)
+    kept = {
+        "f1": [s if g else float(not a) for s, g, a in zip(f1s, given, answerable, strict=True)],
+        "exact": [s if g else float(not a) for s, g, a in zip(exacts, given, answerable, strict=True)],
+    }
+    parts = {
+        f"{part}_{name}": _mean([value for value, a in zip(values, answerable, strict=True) if a == has_answer])
+        for part, has_answer in (("HasAns", True), ("NoAns", False))
+        if has_answer in answerable
+        for name, values in kept.items()
+    }
     return {
-        "f1": _mean([s if g else float(not a) for s, g, a in zip(f1s, given, answerable, strict=True)]),
-        "exact": _mean([s if g else float(not a) for s, g, a in zip(exacts, given, answerable, strict=True)]),
+        **{name: _mean(values) for name, values in kept.items()},
+        **parts,
         "best_f1": best_f1,
         "best_exact": best_exact,
         "best_f1_threshold": best_f1_threshold,

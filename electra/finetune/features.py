@@ -6,24 +6,26 @@ The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. A m
 per choice. Encoders with other special tokens have another :class:`InputFormat`."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from electra.common.artifacts import read_json
 from electra.common.errors import DataError
+from electra.common.lines import batches
 from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row
 
-_CHUNK = 10_000  # texts tokenised at a time: bounds the memory of what the tokenizer returns
+_CHUNK = 10_000  # texts tokenised at a time
 
 
 @dataclass
@@ -36,20 +38,28 @@ class Feature:
         target: class number, score in 0..1, (start, end, impossible) of a span, or a class number per token; None
             where unlabelled.
         row: number of the row it comes from.
+        is_cut: whether its texts (of a span task its question) lost tokens, since the model's inputs are limited.
     """
 
     token_ids: Sequence[int]
     first_length: int
     target: Any
     row: int
+    is_cut: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer, and how its model wants inputs."""
+    """The tokenizer, and how its model wants inputs.
+
+    Texts that look like special tokens, such as "[SEP]", are tokenised as text, as in google-research/electra.
+    """
 
     tokenizer: Tokenizer
     inputs: InputFormat
+
+    def __post_init__(self) -> None:
+        self.tokenizer.encode_special_tokens = True  # of this object; tokenizer.json does not hold it
 
     @classmethod
     def load(cls, paths: Paths) -> "Vocabulary":
@@ -86,21 +96,51 @@ class Vocabulary:
     def size(self) -> int:
         return self.tokenizer.get_vocab_size()
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text, without special tokens."""
+    @cached_property
+    def unknown(self) -> list[int]:
+        """The token of a word of which the tokenizer leaves nothing; ids of the text "[UNK]" where it has none."""
+        names = (getattr(self.tokenizer.model, "unk_token", None), "[UNK]", "<unk>")
+        found = [self.tokenizer.token_to_id(name) for name in names if name]
+        known = [number for number in found if number is not None]
+        return known[:1] or self.tokenizer.encode("[UNK]", add_special_tokens=False).ids
+
+    @cached_property
+    def _special_pieces(self) -> set[int]:
+        """Special tokens that are entries of the tokenizer's own model, which finds them in texts: SentencePiece's."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        special = {number: token.content for number, token in added.items() if token.special}
+        return {
+            number
+            for number, text in special.items()
+            if number not in self.unknown and number in self.tokenizer.encode(text, add_special_tokens=False).ids
+        }
+
+    def ids_of(self, encoding: Encoding) -> list[int]:
+        """Ids of an encoded text; a special token that the model found in it counts as unknown."""
+        if not self._special_pieces:
+            return encoding.ids
+        return [self.unknown[0] if number in self._special_pieces else number for number in encoding.ids]
+
+    def encode(self, texts: list[str], longest: int | None = None) -> list[list[int]]:
+        """Token ids of each text, without special tokens.
+
+        Args:
+            longest: tokens kept of a text; all where None.
+        """
         ids: list[list[int]] = []
-        for start in range(0, len(texts), _CHUNK):
-            chunk = self.tokenizer.encode_batch(texts[start : start + _CHUNK], add_special_tokens=False)
-            ids.extend(encoding.ids for encoding in chunk)
+        for chunk in batches(texts, _CHUNK, len):
+            found = self.tokenizer.encode_batch(chunk, add_special_tokens=False)
+            ids.extend(self.ids_of(encoding)[:longest] for encoding in found)
         return ids
 
 
 def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[Feature]:
     """One feature per row, in order; texts that are too long lose tokens at the end of the longer one."""
-    ids_a = vocabulary.encode([row["text_a"] for row in rows])
-    ids_b = vocabulary.encode([row["text_b"] for row in rows]) if spec.text_b else None
     inputs, features = vocabulary.inputs, []
-    room = max_length - inputs.num_special(pair=ids_b is not None)
+    room = max_length - inputs.num_special(pair=spec.text_b is not None)
+    longest = room + 1  # one more tells that a text is cut; no more is kept of it
+    ids_a = vocabulary.encode([row["text_a"] for row in rows], longest)
+    ids_b = vocabulary.encode([row["text_b"] for row in rows], longest) if spec.text_b else None
     for number, row in enumerate(rows):
         a, b = ids_a[number], ids_b[number] if ids_b else None
         if b is None:
@@ -108,8 +148,14 @@ def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, m
         else:
             keep_a, keep_b = truncated_lengths(len(a), len(b), room)
             first, second = inputs.first_part(a[:keep_a]), inputs.second_part(b[:keep_b])
-        features.append(Feature(first + second, len(first), _target(spec, row["label"]), number))
+        is_cut = len(a) + len(b or ()) > room
+        features.append(Feature(first + second, len(first), _target(spec, row["label"]), number, is_cut=is_cut))
     return features
+
+
+def rows_cut(features: Iterable[Feature]) -> int:
+    """Rows of whose texts a model sees only a part."""
+    return len({feature.row for feature in features if feature.is_cut})
 
 
 def both_orders(rows: list[Row]) -> list[Row]:
@@ -149,20 +195,31 @@ class ChoiceFeature(Feature):
 
 def choice_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[ChoiceFeature]:
     """One feature per row, in order; pairs that are too long lose tokens at the end of the longer text."""
-    texts = vocabulary.encode([row["text_a"] for row in rows])
-    endings = iter(vocabulary.encode([choice for row in rows for choice in row["choices"]]))
     inputs, features = vocabulary.inputs, []
     room = max_length - inputs.num_special(pair=True)
+    longest = room + 1  # one more tells that a text is cut; no more is kept of it
+    texts = vocabulary.encode([row["text_a"] for row in rows], longest)
+    endings = iter(vocabulary.encode([choice for row in rows for choice in row["choices"]], longest))
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
         choices = []
         for _ in row["choices"]:
             ending = next(endings)
             keep_a, keep_b = truncated_lengths(len(text), len(ending), room)
             first, second = inputs.first_part(text[:keep_a]), inputs.second_part(ending[:keep_b])
-            choices.append(Feature(first + second, len(first), None, number))
-        longest = max(choices, key=lambda choice: len(choice.token_ids))
+            is_cut = len(text) + len(ending) > room
+            choices.append(Feature(first + second, len(first), None, number, is_cut=is_cut))
+        widest = max(choices, key=lambda choice: len(choice.token_ids))
         target = None if row["label"] is None else spec.labels.index(row["label"])
-        features.append(ChoiceFeature(longest.token_ids, longest.first_length, target, number, choices))
+        features.append(
+            ChoiceFeature(
+                widest.token_ids,
+                widest.first_length,
+                target,
+                number,
+                choices,
+                is_cut=any(choice.is_cut for choice in choices),
+            )
+        )
     return features
 
 

@@ -17,7 +17,7 @@ from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
 from electra.evaluation.metrics import score
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
-from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, sentence_features
+from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, rows_cut, sentence_features
 from electra.finetune.heads import JointSpans, TaskModel, best_joint_spans
 from electra.finetune.saved import load_model, save_model
 from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
@@ -96,7 +96,7 @@ def finetune_cell(
     watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
     verify_files(listed_files(paths.tasks, f"{task}/*"))
-    init = _init(scratch, milestone, start_from, encoder)
+    init = _init(scratch, milestone, start_from and find_spec(paths.tasks, start_from).name, encoder)
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
@@ -129,13 +129,19 @@ def finetune_cell(
     watch.trained()
 
     cell = paths.intermediate(key) if intermediate else paths.finetuned(key)
+    cut = {"train": rows_cut(features[: len(train_rows)] if is_doubled else features)}
     with building(cell) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
-            predictions = predict_rows(options, spec, model, rows, vocabulary, bf16)
+            dev_features = _features(options, spec, rows, vocabulary)
+            cut[split] = rows_cut(dev_features)
+            predictions = predict_features(options, spec, model, rows, dev_features, vocabulary, bf16)
             _append(folder / "predictions.jsonl", split, predictions)
             value = score(spec, rows, predictions)[spec.headline]
             print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
+        for split, number in cut.items():
+            if number:
+                print(f"{key}: {number:,} rows of {split} are longer than the model's inputs and are cut")
         is_submitted = (init == "pretrained" or start_from is not None) and not intermediate
         for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)
@@ -152,6 +158,7 @@ def finetune_cell(
                 "steps": num_steps(len(features), options.batch_size, epochs),
                 "loss": float(f"{loss:.6g}"),
                 **facts,
+                "rows_cut": cut,
                 **unlearnable(spec, train_rows, features),
             },
         )
@@ -239,17 +246,31 @@ def predict_rows(
     batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
     """One prediction per row; see :func:`electra.evaluation.metrics.score` for the fields."""
+    features = _features(options, spec, rows, vocabulary)
+    return predict_features(options, spec, model, rows, features, vocabulary, bf16, batch_size)
+
+
+def predict_features(
+    options: Finetune,
+    spec: TaskSpec,
+    model: TaskModel,
+    rows: list[Row],
+    features: Sequence[Feature],
+    vocabulary: Vocabulary,
+    bf16: bool,
+    batch_size: int | None = None,
+) -> list[dict[str, Any]]:
+    """As :func:`predict_rows`, from the rows' inputs."""
     batch_size = batch_size or 2 * options.batch_size  # no gradients are kept: twice as many fit
     pad = vocabulary.pad
     if spec.kind == "span":
-        windows = span_features(rows, vocabulary, options)
+        windows = [feature for feature in features if isinstance(feature, Window)]
         spans = predict(model, windows, batch_size, partial(decode_spans, options), pad=pad, bf16=bf16)
         return answers(rows, windows, spans)
     if spec.kind == "tagging":
-        tagged = _tagging_features(options, spec, rows, vocabulary)
+        tagged = [feature for feature in features if isinstance(feature, TaggedFeature)]
         classes = predict(model, tagged, batch_size, lambda x_BTC: x_BTC.argmax(-1).tolist(), pad=pad, bf16=bf16)
         return tag_predictions(spec, rows, tagged, classes)
-    features = _features(options, spec, rows, vocabulary)
     logits = predict(model, features, batch_size, lambda logits_BC: logits_BC.float().tolist(), pad=pad, bf16=bf16)
     if spec.kind == "regression":
         low, high = spec.score_range

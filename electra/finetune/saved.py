@@ -67,13 +67,17 @@ def load_model(folder: Path) -> SavedModel:
     facts = read_json(folder / "config.json")
     if not isinstance(facts, dict) or not PARTS <= facts.keys():
         raise DataError("this is another kind of model, not a fine-tuned one", where=str(folder / "config.json"))
-    spec = _spec(facts["task"])
-    inputs = InputFormat.from_facts(facts["inputs"])
+    try:
+        spec = _spec(facts["task"])
+        inputs = InputFormat.from_facts(facts["inputs"])
+        known = {name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields}
+        options = Finetune.model_validate(known)
+        encoder = _encoder(facts["encoder"], inputs)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"this describes no model: {error!r:.200}", where=str(folder / "config.json")) from error
     if sha256(folder / "tokenizer.json") != facts["tokenizer_sha256"]:
         raise DataError("tokenizer.json is not the one the model was fine-tuned with", where=str(folder))
     vocabulary = Vocabulary.read(folder / "tokenizer.json", inputs)
-    options = Finetune(**{name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields})
-    encoder = _encoder(facts["encoder"], inputs)
     model = TaskModel(spec, encoder, torch.Generator(), inputs.layout, span_head=options.span_head)
     try:
         weights = load_file(folder / "model.safetensors")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from electra.common.lines import batches
 from electra.config import Finetune
 from electra.finetune.features import Feature, Vocabulary
 from electra.tasks.rows import Row
@@ -26,7 +27,8 @@ class Window(Feature):
     """A feature with what is needed to turn token positions back into text.
 
     Attributes:
-        offsets: character range in the context of each context token of the window.
+        offsets: character range in the context of each context token of the window, with the nonspacing marks that
+            the normaliser drops (see :func:`with_marks`).
     """
 
     offsets: Offsets
@@ -40,9 +42,6 @@ class Window(Feature):
         """The character range of these tokens, without white space at its ends."""
         first = self.offsets[start - self.first_length][0]
         last = self.offsets[end - self.first_length][1]
-        # The normaliser drops combining accents, and no token's range has them; they belong to the letter before.
-        while last < len(context) and unicodedata.combining(context[last]):
-            last += 1
         while first < last and context[first].isspace():  # byte-level tokens begin with the space before their word
             first += 1
         while first < last and context[last - 1].isspace():
@@ -57,13 +56,14 @@ def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -
     reference answer is the one that is learned.
     """
     windows: list[Window] = []
-    for begin in range(0, len(rows), _CHUNK):
-        chunk = rows[begin : begin + _CHUNK]
+    number = 0
+    for chunk in batches(rows, _CHUNK, lambda row: len(row["context"])):
         questions = vocabulary.encode([row["question"] for row in chunk])
         contexts = _encoded_contexts(chunk, vocabulary)
-        for number, (row, question) in enumerate(zip(chunk, questions, strict=True), start=begin):
+        for row, question in zip(chunk, questions, strict=True):
             ids, offsets = contexts[row["context"]]
             windows.extend(_row_windows(number, row, question, ids, offsets, vocabulary, settings))
+            number += 1
     return windows
 
 
@@ -71,7 +71,29 @@ def _encoded_contexts(rows: list[Row], vocabulary: Vocabulary) -> dict[str, tupl
     """Ids and offsets of every distinct context: in SQuAD some five questions share one."""
     contexts = list(dict.fromkeys(row["context"] for row in rows))
     found = vocabulary.tokenizer.encode_batch(contexts, add_special_tokens=False)
-    return {text: (encoding.ids, encoding.offsets) for text, encoding in zip(contexts, found, strict=True)}
+    return {text: (vocabulary.ids_of(e), with_marks(text, e.offsets)) for text, e in zip(contexts, found, strict=True)}
+
+
+def with_marks(text: str, offsets: Offsets) -> Offsets:
+    """The ranges of tokens, each with the nonspacing marks (category Mn) after it that are in no token's range.
+
+    Stripping accents drops these marks, as in google-research/electra: accents, and vowel signs of Hindi, Thai and
+    other scripts. They belong to the letter before them, also behind a joiner (category Cf), which is dropped too.
+    """
+    if text.isascii():
+        return offsets
+    begins = [*(first for first, _ in offsets[1:]), len(text)]
+    return [(first, _end_of_marks(text, last, limit)) for (first, last), limit in zip(offsets, begins, strict=True)]
+
+
+def _end_of_marks(text: str, end: int, limit: int) -> int:
+    for position in range(end, limit):
+        category = unicodedata.category(text[position])
+        if category == "Mn":
+            end = position + 1
+        elif category != "Cf":
+            break
+    return end
 
 
 def _row_windows(
@@ -86,7 +108,8 @@ def _row_windows(
     # A window needs room for at least one context token beside the question and the special tokens.
     inputs = vocabulary.inputs
     room = settings.span_max_length - inputs.num_special(pair=True) - 1
-    first = inputs.first_part(question[: min(settings.max_question_length, room)])
+    longest = min(settings.max_question_length, room)
+    first = inputs.first_part(question[:longest])
     size = settings.span_max_length - len(first) - len(inputs.after)
     span = answer_tokens(row, offsets)
     windows = []
@@ -102,6 +125,7 @@ def _row_windows(
                 target=(*position, int(row["impossible"])),
                 row=number,
                 offsets=offsets[begin:end],
+                is_cut=len(question) > longest,
             )
         )
     return windows

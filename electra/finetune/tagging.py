@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from electra.common.lines import batches
 from electra.finetune.features import IGNORED, Feature, Vocabulary
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row
@@ -35,14 +36,14 @@ def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, ma
     classes = {label: number for number, label in enumerate(spec.labels)}
     inputs, features = vocabulary.inputs, []
     end = max_length - len(inputs.after)  # where the last wordpiece must have ended
-    for begin in range(0, len(rows), _CHUNK):
-        chunk = rows[begin : begin + _CHUNK]
+    for chunk in batches(rows, _CHUNK, lambda row: sum(map(len, row["words"]))):
         pieces = _wordpieces([row["words"] for row in chunk], vocabulary)
-        for number, (row, words) in enumerate(zip(chunk, pieces, strict=True), start=begin):
+        for row, words in zip(chunk, pieces, strict=True):
             ids, positions = list(inputs.before), []
             for word in words:
                 positions.append(len(ids))
                 ids.extend(word)
+            is_cut = len(ids) > end
             ids = [*ids[:end], *inputs.after]
             positions = [position for position in positions if position < end]
             target = None
@@ -50,18 +51,18 @@ def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, ma
                 target = [IGNORED] * len(ids)
                 for position, tag in zip(positions, learned_tags(spec, row["tags"]), strict=False):
                     target[position] = classes[tag]
-            features.append(TaggedFeature(ids, len(ids), target, number, positions))
+            features.append(TaggedFeature(ids, len(ids), target, len(features), positions, is_cut=is_cut))
     return features
 
 
 def _wordpieces(sentences: list[list[str]], vocabulary: Vocabulary) -> list[list[list[int]]]:
     """Token ids per word and sentence. A word of which nothing is left, such as a control character, is unknown."""
-    unknown = vocabulary.encode(["[UNK]"])[0]
+    unknown = vocabulary.unknown
     encodings = vocabulary.tokenizer.encode_batch(sentences, is_pretokenized=True, add_special_tokens=False)
     found = []
     for words, encoding in zip(sentences, encodings, strict=True):
         pieces: list[list[int]] = [[] for _ in words]
-        for word, token in zip(encoding.word_ids, encoding.ids, strict=True):
+        for word, token in zip(encoding.word_ids, vocabulary.ids_of(encoding), strict=True):
             assert word is not None  # only special tokens belong to no word
             pieces[word].append(token)
         found.append([word or unknown for word in pieces])

@@ -1,6 +1,5 @@
 """Folders of ``transformers`` -> the project's format: the way back from huggingface.py and export.py."""
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 from torch import Tensor, is_tensor
 
 from electra.common.artifacts import read_json, sha256
@@ -17,6 +16,7 @@ from electra.common.hub_folder import local_folder
 from electra.importing.weights import (
     Half,
     Tensors,
+    check_target,
     differing_embeddings,
     electra_of_pair,
     model_of_pair,
@@ -24,7 +24,13 @@ from electra.importing.weights import (
     write_pretrained,
 )
 from electra.model.shape import EncoderConfig
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer, read_vocab_file
+from electra.tokenizer.wordpiece import (
+    SPECIAL_TOKENS,
+    bert_normalizer,
+    make_tokenizer,
+    normalizer_facts,
+    read_vocab_file,
+)
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
@@ -65,6 +71,7 @@ def import_huggingface(
         DataError: files are missing, damaged or contradict each other.
         InfrastructureError: the hub cannot be reached.
     """
+    check_target(target)
     folder = local_folder(discriminator, revision, FILES)
     generator_folder = None if generator is None else local_folder(generator, generator_revision, FILES)
     ours, facts = _half(folder), read_json(folder / "config.json")
@@ -158,17 +165,15 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
     elif vocab_file.is_file():
         vocabulary = read_vocab_file(vocab_file)
         tokenizer = make_tokenizer(vocabulary, lowercase=_lowercases(settings))
-        tokenizer.normalizer = normalizers.BertNormalizer(
+        tokenizer.normalizer = bert_normalizer(
             handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
             strip_accents=settings.get("strip_accents"),
             lowercase=_lowercases(settings),
         )
     else:
         raise DataError("there is neither tokenizer.json nor vocab.txt", where=str(folder))
-    normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
-    files = tokenizer_files(
-        tokenizer, vocabulary, lowercase=normalizer.get("lowercase", _lowercases(settings)), max_length=max_length
-    )
+    lowercase = normalizer_facts(tokenizer).get("lowercase", _lowercases(settings))
+    files = tokenizer_files(tokenizer, vocabulary, lowercase=lowercase, max_length=max_length)
     for name in TOKENIZER:
         if (folder / name).is_file():
             files[name] = (folder / name).read_bytes().decode()

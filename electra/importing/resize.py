@@ -7,12 +7,12 @@ import torch
 from tokenizers import Tokenizer
 
 from electra import config
-from electra.common.artifacts import read_json, sha256
+from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
-from electra.importing.weights import SEED, tokenizer_files, write_pretrained
+from electra.importing.weights import SEED, check_target, tokenizer_files, write_pretrained
 from electra.model.objective import build_objective
-from electra.model.pretrained import load_objective
-from electra.tokenizer.wordpiece import make_tokenizer, read_vocab_file
+from electra.model.pretrained import load_objective, read_config
+from electra.tokenizer.wordpiece import make_tokenizer, normalizer_facts, read_vocab_file
 
 
 def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: Path | None = None) -> None:
@@ -30,13 +30,17 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
         tokenizer: folder of the old tokenizer; ``source/tokenizer`` where none is given.
 
     Raises:
-        ConfigError: a file is not there, or the tokenizer is not the one the weights were made with.
+        ConfigError: a file is not there, the tokenizer is not the one the weights were made with, or ``target`` holds
+            something that would be lost.
         DataError: the vocabulary or the weights cannot be used.
     """
+    check_target(target)
+    if target.resolve() == source.resolve():
+        raise ConfigError(f"{target} is what is read", next_step="name another folder to write")
     if not vocab_file.is_file():
         raise ConfigError(f"there is no file {vocab_file}", next_step="name the new vocab.txt")
-    facts = read_json(source / "config.json")
-    old = _old_tokenizer(tokenizer or source / "tokenizer", facts["tokenizer_sha256"])
+    facts = read_config(source)
+    old = _old_tokenizer(tokenizer or source / "tokenizer", facts.tokenizer_sha256)
     vocabulary = read_vocab_file(vocab_file)
     plan = plan_rows(old, vocabulary)
     counts = {
@@ -45,20 +49,19 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
     }
     counts["composed"] = len(vocabulary) - counts["carried"] - counts["random"]
 
-    before, model = load_objective(source), config.Model(**facts["model"])
+    before, model = load_objective(source), facts.model
     after = build_objective(model, len(vocabulary), vocabulary.index("[MASK]"), before.method)
     after.initialize(model.initializer_range, SEED)
     _carry(before, after, _vocabulary_sized(model, before.method), plan)
 
-    normalizer = json.loads(old.to_str())["normalizer"] or {}
-    lowercase = bool(normalizer.get("lowercase", True))
+    lowercase = bool(normalizer_facts(old).get("lowercase", True))
     new = make_tokenizer(vocabulary, lowercase=lowercase)
     new.normalizer, new.pre_tokenizer = old.normalizer, old.pre_tokenizer
     files = tokenizer_files(new, vocabulary, lowercase=lowercase, max_length=model.max_positions)
-    origin = {"tokenizer_sha256": facts["tokenizer_sha256"], "weights_sha256": sha256(source / "model.safetensors")}
+    origin = {"tokenizer_sha256": facts.tokenizer_sha256, "weights_sha256": sha256(source / "model.safetensors")}
     write_pretrained(target, after, model, len(vocabulary), files, resized_from=origin, rows=counts)
     print(
-        f"resize: {target}, {len(vocabulary):,} entries (were {facts['vocab_size']:,}): {counts['carried']:,} carried "
+        f"resize: {target}, {len(vocabulary):,} entries (were {facts.vocab_size:,}): {counts['carried']:,} carried "
         f"over, {counts['composed']:,} composed of old wordpieces, {counts['random']:,} random"
     )
 

@@ -15,7 +15,15 @@ from torch import Tensor
 from electra import config
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
-from electra.importing.weights import Half, Tensors, electra_of_pair, model_of_pair, tokenizer_files, write_pretrained
+from electra.importing.weights import (
+    Half,
+    Tensors,
+    check_target,
+    electra_of_pair,
+    model_of_pair,
+    tokenizer_files,
+    write_pretrained,
+)
 from electra.model.shape import EncoderConfig
 from electra.tokenizer.wordpiece import make_tokenizer, read_vocab_file
 
@@ -50,6 +58,7 @@ def import_tensorflow(
         ConfigError: TensorFlow is not installed, there is no such file, or the shapes are not those of ``model``.
         DataError: the checkpoint cannot be read, lacks variables, or does not fit the vocabulary.
     """
+    check_target(target)
     if not vocab_file.is_file():
         raise ConfigError(f"there is no file {vocab_file}", next_step="name the vocab.txt beside the checkpoint")
     vocabulary = read_vocab_file(vocab_file)

@@ -16,15 +16,25 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from electra import config
-from electra.common.artifacts import MANIFEST, building, read_manifest, write_manifest
+from electra.common.artifacts import (
+    MANIFEST,
+    Manifest,
+    building,
+    read_manifest,
+    refuse_inside_artefact,
+    refuse_strange,
+    write_manifest,
+)
 from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
 from electra.model.discriminator import ReplacedTokenDetection
 from electra.model.objective import Objective
 from electra.model.pretrained import fill, save_pretrained
 from electra.model.shape import EncoderConfig
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS
+from electra.tokenizer.wordpiece import normalizer_facts, transformers_config
 
 SEED = 1  # of weights that no source gives
+ORIGINS = {"imported_from", "resized_from"}  # what the manifests of folders say that are written here
 EMBEDDINGS = {
     "word.weight": "word_embeddings.weight",
     "position.weight": "position_embeddings.weight",
@@ -190,13 +200,38 @@ def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:
 
 def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: bool, max_length: int) -> dict[str, str]:
     """Contents of ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``, as the tokenizer stage writes."""
-    roles = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-    facts = {"tokenizer_class": "ElectraTokenizer", "do_lower_case": lowercase, "model_max_length": max_length, **roles}
+    strip_accents = normalizer_facts(tokenizer).get("strip_accents")
+    facts = transformers_config(lowercase=lowercase, strip_accents=strip_accents, max_length=max_length)
     return {
         "vocab.txt": "\n".join(vocabulary) + "\n",
         "tokenizer.json": tokenizer.to_str(pretty=True),
         "tokenizer_config.json": json.dumps(facts, indent=2, ensure_ascii=False) + "\n",
     }
+
+
+def check_target(target: Path) -> None:
+    """Refuse a folder that an import or a new vocabulary must not replace; only one of their own may be.
+
+    Raises:
+        ConfigError: it holds something else, lies in an artefact, or is where a stage of the pipeline writes.
+    """
+    refuse_strange(target)
+    refuse_inside_artefact(target)
+    next_step, place = "name a folder that does not exist yet", target.resolve()
+    if any(taken.resolve() in (place, *place.parents) for taken in Paths().taken):
+        raise ConfigError(f"{target} is where the pipeline writes, and what it removes", next_step=next_step)
+    if not (target / MANIFEST).is_file():
+        return
+    facts = read_manifest(target, Manifest)
+    if not ORIGINS & facts.keys():
+        raise ConfigError(f"{target} is another kind of artefact, and would be lost", next_step=next_step)
+    listed = {MANIFEST, *(entry["path"] for entry in facts["files"])}
+    found = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir()}
+    if strange := sorted(found - listed):
+        raise ConfigError(
+            f"{target} would be replaced, and holds what was put there later: {', '.join(strange[:3])}",
+            next_step=next_step,
+        )
 
 
 def write_pretrained(
@@ -209,10 +244,9 @@ def write_pretrained(
         facts: what the manifest says about the origin.
 
     Raises:
-        ConfigError: ``target`` holds something else than an artefact of this project, which would be lost.
+        ConfigError: ``target`` holds something that would be lost; see :func:`check_target`.
     """
-    if target.exists() and not (target / MANIFEST).is_file():
-        raise ConfigError(f"{target} exists and has no {MANIFEST}", next_step="name a folder that does not exist yet")
+    check_target(target)
     weights = {name: parameter.detach() for name, parameter in objective.named_parameters()}
     with building(target) as scratch:
         folder, inner = scratch / "tokenizer", scratch / "model"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from electra.common.artifacts import MANIFEST, read_manifest
+from electra.common.artifacts import MANIFEST, ShardsManifest, read_manifest
 from electra.common.errors import DataError
 from electra.loader.layout import write_example
 from electra.loader.random import uniforms
@@ -27,7 +27,7 @@ class Shards:
     """
 
     def __init__(self, folder: Path, split: str):
-        facts = read_manifest(folder)
+        facts = read_manifest(folder, ShardsManifest)
         if split not in facts["splits"]:
             raise DataError(f"there is no split {split!r}", where=str(folder / MANIFEST), next_step="dvc repro shards")
         self.max_length: int = facts["max_length"]

@@ -39,7 +39,7 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
     """Write ``folder/glue/<Task>/*.tsv`` and ``folder/squad/*.json`` as the official downloads lay them out.
 
     Args:
-        tasks: names as in ``config.TaskName``.
+        tasks: names as in ``electra.tasks.catalogue.TASKS``.
         seed: seed of the world; the corpus of the same seed is about the same world.
         train_examples: rows (questions for SQuAD) per training set; ``dev_examples`` likewise.
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ValidationError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -63,6 +64,32 @@ def save_pretrained(
         write_manifest(scratch, parameters=sum(tensor.numel() for tensor in weights.values()))
 
 
+class PretrainedConfig(BaseModel):
+    """``config.json`` of a folder of pre-trained weights."""
+
+    model: config.Model
+    method: config.Method = config.Method()
+    vocab_size: int
+    mask_id: int
+    tokenizer_sha256: str
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """What the weights in a folder are of.
+
+    Raises:
+        DataError: there is no ``config.json``, or it is of another kind of model.
+    """
+    path, next_step = folder / "config.json", "name a folder of pre-trained weights, such as models/pretrained"
+    try:
+        return PretrainedConfig.model_validate(read_json(path, next_step))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "(top level)"
+        what = f"these are no weights that this project pre-trained: {key}: {first['msg']}"
+        raise DataError(what, where=str(path), next_step=next_step) from None
+
+
 def load_objective(folder: Path) -> Objective:
     """The pre-training method's module with its weights, in evaluation mode.
 
@@ -70,9 +97,8 @@ def load_objective(folder: Path) -> Objective:
         DataError: the folder is missing, a file is not as its manifest says, or its weights do not fit its config.
     """
     verify_folder(folder)
-    facts = read_json(folder / "config.json")
-    method = config.Method(**facts.get("method", {}))
-    objective = build_objective(config.Model(**facts["model"]), facts["vocab_size"], facts["mask_id"], method)
+    facts = read_config(folder)
+    objective = build_objective(facts.model, facts.vocab_size, facts.mask_id, facts.method)
     fill(objective, load_file(folder / "model.safetensors"), str(folder))
     return objective.eval()
 

@@ -1,8 +1,5 @@
 """Rows to predict from a file or a pipe: JSONL, CSV, TSV or plain lines, one after the other."""
 
-import csv
-import itertools
-import json
 import queue
 import re
 import threading
@@ -13,11 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from electra.common.errors import ConfigError, DataError
+from electra.common.lines import batches, csv_records, decoded
+from electra.common.parsing import is_text, parse_json
 from electra.tasks.rows import Row
 
 InputFormatName = Literal["jsonl", "csv", "tsv", "lines"]
 _SUFFIXES: dict[str, InputFormatName] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 _PATIENCE = 0.2  # seconds a row of a pipe waits for company
+_WINDOW_CHARS = 4 << 20  # of the rows that are in memory together
 
 
 def format_of(path: Path | None, num_texts: int) -> InputFormatName:
@@ -27,8 +27,8 @@ def format_of(path: Path | None, num_texts: int) -> InputFormatName:
 
 
 def text_of(value: Any) -> str | None:
-    """A text that is not empty."""
-    return value if isinstance(value, str) and value.strip() else None
+    """A text that is not empty, and has whole characters only: no half of a surrogate pair."""
+    return value if isinstance(value, str) and value.strip() and is_text(value) else None
 
 
 def words_of(value: Any) -> list[str] | None:
@@ -78,6 +78,8 @@ class Rows:
         records = {"jsonl": self._objects, "lines": self._plain, "csv": self._table, "tsv": self._table}[self.format]()
         for number, record in enumerate(records, start=1):
             row: Row = {"id": record.get("id", number)}
+            if isinstance(row["id"], str) and not is_text(row["id"]):
+                raise self._malformed("'id' holds half of a surrogate pair, which is no character")
             record = self._with_lists(record)
             for field, column in zip(self.fields, self.columns, strict=True):
                 found = record.get(column)
@@ -100,11 +102,7 @@ class Rows:
     def _decoded(self) -> Iterator[str]:
         for line in self.lines:
             self.line += 1
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise self._malformed(f"not UTF-8: {error.reason}") from None
-            yield text.removeprefix("\ufeff") if self.line == 1 else text
+            yield decoded(line, self.where, self.line)
 
     def _plain(self) -> Iterator[Row]:
         for line in self._decoded():
@@ -112,10 +110,7 @@ class Rows:
 
     def _objects(self) -> Iterator[Row]:
         for line in self._decoded():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise self._malformed(f"not valid JSON: {error.msg}") from None
+            record = parse_json(line, where=f"{self.where}:{self.line}", next_step="repair the line")
             if not isinstance(record, dict):
                 raise self._malformed("not a JSON object")
             yield record
@@ -139,20 +134,42 @@ class Rows:
         if self.format == "tsv":
             yield from (line.rstrip("\r\n").split("\t") for line in self._decoded())
             return
-        try:
-            yield from (cells for cells in csv.reader(self._decoded(), strict=True) if cells)
-        except csv.Error as error:
-            raise self._malformed(f"not valid CSV: {error}") from None
+        yield from (cells for _, cells in csv_records(enumerate(self._decoded(), start=1), self.where))
 
     def _malformed(self, what: str, next_step: str = "repair the line") -> DataError:
         return DataError(what, where=f"{self.where}:{self.line}", next_step=next_step)
 
 
 def windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Lists of ``size`` rows; the last may be shorter."""
-    iterator = iter(rows)
-    while window := list(itertools.islice(iterator, size)):
-        yield window
+    """Lists of ``size`` rows, fewer where their texts are long; the last may be shorter."""
+    yield from batches(rows, size, num_chars, _WINDOW_CHARS)
+
+
+def num_chars(row: Row) -> int:
+    """Characters of a row's texts and words."""
+    texts = (text for value in row.values() for text in (value if isinstance(value, list) else [value]))
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+class _RowQueue(queue.Queue["Row | Exception | None"]):
+    """A queue of rows that is full at ``maxsize`` rows, or fewer where their texts are long."""
+
+    def __init__(self, maxsize: int):
+        super().__init__(maxsize)
+        self.share = _WINDOW_CHARS / maxsize  # characters that count as a row
+        self.held = 0
+
+    def _qsize(self) -> int:
+        return len(self.queue) + int(self.held / self.share)
+
+    def _put(self, item: Row | Exception | None) -> None:
+        self.held += num_chars(item) if isinstance(item, dict) else 0
+        super()._put(item)
+
+    def _get(self) -> Row | Exception | None:
+        item = super()._get()
+        self.held -= num_chars(item) if isinstance(item, dict) else 0
+        return item
 
 
 def impatient_windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
@@ -160,7 +177,7 @@ def impatient_windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
 
     A thread reads ahead, at most one window. What it raises is raised here, after the rows before it.
     """
-    waiting: queue.Queue[Row | Exception | None] = queue.Queue(maxsize=size)
+    waiting = _RowQueue(maxsize=size)
 
     def read() -> None:
         try:
@@ -173,19 +190,21 @@ def impatient_windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     threading.Thread(target=read, daemon=True).start()
     window: list[Row] = []
     deadline = 0.0
+    held = 0
     while True:
         try:
             item = waiting.get(timeout=max(0.0, deadline - time.monotonic()) if window else None)
         except queue.Empty:
             yield window
-            window = []
+            window, held = [], 0
             continue
         if isinstance(item, dict):
             deadline = deadline if window else time.monotonic() + _PATIENCE
             window.append(item)
-        if window and (not isinstance(item, dict) or len(window) == size):
+            held += num_chars(item)
+        if window and (not isinstance(item, dict) or len(window) == size or held >= _WINDOW_CHARS):
             yield window
-            window = []
+            window, held = [], 0
         if isinstance(item, Exception):
             raise item
         if item is None:

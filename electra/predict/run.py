@@ -15,8 +15,9 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from electra.common.artifacts import disk_errors
+from electra.common.artifacts import disk_errors, refuse_inside_artefact
 from electra.common.errors import ConfigError, DataError
+from electra.common.lines import byte_lines, open_input
 from electra.common.paths import Paths
 from electra.config import Cluster
 from electra.finetune.run import prepare_machine
@@ -36,12 +37,16 @@ def writing(path: Path | None, format: OutputFormat) -> Iterator[Write]:
         path: written beside and renamed when the block ends well; standard output where None.
 
     Raises:
+        ConfigError: it is a folder, or lies in an artefact.
         DataError: the file's folder does not exist.
         InfrastructureError: the disk is full or read-only.
     """
     if path is None:
         yield _writer(sys.stdout, format)
         return
+    refuse_inside_artefact(path)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder", next_step="name a file: --output")
     if not path.parent.is_dir():
         raise DataError(f"there is no folder {path.parent}", next_step="make it, or correct --output")
     beside = path.with_name(f".{path.name}.{os.getpid()}")
@@ -113,7 +118,7 @@ def predict_file(
 
     Raises:
         ConfigError: no such model, columns that do not fit the task.
-        DataError: no such input, a malformed line (with its number), a damaged model.
+        DataError: no such input, a malformed or overlong line (with its number), a damaged model.
     """
     device, bf16 = prepare_machine(cluster)
     saved = load_model(_folder(paths, model))
@@ -130,12 +135,12 @@ def predict_file(
         )
     start, number = time.perf_counter(), 0
     with ExitStack() as stack:
-        file = sys.stdin.buffer if source is None else stack.enter_context(_open(source))
+        file = sys.stdin.buffer if source is None else stack.enter_context(open_input(source))
         size = _regular_size(file)
         bar = stack.enter_context(_bar())
         task = bar.add_task("0 rows", total=size)
-        lines = _counted(file, bar, task)
         where = "standard input" if source is None else str(source)
+        lines = _counted(byte_lines(file, where), bar, task)
         rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where, kind.value)
         write = stack.enter_context(writing(output, format))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
@@ -164,13 +169,6 @@ def _folder(paths: Paths, model: str) -> Path:
         f"there is no cell and no folder {model!r}",
         next_step=f"fine-tune with --keep; cells with a model are: {kept}",
     )
-
-
-def _open(source: Path) -> BinaryIO:
-    try:
-        return open(source, "rb")
-    except OSError as error:
-        raise DataError(f"cannot be read: {os.strerror(error.errno or 0)}", where=str(source)) from None
 
 
 def _regular_size(file: BinaryIO) -> int | None:

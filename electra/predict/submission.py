@@ -4,7 +4,6 @@ GLUE (gluebenchmark.com): a zip of eleven TSV files, ``index`` and ``prediction`
 are not public, so the files are of the development sets, for evaluate-v1.1.py and evaluate-v2.0.py.
 """
 
-import json
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from typing import Any
 
 from electra.common.artifacts import building, write_json, write_manifest
 from electra.common.errors import DataError
+from electra.common.lines import open_input, text_lines
+from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import FROM, cell_key, read_rows
@@ -122,12 +123,9 @@ def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:
     path = cell / "predictions.jsonl"
     if not path.is_file():
         return
-    with open(path, encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                found = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"not valid JSON: {error}", where=f"{path}:{number}", next_step="dvc repro") from None
+    with open_input(path) as file:
+        for number, line in text_lines(file, str(path)):
+            found = parse_json(line, where=f"{path}:{number}", next_step="dvc repro")
             if found["split"] == split:
                 yield found
 

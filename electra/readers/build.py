@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from electra.common.artifacts import building, write_json, write_manifest
 from electra.common.errors import DataError
+from electra.common.lines import MAX_LINE_BYTES
 from electra.common.paths import Paths
 from electra.config import EmbeddedTasks, FilesTasks, HubTasks, Settings
 from electra.readers.custom import OwnSource
@@ -96,7 +97,13 @@ def _write_rows(spec: TaskSpec, split: str, rows: Iterator[Row], path: Path) -> 
         for row in rows:
             if row.get("label", row.get("tags", "")) is None and not split.startswith("test"):
                 raise DataError(f"{spec.name}: row {row['id']} of split {split} has no label")
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            line = json.dumps(row, ensure_ascii=False) + "\n"
+            if len(line) > MAX_LINE_BYTES // 4 and len(line.encode("utf-8")) > MAX_LINE_BYTES:
+                raise DataError(
+                    f"{spec.name}: row {row['id']} of split {split} has more than {MAX_LINE_BYTES >> 20} MiB of text",
+                    next_step="shorten its texts, or remove it",
+                )
+            file.write(line)
             number += 1
     if not number:
         raise DataError(f"{spec.name}: split {split} has no rows", next_step="check tasks.source")

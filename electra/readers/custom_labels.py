@@ -22,7 +22,9 @@ TrainColumn = Callable[[str], Iterator[tuple[str, Any]]]  # a column's name to i
 
 
 def own_spec(name: str, task: OwnTask, train_column: TrainColumn) -> TaskSpec:
-    """The task; the training table is read only where labels must be inferred.
+    """The task; the training table is read only where labels must be inferred (that of dev where there is none).
+
+    A task that is evaluated only has the name of the one whose models it is scored with before its own: ``MNLI/HANS``.
 
     Raises:
         ConfigError: `positive` is none of the labels.
@@ -30,6 +32,8 @@ def own_spec(name: str, task: OwnTask, train_column: TrainColumn) -> TaskSpec:
     """
     files = {split: getattr(task, split) for split in ("train", "dev", "test") if getattr(task, split, None)}
     base: dict[str, Any] = {"name": name, "source": "own", "files": files, "official_rows": {}}
+    if task.fine_tuned_on is not None:
+        base |= {"name": f"{task.fine_tuned_on}/{name}", "fine_tuned_on": task.fine_tuned_on}
     match task:
         case OwnClassification() | OwnPair():
             texts = (task.text, None) if isinstance(task, OwnClassification) else (task.text_a, task.text_b)
@@ -46,6 +50,7 @@ def own_spec(name: str, task: OwnTask, train_column: TrainColumn) -> TaskSpec:
                 label=task.label,
                 positive=task.positive or "1",
                 unordered=isinstance(task, OwnPair) and task.unordered,
+                label_map=task.label_map,
             )
         case OwnRegression():
             return TaskSpec(
@@ -74,6 +79,32 @@ def own_spec(name: str, task: OwnTask, train_column: TrainColumn) -> TaskSpec:
         case OwnChoice():
             numbers = tuple(str(number) for number in range(len(task.choices)))
             return TaskSpec(**base, kind="multiple_choice", metrics=("accuracy",), labels=numbers)
+
+
+def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
+    """Whether the models of another task can answer a task that is evaluated only.
+
+    Raises:
+        ConfigError: they are of another kind, take another number of texts, or have a label that means nothing here.
+    """
+    if spec.kind != trained.kind:
+        raise ConfigError(f"{spec.name} is a task of {spec.kind}, {trained.name} one of {trained.kind}")
+    if (spec.text_b is None) != (trained.text_b is None):
+        raise ConfigError(f"{spec.name} and {trained.name}: one has pairs of texts, the other single ones")
+    if spec.kind == "multiple_choice" and len(spec.labels) != len(trained.labels):
+        raise ConfigError(f"{spec.name} has {len(spec.labels)} choices, {trained.name} {len(trained.labels)}")
+    if spec.kind != "classification":
+        return
+    if unknown := [label for label in spec.label_map if label not in trained.labels]:
+        raise ConfigError(
+            f"{spec.name}: label_map: {', '.join(unknown)}: no label of {trained.name}, which has "
+            f"{', '.join(trained.labels)}"
+        )
+    if lost := [label for label in trained.labels if spec.label_map.get(label, label) not in spec.labels]:
+        raise ConfigError(
+            f"{spec.name}: {trained.name}'s label {lost[0]} means none of {', '.join(spec.labels)}",
+            next_step=f"say which in its YAML file: `label_map: {{{lost[0]}: {spec.labels[0]}}}`",
+        )
 
 
 def _infer_labels(column: Iterator[tuple[str, Any]]) -> list[str]:

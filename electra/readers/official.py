@@ -1,6 +1,5 @@
 """Tasks in their official layouts: GLUE's tab-separated files, SQuAD's JSON, and those of CoNLL, SWAG and MRQA."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +7,9 @@ from typing import Any
 
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
-from electra.readers.conll import read_conll
+from electra.common.lines import open_input, text_lines
+from electra.common.parsing import parse_json
+from electra.readers.conll import encoding_of, read_conll
 from electra.readers.questions import mrqa_file, read_mrqa, read_swag
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row, question_row, sentence_row
@@ -42,11 +43,15 @@ class OfficialSource:
         """
         path = self._path(spec, split)
         if not path.is_file():
-            raise DataError(f"{spec.name}: {path} does not exist", next_step="add the file, or drop the task")
+            others = " or ".join(spec.other_files.get(split, ()))
+            raise DataError(
+                f"{spec.name}: {path} does not exist" + (f", nor {others}" if others else ""),
+                next_step="add the file, or drop the task",
+            )
         counts = self.counts.setdefault(spec.name, Counter())
         try:
             if spec.source == "squad":
-                yield from _questions(spec, path, counts)
+                yield from read_questions(spec, path, counts)
             elif spec.source == "mrqa":
                 yield from read_mrqa(spec, path, counts)
             elif spec.source == "conll":
@@ -54,14 +59,19 @@ class OfficialSource:
             elif spec.source == "swag":
                 yield from read_swag(spec, path, labelled=not split.startswith("test"))
             else:
-                yield from _sentences(spec, split, path, counts)
+                yield from read_sentences(spec, split, path, counts)
         except UnicodeDecodeError as error:
             raise DataError(f"{spec.name}: the file is not UTF-8 text: {error}", where=str(path)) from None
 
     def describe(self, spec: TaskSpec) -> dict[str, Any]:
-        """The files of a task with their sha256."""
+        """The files of a task with their sha256, and the encoding where a task has files in several."""
         paths = [self._path(spec, split) for split in self.splits(spec)]
-        return {"files": [{"name": path.name, "sha256": sha256(path)} for path in paths]}
+        files = [{"name": path.name, "sha256": sha256(path)} for path in paths]
+        if len(spec.encodings) > 1:
+            files = [
+                {**file, "encoding": encoding_of(path, spec.encodings)} for file, path in zip(files, paths, strict=True)
+            ]
+        return {"files": files}
 
     def _path(self, spec: TaskSpec, split: str) -> Path:
         folder = self.folders.get(spec.source)
@@ -73,14 +83,17 @@ class OfficialSource:
             )
         if spec.source == "mrqa":
             return mrqa_file(folder, spec.files[split])
-        return folder / spec.name / spec.files[split] if spec.source == "glue" else folder / spec.files[split]
+        if spec.source == "glue":
+            return folder / spec.name / spec.files[split]
+        names = [spec.files[split], *spec.other_files.get(split, ())]
+        return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
-def _sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:
-    """Rows of a TSV file. Quotes mean nothing in it, and only a line feed ends a row."""
-    # A byte order mark stands at the start of some copies of MRPC.
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        lines = enumerate((line.removesuffix("\n").removesuffix("\r") for line in file), start=1)
+def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:
+    """Rows of one of GLUE's TSV files. Quotes mean nothing in it, and only a line feed ends a row."""
+    with open_input(path) as file:
+        numbered = text_lines(file, str(path))
+        lines = ((number, line.removesuffix("\n").removesuffix("\r")) for number, line in numbered)
         is_labelled = not split.startswith("test")
         if spec.fixed_header and is_labelled:
             header = list(spec.fixed_header)
@@ -119,23 +132,36 @@ def _sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> 
             number += 1
 
 
-def _questions(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
+def read_questions(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
+    """Rows of a SQuAD file, in file order.
+
+    Raises:
+        DataError: as :func:`squad_items`; a malformed question or an id that stands twice, with its place.
+    """
+    seen: set[str] = set()
+    for paragraph, item, where in squad_items(spec, path):
+        row = _question(spec, paragraph, item, where, counts)
+        if row["id"] in seen:
+            raise DataError(f"{spec.name}: question id {row['id']} stands twice", where=where)
+        seen.add(row["id"])
+        yield row
+
+
+def squad_items(spec: TaskSpec, path: Path) -> Iterator[tuple[Any, Any, str]]:
+    """Every question of a SQuAD file as it stands there: its paragraph, itself, and its place.
+
+    Raises:
+        DataError: the file is not JSON, or lacks one of the lists of a SQuAD file.
+    """
     try:
-        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-    except json.JSONDecodeError as error:
-        raise DataError(f"{spec.name}: not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
+        articles = parse_json(path.read_bytes(), where=str(path), what=f"{spec.name}: ")["data"]
     except (KeyError, TypeError):
         raise DataError(f"{spec.name}: no list `data`; not a SQuAD file", where=str(path)) from None
-    seen: set[str] = set()
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_list(article, "paragraphs", spec, f"{path}: data[{a}]")):
             where = f"{path}: data[{a}].paragraphs[{p}]"
             for q, item in enumerate(_list(paragraph, "qas", spec, where)):
-                row = _question(spec, paragraph, item, f"{where}.qas[{q}]", counts)
-                if row["id"] in seen:
-                    raise DataError(f"{spec.name}: question id {row['id']} stands twice", where=f"{where}.qas[{q}]")
-                seen.add(row["id"])
-                yield row
+                yield paragraph, item, f"{where}.qas[{q}]"
 
 
 def _list(holder: Any, key: str, spec: TaskSpec, where: str) -> list[Any]:
@@ -156,7 +182,7 @@ def _question(spec: TaskSpec, paragraph: Any, item: Any, where: str, counts: Cou
             where=where,
             counts=counts,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{spec.name}: a question needs id, question and answers with text and answer_start: {error!r}",
             where=where,

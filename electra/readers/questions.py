@@ -1,14 +1,14 @@
 """Question files: the MRQA 2019 shared task (Fisch et al. 2019), and SWAG's tables (Zellers et al. 2018)."""
 
-import csv
 import gzip
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, BinaryIO, cast
 
 from electra.common.errors import DataError
+from electra.common.lines import csv_records, open_input, text_lines
+from electra.common.parsing import is_text, parse_json
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row, choice_row, question_row
 
@@ -32,7 +32,7 @@ def read_mrqa(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]
     seen: set[str] = set()
     with _opened(path) as file:
         try:
-            for line_number, line in enumerate(file, start=1):
+            for line_number, line in text_lines(file, str(path)):
                 where = f"{path}:{line_number}"
                 record = _parse(spec, line, where)
                 if line_number == 1:
@@ -51,17 +51,12 @@ def read_mrqa(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]
             ) from None
 
 
-def _opened(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return cast(IO[str], gzip.open(path, "rt", encoding="utf-8", newline="\n"))
-    return open(path, encoding="utf-8", newline="\n")
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else open_input(path)
 
 
 def _parse(spec: TaskSpec, line: str, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{spec.name}: not valid JSON: {error.msg}", where=where) from None
+    record = parse_json(line, where=where, what=f"{spec.name}: ")
     if not isinstance(record, dict):
         raise DataError(f"{spec.name}: expected an object with context and qas", where=where)
     return record
@@ -75,11 +70,13 @@ def _question(spec: TaskSpec, record: dict[str, Any], item: Any, where: str, cou
         answers = [(context[int(first) : int(last) + 1], int(first)) for first, last in spans]
         references = [str(answer) for answer in item["answers"]]
         id, question = str(item["qid"]), str(item["question"])
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{spec.name}: a question needs qid, question, answers and detected_answers with char_spans: {error!r}",
             where=where,
         ) from None
+    if not all(map(is_text, references)):
+        raise DataError(f"{spec.name}: an answer holds half of a surrogate pair, which is no character", where=where)
     row = question_row(
         spec,
         id=id,
@@ -103,17 +100,17 @@ def read_swag(spec: TaskSpec, path: Path, labelled: bool) -> Iterator[Row]:
         DataError: a missing column, a row with another number of values, a label other than 0 to 3; with file and line.
     """
     wanted = ["sent1", "sent2", *ENDINGS, *(["label"] if labelled else [])]
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
+    with open_input(path) as file:
+        records = csv_records(text_lines(file, str(path)), str(path), strict=False)
+        _, header = next(records, (1, []))
         if missing := [name for name in wanted if name not in header]:
             raise DataError(
                 f"{spec.name}: no column {', '.join(map(repr, missing))} in the header {header}",
                 where=f"{path}:1",
                 next_step="use the file as SWAG distributes it, not train_full.csv or val_full.csv",
             )
-        for number, values in enumerate(reader):
-            where = f"{path}:{reader.line_num}"
+        for number, (line_number, values) in enumerate(records):
+            where = f"{path}:{line_number}"
             if len(values) != len(header):
                 raise DataError(
                     f"{spec.name}: expected {len(header)} comma-separated columns, found {len(values)}",

@@ -51,6 +51,7 @@ def published_scores() -> tuple[Published, ...]:
 
 TITLE = "Beside published results"
 MAIN = "this run"
+_NOT_THERE = "not on the official rows or without published figures"
 
 
 def beside_published(facts: Facts) -> Section:
@@ -58,10 +59,13 @@ def beside_published(facts: Facts) -> Section:
     scores = facts.scores
     if not scores:
         return Section(TITLE, "", [], [])
-    known = [task for task in GLUE_TASKS + SQUAD_TASKS if scores["tasks"].get(task, {}).get("official_rows")]
+    there = [task for task in GLUE_TASKS + SQUAD_TASKS if task in scores["tasks"]]
+    known = [task for task in there if scores["tasks"][task].get("official_rows")]
     if not known:
-        note = f"None: the tasks are {scores['data']}. Scores on other data cannot be compared with published ones."
-        return Section(TITLE, note, [], [])
+        reasons = _reasons(scores, there, scores["data"])
+        why = "; ".join(f"{', '.join(tasks)}: {reason}" for reason, tasks in reasons.items())
+        note = f"None. {why}. Such scores cannot be compared with published ones."
+        return Section(TITLE, note if there else "None: no task here has published figures.", [], [])
     seeds = len(facts.settings.cells.seeds)
     ours = _our_rows(scores, known, f"median of {seeds} seeds" if seeds > 1 else "one seed")
     rows = [*ours, *(row for model in published_scores() if (row := _published_row(model, known)).counted)]
@@ -70,7 +74,7 @@ def beside_published(facts: Facts) -> Section:
         columns.append("GLUE mean")
     return Section(
         TITLE,
-        _note([task for task in scores["tasks"] if task not in known]),
+        _note(_reasons(scores, [task for task in scores["tasks"] if task not in known], _NOT_THERE)),
         ["model", *columns, "tasks in common", "mean over them", f"mean of {MAIN}", "source"],
         [row.as_text(columns, ours[0]) for row in rows],
     )
@@ -135,14 +139,22 @@ def _cells(counted: dict[str, float]) -> dict[str, float | None]:
     return cells
 
 
-def _note(left_out: list[str]) -> str:
+def _reasons(scores: dict[str, Any], tasks: list[str], otherwise: str) -> dict[str, list[str]]:
+    """Tasks by the reason why they are not set beside published figures."""
+    reasons: dict[str, list[str]] = {}
+    for task in tasks:
+        has_published = task in GLUE_TASKS + SQUAD_TASKS
+        reason = scores["tasks"][task].get("not_official", otherwise) if has_published else otherwise
+        reasons.setdefault(reason, []).append(task)
+    return reasons
+
+
+def _note(left_out: dict[str, list[str]]) -> str:
     note = (
         "Development sets, percent. The last two means are over the tasks that a row and this run both have, SQuAD by "
         "its F1; a row with a published GLUE mean only counts with it eight times."
     )
-    if left_out:
-        note += f" Left out, since not on the official rows or without published figures: {', '.join(left_out)}."
-    return note
+    return note + "".join(f" Left out, since {reason}: {', '.join(tasks)}." for reason, tasks in left_out.items())
 
 
 def _percent(value: float | None) -> str:

@@ -77,6 +77,10 @@ METRIC_NAMES = {
     "f1": "F1",
     "exact": "exact match",
     "accuracy": "accuracy",
+    "HasAns_f1": "F1, questions with an answer",
+    "HasAns_exact": "exact match, questions with an answer",
+    "NoAns_f1": "F1, questions without an answer",
+    "NoAns_exact": "exact match, questions without an answer",
     "best_f1": "F1, no-answer threshold tuned on dev",
     "best_exact": "exact match, no-answer threshold tuned on dev",
     "best_f1_threshold": "the threshold tuned on dev for F1",
@@ -275,10 +279,27 @@ def _tasks(facts: Facts) -> Section:
             task,
             ", ".join(f"{split} {count(n)}" for split, n in entry["rows"].items()),
             told.get(task, {}).get("data", ""),
+            _cut(told.get(task, {})),
         ]
         for task, entry in tasks.items()
     ]
-    return Section("Tasks", "", ["task", "rows", "data"], rows)
+    note = "Cut: rows that are longer than the model's inputs (finetune.max_length), so that it sees a part of them."
+    return Section("Tasks", note, ["task", "rows", "data", "cut"], rows)
+
+
+def _cut(entry: dict[str, Any]) -> str:
+    """The share of a task's rows that are longer than the model's inputs, and what of them cannot be learned."""
+    totals = {"train": entry.get("train_rows"), "dev": entry.get("dev_rows")}
+    parts = [
+        f"{split} {percent(number / totals[split]) if totals.get(split) else count(number)}"
+        for split, number in entry.get("rows_cut", {}).items()
+        if number
+    ]
+    if words := entry.get("words_cut"):
+        parts.append(f"{count(words)} words of train")
+    if answers := entry.get("answers_not_recoverable"):
+        parts.append(f"{count(answers)} answers of train are not learned as they stand")
+    return ", ".join(parts) or ("none" if "rows_cut" in entry else "")
 
 
 def validation(facts: Facts) -> Section:

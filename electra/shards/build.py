@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from electra.common.artifacts import (
     Listed,
+    TokenizerManifest,
     building,
     disk_errors,
     listed_files,
@@ -71,6 +72,10 @@ class GrowingArray:
 
 
 WORD = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+")  # one ASCII punctuation character, or what stands between
+# The only mark that NFC composes with ASCII punctuation, and what it makes (≮ ≠ ≯) is none: in lines that hold it, the
+# three are no cut before a character that is not ASCII.
+STROKE = "\u0338"
+WORD_WITH_STROKE = re.compile(r"(?:[^ !-/:-@\[-`{-~]|[<=>](?=[^\x00-\x7f]))+|[!-/:-@\[-`{-~]")
 WORD_BYTES = 250  # about what an entry takes besides its characters
 CACHE_BYTES = 25_000_000  # of a generation; there are two
 
@@ -95,7 +100,7 @@ class WordEncoder:
 
     def encode(self, lines: list[str]) -> list[bytes]:
         """Ids of each line, as the bytes of an array of ``dtype``."""
-        words = [WORD.findall(line) for line in lines]
+        words = [(WORD_WITH_STROKE if STROKE in line else WORD).findall(line) for line in lines]
         self._learn(set().union(*words))
         ids = self._ids.__getitem__
         return [b"".join(map(ids, line)) for line in words]
@@ -245,7 +250,7 @@ def build_shards(settings: Settings, paths: Paths) -> None:
         DataError: corpus or tokenizer are missing or damaged, or the corpus gives no training example.
         InfrastructureError: workers died, or the disk is full.
     """
-    vocab_size = read_manifest(paths.tokenizer)["vocab_size"]
+    vocab_size = read_manifest(paths.tokenizer, TokenizerManifest)["vocab_size"]
     verify_folder(paths.tokenizer)
     tokenizer_file = paths.tokenizer / "tokenizer.json"
     corpus = paths.corpus.absolute()  # a worker may stand in another folder

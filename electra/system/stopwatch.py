@@ -4,7 +4,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from electra.common.artifacts import read_json, write_json
+from pydantic import BaseModel, ConfigDict
+
+from electra.common.artifacts import read_facts, write_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 
@@ -58,6 +60,17 @@ class CellSeconds:
         return f"{self.seconds:.1f} s, of it training {self.training:.1f} s ({rate:,.0f} examples/s, {self.device})"
 
 
+class _Noted(BaseModel):
+    """The fields of :class:`CellSeconds` as they stand in a file."""
+
+    model_config = ConfigDict(extra="forbid")
+    cell: str
+    seconds: float
+    training: float
+    examples: int
+    device: str
+
+
 def note_seconds(paths: Paths, folder: Path, watch: Stopwatch, examples: int, device: str) -> CellSeconds:
     """Write ``logs/finetune/<cell>.json`` of the cell in ``folder``; its last run counts."""
     total = time.perf_counter() - watch.started
@@ -73,9 +86,12 @@ def seconds_table(paths: Paths) -> str:
     """All cells that this workspace has run, one a line, and their sum.
 
     Raises:
-        DataError: none has.
+        DataError: none has, or a note is damaged.
     """
-    cells = [CellSeconds(**read_json(path)) for path in sorted((paths.logs / "finetune").glob("*.json"))]
+    files = sorted((paths.logs / "finetune").glob("*.json"))
+    cells = [
+        CellSeconds(**read_facts(path, _Noted, "remove the file; the cell's next run writes it")) for path in files
+    ]
     if not cells:
         raise DataError(
             "no cell was fine-tuned in this workspace",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from electra.common.artifacts import read_json
-from electra.common.errors import ConfigError
+from electra.common.artifacts import read_facts
+from electra.common.errors import ConfigError, DataError
 from electra.tasks.tag_schemes import bioes_labels
 
 Kind = Literal["classification", "regression", "span", "tagging", "multiple_choice"]
@@ -26,16 +26,21 @@ class TaskSpec:
             model predicts (BIOES for entities), for multiple choice the numbers of the choices; else empty.
         metrics: what is reported; the first is the headline, the number that stands for the task in means.
         text_a, text_b, label: names of the columns in the official header; text_b None for single sentences.
-        fixed_header: column names of a labelled split whose file has no header line.
+        fixed_header: column names of a labelled split whose file has no header line; ``other_headers`` are those of
+            further layouts, told apart by their number of columns.
+        encodings: of the files; the first in which the whole file can be read is taken.
         may_have_broken_rows: rows that are too short are left out and counted instead of refused.
         source: the key of ``tasks.source`` with the folder of its files; ``own`` for a task of ``tasks.own``.
-        files: file of each split, relative to that folder (for GLUE to the task's folder in it).
+        files: file of each split, relative to that folder (for GLUE to the task's folder in it); ``other_files`` are
+            further names that it is distributed under.
         hub_config, hub_splits: the same on the Hugging Face hub (``config/split`` where a split is of another
             configuration); hub_a, hub_b: its column names where they differ.
         official_rows: rows per split of the official release.
         score_range: lowest and highest score of a regression.
         positive: the label whose F1 is the metric f1 of a classification.
         unordered: the two texts may change places; ``finetune.double_unordered`` trains on both orders.
+        fine_tuned_on: of a task without training rows: the task whose fine-tuned model it is scored with.
+        label_map: label of that model -> label of this task, where they differ.
     """
 
     name: str
@@ -48,8 +53,11 @@ class TaskSpec:
     text_b: str | None = None
     label: str = "label"
     fixed_header: tuple[str, ...] | None = None
+    other_headers: tuple[tuple[str, ...], ...] = ()
+    encodings: tuple[str, ...] = ("utf-8",)
     may_have_broken_rows: bool = False
     files: dict[str, str] = field(default_factory=lambda: {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"})
+    other_files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     hub_config: str | None = None
     hub_splits: dict[str, str] = field(default_factory=lambda: {"train": "train", "dev": "validation", "test": "test"})
     hub_a: str | None = None
@@ -57,6 +65,8 @@ class TaskSpec:
     score_range: tuple[float, float] = (0.0, 5.0)
     positive: str = "1"
     unordered: bool = False
+    fine_tuned_on: str | None = None
+    label_map: dict[str, str] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
@@ -91,6 +101,27 @@ class TaskSpec:
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
+
+
+def _entity_task(
+    name: str, folder: str, files: tuple[str, str, str], types: str, rows: tuple[int, int], **more: Any
+) -> TaskSpec:
+    """A task of entities in column files: those of train, dev and test, in ``folder`` or beside the other tasks."""
+    splits = ("train", "dev", "test")
+    return TaskSpec(
+        name=name,
+        kind="tagging",
+        metrics=("f1", "precision", "recall"),
+        source="conll",
+        labels=bioes_labels(types.split()),
+        text_a="word",
+        label="ner",
+        files={split: f"{folder}/{file}" for split, file in zip(splits, files, strict=True)},
+        other_files={split: (file,) for split, file in zip(splits, files, strict=True)},
+        official_rows=dict(zip(splits, rows, strict=False)),
+        **more,
+    )
+
 
 _SPECS = [
     TaskSpec(
@@ -234,6 +265,11 @@ _SPECS = [
         label="ner",
         fixed_header=("word", "POS", "chunk", "ner"),
         files={"train": "conll2003/train.txt", "dev": "conll2003/testa.txt", "test": "conll2003/testb.txt"},
+        other_files={
+            "train": ("conll2003/eng.train", "eng.train"),
+            "dev": ("conll2003/eng.testa", "eng.testa"),
+            "test": ("conll2003/eng.testb", "eng.testb"),
+        },
         official_rows={"train": 14041, "dev": 3250},
     ),
     TaskSpec(
@@ -247,6 +283,27 @@ _SPECS = [
         fixed_header=("word", "POS", "chunk"),
         files={"train": "conll2000/train.txt", "dev": "conll2000/test.txt"},  # it was released without another split
         official_rows={"train": 8936, "dev": 2012},
+    ),
+    *(
+        _entity_task(
+            f"CoNLL-2002-{language}",
+            "conll2002",
+            (f"{language}.train", f"{language}.testa", f"{language}.testb"),
+            "LOC MISC ORG PER",
+            rows,
+            fixed_header=("word", "POS", "ner"),
+            other_headers=(("word", "ner"),),
+            encodings=("utf-8", "latin-1"),  # released in Latin-1; copies in UTF-8 are in use too
+        )
+        for language, rows in [("esp", (8323, 1915)), ("ned", (15806, 2895))]
+    ),
+    _entity_task(
+        "WNUT-17",
+        "wnut17",
+        ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
+        "corporation creative-work group location person product",
+        (3394, 1009),
+        fixed_header=("word", "ner"),
     ),
     TaskSpec(
         name="SWAG",
@@ -283,15 +340,19 @@ def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
 
     Raises:
         ConfigError: there is no such task.
+        DataError: its description is damaged.
     """
     if name in TASKS:
         return TASKS[name]
     path = tasks_folder / name / SPEC_FILE
-    if not path.is_file():
+    if Path(name).name != name or not path.is_file():
         raise ConfigError(
             f"there is no task {name!r}",
             next_step=f"choose one of: {', '.join(TASKS)}; or one of tasks.own, after: dvc repro tasks",
         )
-    values: dict[str, Any] = read_json(path)
+    values = read_facts(path, next_step="run: dvc repro -f tasks")
     fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return TaskSpec(**fields)
+    try:
+        return TaskSpec(**fields)
+    except TypeError as error:
+        raise DataError(f"this describes no task: {error}", where=str(path), next_step="dvc repro -f tasks") from None

@@ -1,11 +1,12 @@
 """The cells of the fine-tuning matrix: task, seed and the encoder a cell starts from; the rows they read."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from electra.common.errors import DataError
+from electra.common.lines import text_lines
+from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 from electra.tasks.rows import Row
 
@@ -32,13 +33,11 @@ def read_lines(path: Path, next_step: str) -> list[Row]:
     """A JSONL file as dictionaries."""
     rows: list[Row] = []
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
-            for line in file:
-                rows.append(json.loads(line))
+        with open(path, "rb") as file:
+            for number, line in text_lines(file, str(path)):
+                rows.append(parse_json(line, where=f"{path}:{number}", next_step=next_step))
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", next_step=next_step) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"not valid JSON: {error}", where=f"{path}:{len(rows) + 1}", next_step=next_step) from None
     return rows
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from electra.common.errors import DataError
+from electra.common.parsing import is_text
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.tag_schemes import entities, iob2
 
@@ -17,6 +18,7 @@ def sentence_row(spec: TaskSpec, id: str, text_a: str, text_b: str | None, label
         DataError: an empty text, a label outside the label set, a score outside the task's range.
     """
     _check_texts(spec, [text_a] if text_b is None else [text_a, text_b], where)
+    _check_characters(spec, [id], where)
     return {"id": id, "text_a": text_a, "text_b": text_b, "label": _checked_label(spec, label, where)}
 
 
@@ -27,6 +29,7 @@ def choice_row(spec: TaskSpec, id: str, text_a: str, choices: list[str], label: 
         DataError: an empty text or choice, a label that is no choice's number.
     """
     _check_texts(spec, [text_a, *choices], where)
+    _check_characters(spec, [id], where)
     return {"id": id, "text_a": text_a, "choices": choices, "label": _checked_label(spec, label, where)}
 
 
@@ -38,6 +41,7 @@ def tagged_row(spec: TaskSpec, id: str, words: list[str], tags: list[str] | None
     """
     if not words or not all(word.strip() for word in words):
         raise DataError(f"{spec.name}: a word is empty", where=where, next_step="remove or repair the row")
+    _check_characters(spec, [id, *words], where)
     if tags is None:
         return {"id": id, "words": words, "tags": None}
     if len(words) != len(tags):
@@ -56,6 +60,16 @@ def tagged_row(spec: TaskSpec, id: str, words: list[str], tags: list[str] | None
 def _check_texts(spec: TaskSpec, texts: list[str], where: str) -> None:
     if not all(text.strip() for text in texts):
         raise DataError(f"{spec.name}: a text is empty", where=where, next_step="remove or repair the row")
+    _check_characters(spec, texts, where)
+
+
+def _check_characters(spec: TaskSpec, texts: list[str], where: str) -> None:
+    if not all(map(is_text, texts)):
+        raise DataError(
+            f"{spec.name}: a text holds half of a surrogate pair, which is no character",
+            where=where,
+            next_step="write the text again with whole characters, or remove the row",
+        )
 
 
 def _checked_label(spec: TaskSpec, label: str | None, where: str) -> str | float | None:
@@ -97,6 +111,7 @@ def question_row(
     Raises:
         DataError: an answer that does not occur in the context, or answers that contradict ``impossible``.
     """
+    _check_characters(spec, [id, question, context], where)
     if impossible and not spec.has_unanswerable:
         raise DataError(f"{spec.name}: question {id} is marked impossible; {spec.name} has none such", where=where)
     if not impossible and not answers:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.checks.gate import validate_corpus, validate_shards, validate_tasks
-from electra.common.artifacts import read_json
+from electra.common.artifacts import read_json, sha256, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from tests.checks.small import make_small_artefacts, renew_manifest, small_settings, write_corpus, write_lines
@@ -184,6 +184,26 @@ def test_vocabulary_with_an_entry_twice_and_a_space_is_refused(paths: Paths) -> 
     renew_manifest(paths.tokenizer)
     message = refused(validate_shards, paths, "shards")
     assert f"line=50 -> token={lines[51]}" in message and "line=60 -> token=two words" in message
+
+
+def test_entries_of_a_given_vocabulary_are_taken_as_they_are(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    """Google's bert-base-chinese has U+2028 in two entries; a line feed in text never becomes one."""
+    odd = {50: "\u2028", 51: "##\u2028", 52: "\u3000", 54: "a\rb", 53: "x" * 150}
+    path = paths.tokenizer / "vocab.txt"
+    lines = path.read_text().split("\n")
+    entries = [odd.get(number, entry) for number, entry in enumerate(lines)]
+    path.write_text("\n".join(entries))
+    ids = {token: number for number, token in enumerate(entries[:100])}
+    write_json(paths.tokenizer / "tokenizer.json", {"model": {"type": "WordPiece", "vocab": ids}})
+    renew_manifest(paths.tokenizer)
+    shards = read_json(paths.shards / "manifest.json")
+    write_manifest(paths.shards, **{**shards, "tokenizer_sha256": sha256(paths.tokenizer / "tokenizer.json")})
+    assert "line=50" in refused(validate_shards, paths, "shards")
+    assert "no entry is longer than 100 characters" in failed_checks(paths, "shards")
+    given = SETTINGS.tokenizer.model_copy(update={"vocab_file": "vocab.txt"})
+    capsys.readouterr()
+    validate_shards(SETTINGS.model_copy(update={"tokenizer": given}), paths)
+    assert "no warnings" in capsys.readouterr().out
 
 
 def test_tasks_with_wrong_label_and_wrong_score_name_the_lines(paths: Paths) -> None:

@@ -7,6 +7,8 @@ from electra.common.artifacts import read_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.config.tasks import FilesTasks
+from electra.tasks.catalogue import TASKS
 from tests.checks.small import make_small_artefacts, renew_manifest, small_settings, write_lines
 
 TAGGED = [
@@ -63,6 +65,27 @@ def test_a_broken_row_is_named(paths, settings, task, change, said):
     with pytest.raises(DataError) as caught:
         validate_tasks(settings, paths)
     assert f"file={task}/dev.jsonl line=4" in str(caught.value) and said in str(caught.value)
+
+
+@pytest.mark.parametrize("official", [True, False])
+def test_repeats_are_warned_of_in_own_splits_and_not_in_a_benchmark_as_released(
+    paths, settings, official, monkeypatch, capsys
+):
+    """CoNLL-2003's official development sentences are in part those of training: nobody can split them anew."""
+    monkeypatch.setitem(TASKS["CoNLL-2003"].official_rows, "train", 15)
+    monkeypatch.setitem(TASKS["CoNLL-2003"].official_rows, "dev", 5 if official else 6)
+    again = [{**row, "id": f"again{row['id']}"} for row in TAGGED[:2]]
+    write_lines(paths, "CoNLL-2003", "dev", [*TAGGED[15:18], *again])
+    write_lines(paths, "CoNLL-2003", "test", [{**row, "tags": None} for row in again])
+    facts = {task: {"rows": {"train": 15, "dev": 5}} for task in SOUND}
+    facts["CoNLL-2003"]["rows"]["test"] = 2
+    write_manifest(paths.tasks, source={"kind": "files"}, tasks=facts)
+    files = settings.tasks.model_copy(update={"source": FilesTasks(kind="files")})
+    validate_tasks(settings.model_copy(update={"tasks": files}), paths)
+    warned = "few texts of dev and test are in train" in capsys.readouterr().out
+    assert warned is not official
+    report = read_json(paths.results / "validation/tasks.json")
+    assert report["statistics"]["CoNLL-2003"]["dev_seen_in_train_share"] == 0.4, "told in any case"
 
 
 def test_the_test_split_may_be_without_tags(paths, settings):

@@ -175,6 +175,15 @@ def test_version_two_counts_withheld_answers_and_tunes_the_threshold():
     assert scores["best_f1_threshold"] == 1.0
 
 
+def test_version_two_scores_questions_with_and_without_an_answer_apart():
+    golds = [["cat"], ["dog"], ["big cat"], []]
+    scores = squad_v2(golds, ["cat", "dog", "cat", "dog"], [-1.0, 1.0, -1.0, 2.0])
+    assert scores["HasAns_exact"] == pytest.approx(1 / 3) and scores["NoAns_exact"] == 1  # dog is withheld
+    assert scores["HasAns_f1"] == pytest.approx((1 + 0 + 2 / 3) / 3) and scores["NoAns_f1"] == 1
+    assert not {"NoAns_f1", "NoAns_exact"} & squad_v2([["cat"]], ["cat"], [0.0]).keys()
+    assert not {"HasAns_f1", "HasAns_exact"} & squad_v2([[]], ["cat"], [0.0]).keys()
+
+
 def test_the_best_threshold_is_the_best_of_all():
     random = np.random.default_rng(1)
     scores, nulls = random.random(50), random.normal(size=50)
@@ -195,6 +204,26 @@ def test_questions_without_an_answer_are_right_only_where_none_is_given():
     assert squad_v2([["cat"]], [""], [-1.0])["f1"] == 0
     assert squad_v2([["the", "cat"]], ["a"], [-1.0])["f1"] == 0, "a reference of articles only does not count"
     assert squad_v2([["the"]], [""], [-1.0])["f1"] == 1, "where there is no other, it is an empty one"
+
+
+def test_an_answer_is_given_at_the_threshold_itself():
+    """evaluate-v2.0.py withholds above the threshold only."""
+    for threshold in (0.0, 1.5):
+        assert squad_v2([["cat"]], ["cat"], [threshold], threshold)["exact"] == 1
+        assert squad_v2([[]], ["cat"], [threshold], threshold)["exact"] == 0
+
+
+def test_an_empty_answer_to_an_unanswerable_question_costs_nothing_at_any_threshold():
+    scores = squad_v2([[], ["cat"]], ["", "cat"], [-1.0, 1.0])
+    assert scores["best_f1"] == scores["best_exact"] == 1 and scores["best_f1_threshold"] == 1.0
+
+
+def test_a_question_whose_references_are_all_empty_words_is_answerable():
+    """evaluate-v2.0.py takes it as one with an answer, and its answer as empty."""
+    withheld, given = (squad_v2([["the"]], ["a"], [score]) for score in (1.0, -1.0))
+    assert withheld["f1"] == withheld["exact"] == 0
+    assert given["f1"] == given["exact"] == 1
+    assert withheld["best_f1"] == 1 and withheld["best_f1_threshold"] == 1.0
 
 
 def test_withholding_everything_is_possible():

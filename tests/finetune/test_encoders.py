@@ -13,6 +13,7 @@ from electra.finetune.features import collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import span_features
+from electra.finetune.tagging import tagging_features
 from electra.finetune.trainer import parameter_groups, predict
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
@@ -53,6 +54,24 @@ def test_texts_that_are_too_long_keep_their_special_tokens(folders, make):
     assert tuple(cut.token_ids[: len(inputs.before)]) == inputs.before
     assert tuple(cut.token_ids[8 - len(inputs.after) :]) == inputs.after
     assert tuple(cut.token_ids[cut.first_length - len(inputs.between) : cut.first_length]) == inputs.between
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_texts_that_look_like_special_tokens_are_text(folders, make):
+    _, vocabulary, _ = load(folders[make])
+    inputs = vocabulary.inputs
+    special = {*inputs.before, *inputs.between, *inputs.after}
+    assert special or make == "gpt2"
+    words = [*(vocabulary.tokenizer.id_to_token(i) for i in sorted(special)), "cat", "\u0001"]
+    row = {"text_a": " ".join(words), "question": "who?", "context": " ".join(words), "words": words, "label": None}
+    row |= {"tags": None, "impossible": True}
+    single = sentence_features(TASKS["CoLA"], [row], vocabulary, 60)[0].token_ids
+    assert special.isdisjoint(single[len(inputs.before) : len(single) - len(inputs.after)])
+    (tagged,) = tagging_features(TASKS["CoNLL-2003"], [row], vocabulary, 60)
+    assert len(tagged.positions) == len(words)
+    assert special.isdisjoint(tagged.token_ids[len(inputs.before) : len(tagged.token_ids) - len(inputs.after)])
+    (window,) = span_features([row], vocabulary, SETTINGS.model_copy(update={"span_max_length": 60}))
+    assert special.isdisjoint(window.token_ids[window.first_length : len(window.token_ids) - len(inputs.after)])
 
 
 @pytest.mark.parametrize("make", MAKES)

@@ -13,6 +13,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
+from electra.common.hub_folder import local_folder
 from electra.common.paths import Paths
 from electra.config import Model
 from electra.importing.huggingface import import_huggingface
@@ -260,3 +261,21 @@ def test_a_hub_repository_needs_its_commit(folders: Folders, tmp_path: Path, mon
     assert asked == [("owner/name", "a" * 40)]
     origin = read_manifest(tmp_path / "ours")["imported_from"]["discriminator"]
     assert (origin["repository"], origin["revision"]) == ("owner/name", "a" * 40)
+
+
+@pytest.mark.parametrize("revision", [None, "main", "96f4e31", "9" * 39, "9" * 41, "9" * 40 + "x"])
+def test_a_hub_repository_without_its_full_commit_is_not_asked_for(
+    revision: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
+    with pytest.raises(ConfigError, match="full 40-hex commit"):
+        local_folder(Path("owner/name"), revision, ["*.json"])
+
+
+def test_a_hub_repository_is_fetched_at_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda name, **options: asked.append((name, options)) or str(tmp_path)
+    )
+    assert local_folder(Path("owner/name"), "9" * 40, ["*.json"]) == tmp_path
+    assert asked == [("owner/name", {"revision": "9" * 40, "allow_patterns": ["*.json"]})]

@@ -102,3 +102,30 @@ def test_shares_of_masked_and_shown_tokens() -> None:
     assert abs(masking.shown.mean() - 0.15) < 0.01
     hits = np.bincount(masking.positions.ravel(), minlength=128)[1:127]
     assert hits.std() / hits.mean() < 0.1, "every place is as likely"
+
+
+def test_an_example_is_masked_anew_in_every_epoch() -> None:
+    lengths = np.full(200, 64)
+    tokens = rows(lengths.tolist(), 64, 0)
+
+    def drawn(epoch: int) -> list[np.ndarray]:
+        masking = draw_masking(
+            tokens, lengths, np.full(200, epoch), np.arange(200),
+            special_ids=SPECIAL, rule=MaskingRule(), seed=1,
+        )  # fmt: skip
+        return [np.sort(masking.positions, axis=1), masking.shown, masking.uniforms]
+
+    first, again, second = drawn(0), drawn(0), drawn(1)
+    assert all((one == same).all() for one, same in zip(first, again, strict=True))
+    assert [(one != other).any(axis=1).mean() > 0.5 for one, other in zip(first, second, strict=True)] == [True] * 3
+
+
+def test_masked_random_and_original_tokens_have_the_shares_of_the_rule() -> None:
+    lengths = np.full(2000, 128)
+    masking = draw_masking(
+        rows(lengths.tolist(), 128, 0), lengths, np.zeros(2000), np.arange(2000),
+        special_ids=SPECIAL, rule=MaskingRule(as_mask=0.8, as_random=0.1), seed=1,
+    )  # fmt: skip
+    assert not (masking.shown & masking.random).any()
+    assert abs(masking.random.mean() - 0.1) < 0.01
+    assert abs(masking.shown.mean() - 0.1) < 0.01

@@ -13,7 +13,7 @@ from electra.evaluation.squad_metrics import squad_v2
 from electra.finetune.run import finetune_cell
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
-from electra.predict.submission import GLUE_FILES, write_submission
+from electra.predict.submission import GLUE_FILES, _write_squad, write_submission
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.report.facts import read_scores
@@ -164,6 +164,13 @@ def test_squad_files_give_the_official_scripts_what_our_scores_come_from(paths, 
     assert not (folder / "glue.zip").exists()
     scores = squad_v2([["cat"], []], list(read["SQuAD2.0.best_answers.json"].values()), [-1.5, -0.5], threshold=-1.0)
     assert scores["exact"] == 1.0
+
+
+def test_an_answer_is_handed_in_at_the_threshold_itself(tmp_path):
+    lines = [{"id": str(score), "text": "cat", "null_score": score} for score in (-1.5, -1.0, -0.5)]
+    _write_squad(tmp_path, "SQuAD2.0", lines, null_threshold=-1.0)
+    found = json.loads((tmp_path / "SQuAD2.0.predictions.json").read_text())
+    assert found == {"-1.5": "cat", "-1.0": "cat", "-0.5": ""}
 
 
 def test_nothing_to_hand_in_and_stale_predictions_are_refused(paths, trained):

@@ -66,11 +66,13 @@ def test_the_documentation_shows_the_examples_and_names_every_key():
         assert [line.split("#")[0].rstrip() for line in shown[1].splitlines()] == [
             line.split("#")[0].rstrip() for line in path.read_text().splitlines()
         ]
+    shared = set(own_schema._OwnTask.model_fields)
+    assert all(f"`{key}`" in text for key in shared)
     for model in own_schema.OwnTask.__args__:
         row = next(
             line for line in text.splitlines() if line.startswith(f"| `{model.__annotations__['kind'].__args__[0]}`")
         )
-        for key in set(model.model_fields) - {"kind", "train", "dev", "id", "metric"}:
+        for key in set(model.model_fields) - shared - {"kind", "metric"}:
             assert f"`{key}" in row, (row, key)
         missing = [key for key, field in model.model_fields.items() if key != "kind" and not field.description]
         assert not missing
@@ -90,7 +92,12 @@ def test_own_tasks_stand_beside_public_ones(paths):
     [
         (["polarity"], [], "cells.tasks: there is no task 'polarity'; choose among CoLA,"),
         (["CoLA"], ["a/CoLA.yaml"], "CoLA is the name of a built-in task"),
+        (["CoLA"], ["a/cola.yaml"], "cola is the name of a built-in task"),
         (["CoLA"], ["a/x.yaml", "b/x.yaml"], "two files give the same name"),
+        (["CoLA"], ["a/x.yaml", "b/X.yaml"], "two files give the same name"),
+        (["CoLA"], ["manifest.json.yaml"], "manifest.json is the name of something else in data/tasks"),
+        (["CoLA"], ["Official.yaml"], "Official is the name of something else"),
+        (["CoLA"], ["x" * 101 + ".yaml"], "cannot name a task"),
         (["CoLA"], ["my task.yaml"], "'my task' cannot name a task"),
     ],
 )
@@ -139,6 +146,14 @@ def test_a_wrong_description_is_refused_with_file_and_key(tmp_path, description,
     with pytest.raises(ConfigError) as caught:
         OwnSource(path)
     assert said in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_a_description_runs_no_code(tmp_path):
+    made = tmp_path / "made"
+    path = write_task(tmp_path, CLASSES + f"positive: !!python/object/apply:os.mkdir [{made}]\n")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        OwnSource(path)
+    assert not made.exists()
 
 
 def test_a_missing_description_and_a_missing_table_are_named(tmp_path):

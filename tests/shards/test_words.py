@@ -31,6 +31,13 @@ def test_ids_are_the_tokenizers_own(lines, lowercase):
         assert found == [made.encode(line, add_special_tokens=False).ids for line in lines]
 
 
+@pytest.mark.parametrize("line", ["a=\u0338b", "=\u0323\u0338 <\u0338", ">\u0338é=", "<é\u0338b>", "=="])
+def test_marks_that_are_composed_with_punctuation_are_not_cut_off(line):
+    made = make_tokenizer([*PIECES, "≠", "##≠", "≮", "≯", "##b"], lowercase=False)
+    (ids,) = WordEncoder(made, np.dtype(np.uint16)).encode([line])
+    assert np.frombuffer(ids, np.uint16).tolist() == made.encode(line, add_special_tokens=False).ids
+
+
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_ids_have_the_width_of_the_shards(dtype):
     (ids,) = WordEncoder(tokenizer(lowercase=True), np.dtype(dtype)).encode(["a b"])
