@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from electra.common.errors import ElectraError
+    from electra.common.paths import Paths
     from electra.config import Cluster
 
 app = typer.Typer(
@@ -56,7 +57,7 @@ def corpus() -> None:
 @app.command()
 def validate_corpus() -> None:
     """Judge the corpus; critical failures end with exit code 3."""
-    from electra.checks.gate import validate_corpus
+    from electra.checks.corpus import validate_corpus
 
     validate_corpus(*_load())
 
@@ -80,7 +81,7 @@ def shards() -> None:
 @app.command()
 def validate_shards() -> None:
     """Judge vocabulary and shards; critical failures end with exit code 3."""
-    from electra.checks.gate import validate_shards
+    from electra.checks.shards import validate_shards
 
     validate_shards(*_load())
 
@@ -111,7 +112,7 @@ def tasks() -> None:
 @app.command()
 def validate_tasks() -> None:
     """Judge the labelled tasks; critical failures end with exit code 3."""
-    from electra.checks.gate import validate_tasks
+    from electra.checks.tasks import validate_tasks
 
     validate_tasks(*_load())
 
@@ -149,8 +150,10 @@ def finetune(
     from electra.finetune.run import finetune_cell
 
     source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
-    finetune_cell(
-        *_load(),
+    settings, paths = _load()
+    cell = finetune_cell(
+        settings,
+        paths,
         task=task,
         seed=seed,
         scratch=scratch,
@@ -160,6 +163,15 @@ def finetune(
         intermediate=intermediate,
         keep=keep,
     )
+    _print_headlines(paths, cell, task)
+
+
+def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
+    """Score the written predictions for the eye: a cell's files, and so its stage, do not depend on the metrics."""
+    from electra.evaluation.evaluate import headlines
+
+    for line in headlines(paths, cell, task):
+        print(line)
 
 
 @app.command()

@@ -25,12 +25,15 @@ from electra.checks.judge import (
     RowSample,
     Suite,
     Table,
+    conclude,
     files_expectations,
     files_table,
     gxe,
+    judge,
 )
 from electra.common.artifacts import CorpusManifest, read_manifest
-from electra.config import Cluster, Corpus
+from electra.common.paths import Paths
+from electra.config import Cluster, Corpus, Settings
 from electra.system.executors import open_workers
 
 BATCH_BYTES = 16 * 2**20  # text looked at together; documents may hold up to corpus.max_chars characters each
@@ -41,6 +44,16 @@ NAMED_BY = ["file", "row", "doc_id", "begins"]
 COUNTS = ["chars", "words", "lines", "control_chars", "replacement_chars", "non_ascii_chars", "digits"]
 COLUMNS = ["file", "row", "split", "doc_id", "source", "begins", *COUNTS, "mean_word_chars", "digit_ratio",
            "id_is_text_hash", "in_both_splits"]  # fmt: skip
+
+
+def validate_corpus(settings: Settings, paths: Paths) -> None:
+    """Judge ``data/corpus``.
+
+    Raises:
+        DataError: a critical expectation failed; the rows are named.
+    """
+    tables, statistics = corpus_tables(settings.corpus, paths.corpus, settings.cluster)
+    conclude("corpus", judge(tables, corpus_suite(settings.corpus)), statistics, paths)
 
 
 @dataclass

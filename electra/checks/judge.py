@@ -14,7 +14,9 @@ import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.metadata_types import FailureSeverity
 
-from electra.common.artifacts import MANIFEST, sha256
+from electra.common.artifacts import MANIFEST, sha256, write_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 
 MAX_ROWS = 200_000  # rows in a table; more are sampled
 MAX_OFFENDERS = 1_000  # rule-breaking rows that are added to the sample
@@ -262,3 +264,66 @@ def files_expectations(folder: str, stage: str) -> list[gxe.Expectation]:
             notes=f"make the {stage} again: dvc repro -f {stage}",
         )
     ]
+
+
+def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: Paths) -> None:
+    """Write ``results/validation/<name>.json`` and print the warnings.
+
+    Raises:
+        DataError: a critical expectation failed; the rows are named.
+    """
+    failed = {s: [c for c in checks if not c.success and c.severity == s] for s in ("critical", "warning")}
+    report_path = paths.results / "validation" / f"{name}.json"
+    write_json(
+        report_path,
+        {
+            "suite": name,
+            "success": not failed["critical"],
+            "expectations": len(checks),
+            "failed_critical": len(failed["critical"]),
+            "failed_warning": len(failed["warning"]),
+            "checks": [_entry(check) for check in checks],
+            "statistics": _plain_tree(statistics),
+        },
+    )
+    for check in failed["warning"]:
+        print(f"warning: {_explain(check)}\n    hint: {check.hint}")
+    if failed["critical"]:
+        count = len(failed["critical"])
+        hints = sorted({check.hint for check in failed["critical"]})
+        raise DataError(
+            f"{name}: {count} critical {'check' if count == 1 else 'checks'} of {len(checks)} failed\n"
+            + "\n".join(f"- {_explain(check)}" for check in failed["critical"]),
+            where=str(report_path),
+            next_step="; ".join(hints),
+        )
+    num_warnings = len(failed["warning"])
+    warnings = "1 warning" if num_warnings == 1 else f"{num_warnings or 'no'} warnings"
+    print(f"validate_{name}: {len(checks) - num_warnings} of {len(checks)} checks passed, {warnings}")
+
+
+def _entry(check: Check) -> dict[str, Any]:
+    entry = {
+        "check": check.description,
+        "table": check.table,
+        "expectation": check.expectation,
+        "column": check.column,
+        "severity": check.severity,
+        "success": check.success,
+        "observed": check.observed,
+    }
+    return entry if check.success else {**entry, "examples": check.examples, "hint": check.hint}
+
+
+def _explain(check: Check) -> str:
+    """Two to seven lines: what should hold, what was seen, the rows."""
+    if isinstance(check.observed, dict):
+        seen = f"{check.observed['unexpected']} of {check.observed['rows']} rows break it"
+    else:
+        seen = f"observed {check.observed}"
+    lines = [f"expected: {check.description}", f"    {check.expectation}({check.table}.{check.column}): {seen}"]
+    return "\n".join(lines + [f"    {example}" for example in check.examples])
+
+
+def _plain_tree(value: Any) -> Any:
+    return {k: _plain_tree(v) for k, v in value.items()} if isinstance(value, dict) else plain(value)

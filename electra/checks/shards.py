@@ -16,9 +16,11 @@ from electra.checks.judge import (
     RowSample,
     Suite,
     Table,
+    conclude,
     files_expectations,
     files_table,
     gxe,
+    judge,
 )
 from electra.common.artifacts import JudgedShardsManifest, TokenizerManifest, read_json, read_manifest, sha256
 from electra.common.errors import DataError
@@ -30,6 +32,16 @@ BLOCK = 8192  # examples looked at together
 NAMED_BY = ["file", "row", "begins"]
 RULES = ["spans_possible", "ids_known", "starts_with_cls", "segments_end_with_sep", "padding_is_zero"]
 COLUMNS = ["file", "row", "begins", "tokens", "first_segment", "max_id", *RULES, "stray_specials"]
+
+
+def validate_shards(settings: Settings, paths: Paths) -> None:
+    """Judge ``data/tokenizer`` and ``data/shards``.
+
+    Raises:
+        DataError: a critical expectation failed; the rows are named.
+    """
+    tables, statistics = shards_tables(paths)
+    conclude("shards", judge(tables, shards_suite(settings)), statistics, paths)
 
 
 def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:

@@ -17,8 +17,7 @@ from electra.checks.judge import RowSample, Table, files_table
 from electra.common.artifacts import TasksManifest, read_manifest
 from electra.common.lines import batches, open_input, text_lines
 from electra.config import Tasks
-from electra.evaluation.evaluate import has_official_counts
-from electra.tasks.catalogue import Kind, TaskSpec, find_spec
+from electra.tasks.catalogue import Kind, TaskSpec, find_spec, has_official_counts
 
 BLOCK = 4096  # lines looked at together
 BLOCK_CHARS = 1 << 24  # of them, where they are long

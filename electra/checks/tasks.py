@@ -2,11 +2,24 @@
 
 from collections.abc import Iterable
 
-from electra.checks.judge import CRITICAL, WARNING, Suite, files_expectations, gxe
-from electra.checks.task_table import OK
-from electra.tasks.catalogue import TaskSpec
+from electra.checks.judge import CRITICAL, WARNING, Suite, conclude, files_expectations, gxe, judge
+from electra.checks.task_table import OK, tasks_tables
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.tasks.catalogue import TaskSpec, find_spec
 
 FIX_LINES = "correct these examples in the source, then: dvc repro tasks"
+
+
+def validate_tasks(settings: Settings, paths: Paths) -> None:
+    """Judge ``data/tasks``.
+
+    Raises:
+        DataError: a critical expectation failed; the rows are named.
+    """
+    tables, statistics = tasks_tables(settings.tasks, paths.tasks)
+    specs = [find_spec(paths.tasks, name) for name in sorted(statistics)]
+    conclude("tasks", judge(tables, tasks_suite(specs)), statistics, paths)
 
 
 def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:

@@ -1,25 +1,20 @@
 """The evaluate stage: every cell scored, medians over seeds, averages, and the name of the data they are on."""
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Cells, Settings
 from electra.evaluation.metrics import score
-from electra.tasks.catalogue import TASKS, TaskSpec, find_spec
+from electra.tasks.catalogue import TASKS, TaskSpec, find_spec, has_official_counts
 from electra.tasks.cells import FROM, INITS, Init, Start, cell_key, read_lines, read_rows
 from electra.tasks.rows import Row
 
 OWN = "data of your own, not a public benchmark"
 EMBEDDED = "microworld (embedded), not the real GLUE or SQuAD"
-_TOLERANCE = 1e-4  # releases of QQP differ in a handful of broken training rows
-
-
-def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
-    """Whether the labelled splits have as many rows as the official release."""
-    return all(abs(rows.get(split, 0) - n) <= _TOLERANCE * n for split, n in spec.official_rows.items())
 
 
 def why_not_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> str | None:
@@ -242,6 +237,16 @@ def _further(
         "other_metrics": {name: _median([scores[seed][name] for seed in seeds]) for name in others},
         "seeds": {str(seed): {name: _rounded(value) for name, value in scores[seed].items()} for seed in seeds},
     }
+
+
+def headlines(paths: Paths, cell: Path, task: str) -> Iterator[str]:
+    """A line for each development split of one cell: its headline metric in percent."""
+    spec = find_spec(paths.tasks, task)
+    predictions = read_lines(cell / "predictions.jsonl", next_step=f"run: electra finetune --task {task}")
+    for split in spec.dev_splits:
+        rows = read_rows(paths, task, split)
+        value = score(spec, rows, [line for line in predictions if line["split"] == split])[spec.headline]
+        yield f"{cell.name}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows"
 
 
 def cell_scores(

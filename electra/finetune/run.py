@@ -15,7 +15,6 @@ from electra.common.artifacts import building, listed_files, verify_files, verif
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
-from electra.evaluation.metrics import score
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
 from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, rows_cut, sentence_features
 from electra.finetune.heads import JointSpans, TaskModel, best_joint_spans
@@ -71,8 +70,8 @@ def finetune_cell(
     encoder: EncoderSource | None = None,
     intermediate: bool = False,
     keep: bool | None = None,
-) -> None:
-    """Fine-tune and write ``predictions.jsonl`` and ``run.json``.
+) -> Path:
+    """Fine-tune, write ``predictions.jsonl`` and ``run.json``, and return their folder.
 
     Predicted are the development splits and, where our own encoder is fine-tuned, the test splits that are there.
 
@@ -137,8 +136,7 @@ def finetune_cell(
             cut[split] = rows_cut(dev_features)
             predictions = predict_features(options, spec, model, rows, dev_features, vocabulary, bf16)
             _append(folder / "predictions.jsonl", split, predictions)
-            value = score(spec, rows, predictions)[spec.headline]
-            print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
+            print(f"{key}: {split} predicted, {len(rows):,} rows")
         for split, number in cut.items():
             if number:
                 print(f"{key}: {number:,} rows of {split} are longer than the model's inputs and are cut")
@@ -166,6 +164,7 @@ def finetune_cell(
             save_model(folder, model, spec, vocabulary, options)
         write_manifest(folder, cell=key)
     print(f"{key}: {note_seconds(paths, cell, watch, round(len(features) * epochs), device.type)}")
+    return cell
 
 
 def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:

@@ -356,3 +356,11 @@ def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
         return TaskSpec(**fields)
     except TypeError as error:
         raise DataError(f"this describes no task: {error}", where=str(path), next_step="dvc repro -f tasks") from None
+
+
+_TOLERANCE = 1e-4  # releases of QQP differ in a handful of broken training rows
+
+
+def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
+    """Whether the labelled splits have as many rows as the official release."""
+    return all(abs(rows.get(split, 0) - n) <= _TOLERANCE * n for split, n in spec.official_rows.items())

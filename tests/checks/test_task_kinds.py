@@ -2,7 +2,7 @@
 
 import pytest
 
-from electra.checks.gate import validate_tasks
+from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from electra.checks.gate import validate_tasks
+from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import parse_settings

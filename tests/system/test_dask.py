@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from electra.checks import corpus as corpus_table
-from electra.checks.gate import validate_corpus
+from electra.checks.corpus import validate_corpus
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings

@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from electra.checks.gate import validate_corpus, validate_shards, validate_tasks
+from electra.checks.corpus import validate_corpus
+from electra.checks.shards import validate_shards
+from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_json, sha256, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
