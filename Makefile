@@ -44,7 +44,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@git rev-parse --git-dir >/dev/null 2>&1 || \
 		{ echo "no git repository here: DVC runs without it"; $(BIN)/dvc config --local core.no_scm true; }
 
+# DVC removes a stage's outputs before it runs the command: what can be told before is checked before.
 run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends with the score card
+	@$(BIN)/electra check
 	@$(BIN)/dvc repro
 	@echo "score card: results/report.md (as a page: results/report.html)"
 

@@ -232,7 +232,7 @@ def evaluate(
 
 
 def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage of that name has no use for its imports
-    from electra.evaluation.outside import print_outside_scores
+    from electra.predict.outside import print_outside_scores
 
     print_outside_scores(*arguments)
 
@@ -378,6 +378,14 @@ def config(
     from electra.config.loading import describe_fields, dump_settings
 
     print(describe_fields() if help_fields else dump_settings(_load()[0]), end="")
+
+
+@app.command()
+def check() -> None:
+    """Check in a second what can be told before a run: settings, cells, own tasks, what stages would replace."""
+    from electra.preflight import check_run
+
+    print(f"checked: {check_run()}")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -31,7 +31,7 @@ from electra.checks.judge import (
     gxe,
     judge,
 )
-from electra.common.artifacts import CorpusManifest, read_manifest
+from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Cluster, Corpus, Settings
 from electra.system.executors import open_workers
@@ -52,6 +52,7 @@ def validate_corpus(settings: Settings, paths: Paths) -> None:
     Raises:
         DataError: a critical expectation failed; the rows are named.
     """
+    refuse_earlier(paths, "corpus")
     tables, statistics = corpus_tables(settings.corpus, paths.corpus, settings.cluster)
     conclude("corpus", judge(tables, corpus_suite(settings.corpus)), statistics, paths)
 

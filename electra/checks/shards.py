@@ -22,7 +22,14 @@ from electra.checks.judge import (
     gxe,
     judge,
 )
-from electra.common.artifacts import JudgedShardsManifest, TokenizerManifest, read_json, read_manifest, sha256
+from electra.common.artifacts import (
+    JudgedShardsManifest,
+    TokenizerManifest,
+    read_json,
+    read_manifest,
+    refuse_earlier,
+    sha256,
+)
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
@@ -40,6 +47,8 @@ def validate_shards(settings: Settings, paths: Paths) -> None:
     Raises:
         DataError: a critical expectation failed; the rows are named.
     """
+    refuse_earlier(paths, "tokenizer")
+    refuse_earlier(paths, "shards")
     tables, statistics = shards_tables(paths)
     conclude("shards", judge(tables, shards_suite(settings)), statistics, paths)
 

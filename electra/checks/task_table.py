@@ -34,11 +34,13 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
     files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))
     real = tasks.source.kind != "embedded"
     tables, splits, statistics = {"files": files}, [], {}
-    for task in sorted(manifest["tasks"]):
-        spec, listed = find_spec(folder, task), manifest["tasks"][task]["rows"]
+    tasks_facts = {**manifest["tasks"], **manifest.get("evaluations", {})}
+    for task in sorted(tasks_facts):
+        spec, listed = find_spec(folder, task), tasks_facts[task]["rows"]
         as_released = real and bool(spec.official_rows) and has_official_counts(spec, listed)
         scan = TaskScan(spec, sum(listed.values()))
-        for split in ["train", *sorted(set(listed) - {"train"} | {"dev"})]:
+        first = ["train"] if "train" in spec.files else []  # not of a task that is evaluated only
+        for split in [*first, *sorted(set(listed) - {"train"} | {"dev"})]:
             path = folder / task / f"{split}.jsonl"
             facts = scan.split(path, split) if path in readable else TaskScan.absent()
             official = spec.official_rows.get(split) if real else None
@@ -58,7 +60,7 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
         tables[task] = scan.table()
         own = [facts for facts in splits if facts["task"] == task]
         statistics[task] = {f"{facts['split']}_rows": facts["rows"] for facts in own}
-        statistics[task] |= {"dev_seen_in_train_share": own[1]["seen_in_train_share"]}
+        statistics[task] |= {"dev_seen_in_train_share": own[len(first)]["seen_in_train_share"]}
     frame = pd.DataFrame(splits)
     for column in ("rows_beyond_official", "avoidable_share"):
         frame[column] = frame[column].astype("Float64")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from electra.checks.judge import CRITICAL, WARNING, Suite, conclude, files_expectations, gxe, judge
 from electra.checks.task_table import OK, tasks_tables
+from electra.common.artifacts import refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.tasks.catalogue import TaskSpec, find_spec
@@ -17,6 +18,7 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
     Raises:
         DataError: a critical expectation failed; the rows are named.
     """
+    refuse_earlier(paths, "tasks")
     tables, statistics = tasks_tables(settings.tasks, paths.tasks)
     specs = [find_spec(paths.tasks, name) for name in sorted(statistics)]
     conclude("tasks", judge(tables, tasks_suite(specs)), statistics, paths)

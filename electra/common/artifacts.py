@@ -10,18 +10,23 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.parsing import parse_json
+
+if TYPE_CHECKING:
+    from electra.common.paths import Paths
+    from electra.config import Settings
 
 MANIFEST = "manifest.json"
 
@@ -147,6 +152,52 @@ def building(folder: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
+Stage = Callable[["Settings", "Paths"], None]
+
+
+def renews(artefact: str) -> Callable[[Stage], Stage]:
+    """Decorate a stage: from its start until it ends well, the artefact that is there counts as one of an earlier run.
+
+    Where a stage fails, what it made before stays as it is, and must not be judged as what it was asked for now.
+
+    Args:
+        artefact: the property of ``Paths`` that is the folder; also the command's name.
+    """
+
+    def decorate(stage: Stage) -> Stage:
+        @wraps(stage)
+        def run(settings: "Settings", paths: "Paths") -> None:
+            note, manifest = _unfinished(paths, artefact), getattr(paths, artefact) / MANIFEST
+            write_text(note, sha256(manifest) if manifest.is_file() else "")
+            stage(settings, paths)
+            note.unlink(missing_ok=True)
+
+        return run
+
+    return decorate
+
+
+def refuse_earlier(paths: "Paths", artefact: str) -> None:
+    """Refuse an artefact that the last run of its stage was to replace and did not.
+
+    Raises:
+        DataError: it is still the one of an earlier run.
+    """
+    note, folder = _unfinished(paths, artefact), getattr(paths, artefact)
+    manifest = folder / MANIFEST
+    if note.is_file() and manifest.is_file() and note.read_text(encoding="utf-8") == sha256(manifest):
+        raise DataError(
+            f"this is of an earlier run: the last `electra {artefact}` did not end well",
+            where=str(folder),
+            next_step=f"mend what it complained about, then run: electra {artefact} (or dvc repro -f {artefact})",
+        )
+
+
+def _unfinished(paths: "Paths", artefact: str) -> Path:
+    """Beside the logs: an artefact must be the same whether or not a run has failed."""
+    return paths.logs / "unfinished" / artefact
+
+
 def write_manifest(folder: Path, **facts: Any) -> None:
     """Write ``manifest.json``: the facts given, then name, size and sha256 of every file in the folder, sorted."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
@@ -268,6 +319,7 @@ class TasksManifest(Manifest):
 
     source: SourceFacts
     tasks: dict[str, TaskFacts]
+    evaluations: dict[str, TaskFacts] = {}  # tasks that are scored with the models of another one
 
 
 @dataclass(frozen=True)

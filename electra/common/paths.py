@@ -82,8 +82,12 @@ class Paths:
         return self.root / "logs"
 
     @property
+    def stage_folders(self) -> list[Path]:
+        """The artefacts of single stages."""
+        return [self.corpus, self.tokenizer, self.shards, self.tasks, self.pretrained, self.milestones, self.export]
+
+    @property
     def taken(self) -> list[Path]:
         """Where commands write without being told; what a user names to be written must lie elsewhere."""
-        single = [self.corpus, self.tokenizer, self.shards, self.tasks, self.pretrained, self.milestones, self.export]
         cells = [self.finetuned("x").parent, self.intermediate("x").parent, self.submission(1).parent]
-        return [*single, *cells, self.results, self.checkpoints, self.logs]
+        return [*self.stage_folders, *cells, self.results, self.checkpoints, self.logs]

@@ -89,7 +89,11 @@ class Settings(Section):
     @model_validator(mode="after")
     def _tasks_are_known(self) -> "Settings":
         known = [*TASKS, *self.tasks.own_files]
-        for key, names in [("cells.tasks", self.cells.tasks), ("finetune.task_epochs", self.finetune.task_epochs)]:
+        for key, names in [
+            ("cells.tasks", self.cells.tasks),
+            ("finetune.task_epochs", list(self.finetune.task_epochs)),
+            ("finetune.task_max_train_examples", list(self.finetune.task_max_train_examples)),
+        ]:
             for name in names:
                 if name not in known:
                     raise ValueError(f"{key}: there is no task {name!r}; choose among {', '.join(known)}")

@@ -126,11 +126,18 @@ class Finetune(Section):
     max_train_examples: int | None = Field(
         None, gt=0, le=1_000_000_000, description="use only the first examples (for quick runs)"
     )
+    task_max_train_examples: dict[str, Annotated[int, Field(gt=0, le=1_000_000_000)]] = Field(
+        {}, description="the same for single tasks, in place of max_train_examples"
+    )
     keep_models: bool = Field(
         False,
         description="write each cell's fine-tuned model beside its predictions, for `electra predict`: 4 bytes a "
         "parameter, so 54 MB a cell for the small, 440 MB for the base and 1.3 GB for the large shape",
     )
+
+    def limit_of(self, task: str) -> int | None:
+        """The number of training examples that are used of a task; None for all of them."""
+        return self.task_max_train_examples.get(task, self.max_train_examples)
 
 
 class Cells(Section):

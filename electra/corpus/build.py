@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from electra.common.artifacts import building, write_manifest
+from electra.common.artifacts import building, renews, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import CorpusSource, EmbeddedCorpus, FilesCorpus, Settings
@@ -47,6 +47,7 @@ class Progress:
             )
 
 
+@renews("corpus")
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 

@@ -9,7 +9,7 @@ from electra.common.artifacts import TasksManifest, listed_files, read_json, rea
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Cells, Settings
 from electra.evaluation.metrics import score
-from electra.tasks.catalogue import TASKS, TaskSpec, find_spec, has_official_counts
+from electra.tasks.catalogue import TASKS, TaskSpec, evaluations, find_spec, has_official_counts
 from electra.tasks.cells import FROM, INITS, Init, Start, cell_key, read_lines, read_rows
 from electra.tasks.rows import Row
 
@@ -49,7 +49,7 @@ def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
 
 def describe_card(manifest: dict[str, Any]) -> str:
     """The whole card's data, in one sentence."""
-    own = [name for name in manifest["tasks"] if name not in TASKS]
+    own = [name for name in (*manifest["tasks"], *manifest.get("evaluations", {})) if name not in TASKS]
     public = {name: facts for name, facts in manifest["tasks"].items() if name in TASKS}
     parts = [_describe_public({**manifest, "tasks": public})] if public else []
     return "; ".join([*parts, f"{', '.join(own)}: {OWN}"] if own else parts)
@@ -178,6 +178,7 @@ def _means(settings: Settings, tasks: Mapping[Any, Any]) -> dict[str, Any]:
 def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict[str, Any]) -> dict[str, Any]:
     seeds = settings.cells.seeds
     rows = {split: read_rows(paths, spec.name, split) for split in spec.dev_splits}
+    rows |= {other.name: read_rows(paths, other.name, "dev") for other in evaluations(paths.tasks, spec.name)}
     scores = {init: {seed: cell_scores(paths, spec, rows, seed, init) for seed in seeds} for init in INITS}
     names = list(scores["pretrained"][seeds[0]])
     medians: dict[str, dict[str, float]] = {
@@ -240,13 +241,14 @@ def _further(
 
 
 def headlines(paths: Paths, cell: Path, task: str) -> Iterator[str]:
-    """A line for each development split of one cell: its headline metric in percent."""
+    """A line for each development split of one cell, and each task evaluated with it: its headline in percent."""
     spec = find_spec(paths.tasks, task)
     predictions = read_lines(cell / "predictions.jsonl", next_step=f"run: electra finetune --task {task}")
-    for split in spec.dev_splits:
-        rows = read_rows(paths, task, split)
-        value = score(spec, rows, [line for line in predictions if line["split"] == split])[spec.headline]
-        yield f"{cell.name}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows"
+    judged = [(split, spec, read_rows(paths, task, split)) for split in spec.dev_splits]
+    judged += [(other.name, other, read_rows(paths, other.name, "dev")) for other in evaluations(paths.tasks, task)]
+    for name, judge, rows in judged:
+        value = score(judge, rows, [line for line in predictions if line["split"] == name])[judge.headline]
+        yield f"{cell.name}: {name} {judge.headline} {100 * value:.2f} on {len(rows):,} rows"
 
 
 def cell_scores(
@@ -255,6 +257,7 @@ def cell_scores(
     """All metrics of one cell in percent; further development splits have their name before the metric's.
 
     Args:
+        rows: of the development splits, and of the tasks that are evaluated with this one's models under their names.
         option: how `electra finetune` is told of the start, for the message that a cell is missing.
     """
     key = cell_key(spec.name, seed, init)
@@ -267,9 +270,10 @@ def cell_scores(
         next_step=f"run: electra finetune --task {spec.name} --seed {seed} {start}".rstrip() + " (or dvc repro)",
     )
     scores = {}
-    for split in spec.dev_splits:
-        found = score(spec, rows[split], [line for line in lines if line["split"] == split])
-        prefix = split.removeprefix("dev").lstrip("_")
+    for split, split_rows in rows.items():
+        scored = spec if split in spec.dev_splits else find_spec(paths.tasks, split)
+        found = score(scored, split_rows, [line for line in lines if line["split"] == split])
+        prefix = split.removeprefix("dev").lstrip("_") if scored is spec else split.removeprefix(f"{spec.name}/")
         for name, value in found.items():
             scale = 1 if name.endswith("_threshold") else 100
             scores[f"{prefix}_{name}" if prefix else name] = scale * value

@@ -112,8 +112,9 @@ def score(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, Any]]) ->
 
     Args:
         rows: the labelled rows of one split.
-        predictions: one per row in the same order: ``label`` for classification and multiple choice, ``score`` for
-            regression, ``tags`` for tagging, ``text`` and ``null_score`` for spans.
+        predictions: one per row in the same order: ``label`` for classification and multiple choice (of a task that is
+            evaluated only: a label of the task its model was fine-tuned on), ``score`` for regression, ``tags`` for
+            tagging, ``text`` and ``null_score`` for spans.
 
     Raises:
         DataError: the predictions are of other rows.
@@ -135,7 +136,7 @@ def score(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, Any]]) ->
         predicted = [prediction["score"] for prediction in predictions]
         found = {"spearman": spearman(gold, predicted), "pearson": pearson(gold, predicted)}
         return {name: 0.0 if math.isnan(found[name]) else found[name] for name in spec.metrics}
-    labels = [prediction["label"] for prediction in predictions]
+    labels = [spec.label_map.get(prediction["label"], prediction["label"]) for prediction in predictions]
     found = {"accuracy": accuracy(gold, labels)}
     if "matthews" in spec.metrics:
         found["matthews"] = matthews(gold, labels)

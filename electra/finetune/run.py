@@ -27,7 +27,7 @@ from electra.model.shape import EncoderConfig
 from electra.system.hardware import choose_device, choose_precision
 from electra.system.memory import keep_freed_memory
 from electra.system.stopwatch import Stopwatch, note_seconds
-from electra.tasks.catalogue import TaskSpec, find_spec
+from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
 from electra.tasks.cells import FROM, Init, cell_key, read_rows
 from electra.tasks.rows import Row
 
@@ -73,7 +73,8 @@ def finetune_cell(
 ) -> Path:
     """Fine-tune, write ``predictions.jsonl`` and ``run.json``, and return their folder.
 
-    Predicted are the development splits and, where our own encoder is fine-tuned, the test splits that are there.
+    Predicted are the development splits, the tasks that are evaluated with this one's models and, where our own encoder
+    is fine-tuned, the test splits that are there.
 
     Args:
         scratch: start from random weights instead of the pre-trained ones.
@@ -108,7 +109,7 @@ def finetune_cell(
         random = torch.Generator().manual_seed(seed)
         model = TaskModel(spec, module, random, vocabulary.inputs.layout, span_head=options.span_head).to(device)
 
-    train_rows = read_rows(paths, task, "train")[: options.max_train_examples]
+    train_rows = read_rows(paths, task, "train")[: options.limit_of(task)]
     is_doubled = options.double_unordered and spec.unordered
     features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
@@ -140,6 +141,12 @@ def finetune_cell(
         for split, number in cut.items():
             if number:
                 print(f"{key}: {number:,} rows of {split} are longer than the model's inputs and are cut")
+        for other in evaluations(paths.tasks, task):
+            rows = read_rows(paths, other.name, "dev")
+            unlabelled = [{**row, **{key: None for key in ("label", "tags") if key in row}} for row in rows]
+            predictions = predict_rows(options, spec, model, unlabelled, vocabulary, bf16)
+            _append(folder / "predictions.jsonl", other.name, predictions)
+            print(f"{key}: {other.name} predicted, {len(rows):,} rows")
         is_submitted = (init == "pretrained" or start_from is not None) and not intermediate
         for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)

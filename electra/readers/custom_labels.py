@@ -91,6 +91,10 @@ def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
         raise ConfigError(f"{spec.name} is a task of {spec.kind}, {trained.name} one of {trained.kind}")
     if (spec.text_b is None) != (trained.text_b is None):
         raise ConfigError(f"{spec.name} and {trained.name}: one has pairs of texts, the other single ones")
+    if spec.has_unanswerable and not trained.has_unanswerable:
+        raise ConfigError(f"{spec.name} has unanswerable questions, {trained.name} has none such")
+    if spec.has_entities != trained.has_entities:
+        raise ConfigError(f"{spec.name} and {trained.name}: the tags of one mark entities, those of the other do not")
     if spec.kind == "multiple_choice" and len(spec.labels) != len(trained.labels):
         raise ConfigError(f"{spec.name} has {len(spec.labels)} choices, {trained.name} {len(trained.labels)}")
     if spec.kind != "classification":

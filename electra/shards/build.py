@@ -23,6 +23,7 @@ from electra.common.artifacts import (
     disk_errors,
     listed_files,
     read_manifest,
+    renews,
     sha256,
     verify_folder,
     write_manifest,
@@ -239,6 +240,7 @@ def _batches(path: Path) -> Iterator[list[tuple[str, str]]]:
 SPLITS = ["train", "heldout"]
 
 
+@renews("shards")
 def build_shards(settings: Settings, paths: Paths) -> None:
     """Turn every document into fixed-length examples; the same bytes for any number of workers.
 

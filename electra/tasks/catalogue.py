@@ -364,3 +364,9 @@ _TOLERANCE = 1e-4  # releases of QQP differ in a handful of broken training rows
 def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
     """Whether the labelled splits have as many rows as the official release."""
     return all(abs(rows.get(split, 0) - n) <= _TOLERANCE * n for split, n in spec.official_rows.items())
+
+
+def evaluations(tasks_folder: Path, name: str) -> list[TaskSpec]:
+    """The tasks without training rows that are scored with the models of task ``name``, in the order of their names."""
+    found = sorted(path.parent.name for path in (tasks_folder / name).glob(f"*/{SPEC_FILE}"))
+    return [find_spec(tasks_folder, f"{name}/{evaluation}") for evaluation in found]

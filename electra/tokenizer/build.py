@@ -9,7 +9,16 @@ from typing import Any
 import pyarrow as pa
 from tokenizers import Tokenizer
 
-from electra.common.artifacts import Listed, building, listed_files, sha256, write_json, write_manifest, write_text
+from electra.common.artifacts import (
+    Listed,
+    building,
+    listed_files,
+    renews,
+    sha256,
+    write_json,
+    write_manifest,
+    write_text,
+)
 from electra.common.corpus_file import read_documents
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
@@ -101,6 +110,7 @@ MEASURED_CHARS = 10_000_000  # held-out text the figures in the manifest are tak
 SHOWN_LEFT_OUT = 20  # characters named in the log and the manifest
 
 
+@renews("tokenizer")
 def build_tokenizer(settings: Settings, paths: Paths) -> None:
     """Train a WordPiece vocabulary on the corpus, or take ``tokenizer.vocab_file`` (then its size counts).
 

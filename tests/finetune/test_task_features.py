@@ -93,7 +93,10 @@ def test_rows_that_lose_tokens_are_counted_once_each(paths):
     choices = [
         {"id": "0", "text_a": "the cat", "choices": ["a", "dog", "a dog", end], "label": None} for end, _ in words
     ]
-    assert rows_cut(choice_features(TASKS["SWAG"], choices, vocabulary, 8)) == 1
+    choices.append(
+        {**choices[0], "text_a": "the cat sat on a dog", "choices": ["\u0001"] * 4}
+    )  # nothing is left of these
+    assert rows_cut(choice_features(TASKS["SWAG"], choices, vocabulary, 8)) == 2
     tagged = [{"id": "0", "words": a.split(), "tags": None} for a, _ in words]
     assert rows_cut(tagging_features(TASKS["CoNLL-2003"], tagged, vocabulary, 5)) == 1
     asked = [{"id": "0", "question": a, "context": b * 9, "answers": [], "impossible": True} for a, b in words]
