@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-cluster soak test-tensorflow lint
+.PHONY: help env run flow test test-cluster soak test-tensorflow lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,3 +77,7 @@ lint: $(STAMP) ## check style, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+hooks: $(STAMP) ## check style and types at every commit, rooms and dependencies at every push (pre-commit)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt pre-commit
+	@$(BIN)/pre-commit install
