@@ -16,8 +16,9 @@ from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
+from electra.evaluation.evaluate import further_starts
 from electra.readers.custom_schema import read_own_task
-from electra.tasks.cells import INITS, cell_key, further_starts
+from electra.tasks.cells import INITS, cell_key
 
 PROFILE = "params/${profile}.yaml"  # as dvc.yaml names it
 _TEMPLATE = re.compile(r"\$\{([\w.]+)\}")

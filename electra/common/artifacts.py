@@ -17,16 +17,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.parsing import parse_json
-
-if TYPE_CHECKING:
-    from electra.common.paths import Paths
-    from electra.config import Settings
+from electra.common.paths import Paths
 
 MANIFEST = "manifest.json"
 
@@ -152,7 +149,7 @@ def building(folder: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-Stage = Callable[["Settings", "Paths"], None]
+Stage = Callable[[Any, Paths], None]  # of the settings and the paths
 
 
 def renews(artefact: str) -> Callable[[Stage], Stage]:
@@ -166,7 +163,7 @@ def renews(artefact: str) -> Callable[[Stage], Stage]:
 
     def decorate(stage: Stage) -> Stage:
         @wraps(stage)
-        def run(settings: "Settings", paths: "Paths") -> None:
+        def run(settings: Any, paths: Paths) -> None:
             note, manifest = _unfinished(paths, artefact), getattr(paths, artefact) / MANIFEST
             write_text(note, sha256(manifest) if manifest.is_file() else "")
             stage(settings, paths)
@@ -177,7 +174,7 @@ def renews(artefact: str) -> Callable[[Stage], Stage]:
     return decorate
 
 
-def refuse_earlier(paths: "Paths", artefact: str) -> None:
+def refuse_earlier(paths: Paths, artefact: str) -> None:
     """Refuse an artefact that the last run of its stage was to replace and did not.
 
     Raises:
@@ -193,7 +190,7 @@ def refuse_earlier(paths: "Paths", artefact: str) -> None:
         )
 
 
-def _unfinished(paths: "Paths", artefact: str) -> Path:
+def _unfinished(paths: Paths, artefact: str) -> Path:
     """Beside the logs: an artefact must be the same whether or not a run has failed."""
     return paths.logs / "unfinished" / artefact
 

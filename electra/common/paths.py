@@ -66,6 +66,11 @@ class Paths:
     def results(self) -> Path:
         return self.root / "results"
 
+    @property
+    def metrics(self) -> Path:
+        """``pretrain.json`` and ``scores.json``: the headline figures, which ``dvc metrics diff`` compares."""
+        return self.results / "metrics"
+
     def scores(self, family: str) -> Path:
         """One of :data:`SCORE_FAMILIES`: task -> its scores; means and averages are in ``results/scores.json``."""
         return self.results / f"{family}.json"

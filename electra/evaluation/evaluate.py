@@ -126,12 +126,13 @@ _FAMILIES = {"glue": "glue", "squad": "squad", "mrqa": "squad", "conll": "taggin
 
 
 def evaluate_cells(settings: Settings, paths: Paths) -> None:
-    """Write the score card. All scores are percent (x100); every figure stands in one file.
+    """Write the score card. All scores are percent (x100).
 
     ``results/{glue,squad,tagging,other}.json``: per task the headline's median over seeds from both starts, its
     standard deviation (null for a single seed), the other metrics, every seed's values, what the data is, and the same
     for milestones, intermediate tasks and encoders of another make, where ``cells`` asks for them.
     ``results/scores.json``: the mean over tasks of the headline, and the averages of GLUE that have all their tasks.
+    ``results/metrics/scores.json``: what a reviewer compares: mean and headline of every task, from both starts.
 
     Raises:
         DataError: a cell is missing, its predictions are of other data, or a file is not as its manifest says.
@@ -156,6 +157,13 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
             "mean": {**mean, "gain": _rounded(mean["pretrained"] - mean["scratch"])},
             "averages": glue_averages(tasks),
             **_means(settings, tasks),
+        },
+    )
+    write_json(
+        paths.metrics / "scores.json",
+        {
+            "mean": mean,
+            **{name: {init: entry[init] for init in ("pretrained", "scratch")} for name, entry in tasks.items()},
         },
     )
     print(

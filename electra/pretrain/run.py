@@ -40,7 +40,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     """Train the method that ``pretrain.objective`` names on the shards; one of ``cluster.num_processes`` processes.
 
     Resumes from the newest checkpoint of the same settings and data, exactly. Writes ``models/pretrained``,
-    ``models/milestones``, ``results/pretrain.json`` and ``results/pretrain.tsv``.
+    ``models/milestones``, ``results/pretrain.json``, ``results/pretrain.tsv`` and ``results/metrics/pretrain.json``.
 
     Raises:
         DataError: tokenizer or shards are not as their manifests say.
@@ -323,7 +323,7 @@ class Pretraining:
                 self.paths.pretrained, weights, self.settings.model, self.vocab_size, tokenizer, self.recipe
             )
             self.milestones.publish(self.paths.milestones)
-            self.curve.write(self.paths.results, self.settings, results)
+            self.curve.write(self.paths, self.settings, results)
 
     def _telemetry(self) -> Telemetry | None:
         """The first process tells how it goes."""

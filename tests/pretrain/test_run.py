@@ -53,9 +53,24 @@ def test_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
         pass
 
 
+# `electra pretrain` with weights so large that no gradient is finite; the schema refuses such a setting.
+DIVERGING = """
+import sys
+import electra.config.loading as loading
+load = loading.load_settings
+def diverging(*root):
+    settings = load(*root)
+    return settings.model_copy(update={"model": settings.model.model_copy(update={"initializer_range": 1e25})})
+loading.load_settings = diverging
+sys.argv = ["electra", "pretrain"]
+from electra.cli import main
+main()
+"""
+
+
 def test_diverged_run_ends_with_exit_code_4(workspace: Workspace) -> None:
-    workspace.write(model={"initializer_range": 1e25}, pretrain={"num_steps": 6, "eval_every": 6})
-    process = workspace.start()
+    workspace.write(pretrain={"num_steps": 6, "eval_every": 6})
+    process = workspace.start("-c", DIVERGING)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 4, output
     assert "no longer finite" in output and "learning_rate" in output and "Traceback" not in output

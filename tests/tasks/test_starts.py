@@ -126,6 +126,11 @@ def test_every_family_has_a_file_and_no_figure_stands_twice(paths, pretrained):
     assert set(names["glue.json"]) == {"CoLA", "STS-B"}
     assert names["squad.json"] == names["tagging.json"] == names["other.json"] == {}
     assert "tasks" not in names["scores.json"]
+    metrics = json.loads((paths.metrics / "scores.json").read_text())
+    assert set(metrics) == {"mean", "CoLA", "STS-B"}, "what a reviewer compares: the mean and every task"
+    for task in ("CoLA", "STS-B"):
+        assert metrics[task] == {init: names["glue.json"][task][init] for init in ("pretrained", "scratch")}
+    assert metrics["mean"] == {init: names["scores.json"]["mean"][init] for init in ("pretrained", "scratch")}
     assert {"pretrained", "pretrained_sd", "data", "train_rows", "dev_rows", "seeds"} <= names["glue.json"][
         "CoLA"
     ].keys()
