@@ -83,7 +83,8 @@ class JointSpanHead(nn.Module):
         return self.end(F.gelu(mixed_BTW)).squeeze(-1).float().masked_fill(~allowed_BT, float("-inf"))
 
     def _impossible(self, hidden_BTD: Tensor, start_BT: Tensor) -> Tensor:
-        expected_BD = torch.einsum("bt,btd->bd", start_BT.softmax(-1).to(hidden_BTD.dtype), hidden_BTD)
+        shares_BT = start_BT.log_softmax(-1).exp()  # softmax's own gradient depends on the number of threads
+        expected_BD = torch.einsum("bt,btd->bd", shares_BT.to(hidden_BTD.dtype), hidden_BTD)
         both_B2D = torch.cat([hidden_BTD[:, 0], expected_BD], -1)
         return self.impossible(F.gelu(self.impossible_hidden(both_B2D))).squeeze(-1).float()
 

@@ -34,7 +34,8 @@ class TaggedFeature(Feature):
 def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[TaggedFeature]:
     """One feature per row, in order; sentences that are too long lose their last wordpieces."""
     classes = {label: number for number, label in enumerate(spec.labels)}
-    inputs, features = vocabulary.inputs, []
+    inputs = vocabulary.inputs
+    features: list[TaggedFeature] = []
     end = max_length - len(inputs.after)  # where the last wordpiece must have ended
     for chunk in batches(rows, _CHUNK, lambda row: sum(map(len, row["words"]))):
         pieces = _wordpieces([row["words"] for row in chunk], vocabulary)

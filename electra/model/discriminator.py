@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.generator import Proposals, WithGenerator, build_encoders, num_correct
 from electra.model.heads import DiscriminatorHead
 
@@ -52,7 +52,7 @@ class ReplacedTokenDetection(WithGenerator):
     def forward(self, batch: Batch) -> Outputs:
         proposals = self.propose(batch)
         outputs, _ = self.discriminate(batch, proposals)
-        outputs.loss_sums = {"mlm": proposals.losses_BK.sum(), **outputs.loss_sums}
+        outputs.loss_sums = {"mlm": total(proposals.losses_BK), **outputs.loss_sums}
         return outputs
 
     def discriminate(self, batch: Batch, proposals: Proposals) -> tuple[Outputs, Tensor]:
@@ -62,7 +62,7 @@ class ReplacedTokenDetection(WithGenerator):
         logits_BT = self.discriminator_head(hidden_BTD).float()
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
         outputs = Outputs(
-            loss_sums={"disc": (losses_BT * judged_BT).sum()},
+            loss_sums={"disc": total(losses_BT * judged_BT)},
             correct_sums={} if self.training else self._correct(batch, proposals),
             sampled_BK=proposals.sampled_BK,
             labels_BT=labels_BT,

@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.encoder import Encoder
 from electra.model.generator import at_positions, masked_input, num_correct, token_losses
 from electra.model.heads import VocabularyHead
@@ -41,4 +41,4 @@ class MaskedLanguageModel(Objective):
         logits_BKV = self.head(at_positions(hidden_BTD, batch.positions_BK)).float()
         correct = {} if self.training else {"mlm": num_correct(logits_BKV, originals_BK, batch.weights_BK)}
         losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK
-        return Outputs({"mlm": losses_BK.sum()}, correct), hidden_BTD
+        return Outputs({"mlm": total(losses_BK)}, correct), hidden_BTD

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.discriminator import ReplacedTokenDetection
 
 
@@ -50,9 +50,9 @@ class Adversarial(ReplacedTokenDetection):
         target_BK = (-rewards_BK).exp()
         baseline_losses_BK = F.binary_cross_entropy_with_logits(baseline_BK, target_BK, reduction="none")
         outputs.loss_sums = {
-            "mlm": proposals.losses_BK.sum().detach(),
-            "reinforce": -(advantages_BK * chosen_BK * batch.weights_BK).sum(),
-            "baseline": (baseline_losses_BK * batch.weights_BK).sum(),
+            "mlm": total(proposals.losses_BK).detach(),
+            "reinforce": -total(advantages_BK * chosen_BK * batch.weights_BK),
+            "baseline": total(baseline_losses_BK * batch.weights_BK),
             **outputs.loss_sums,
         }
         return outputs

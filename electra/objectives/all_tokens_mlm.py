@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.generator import WithGenerator, build_encoders, num_correct, token_losses
 from electra.model.heads import VocabularyHead
 
@@ -54,5 +54,5 @@ class AllTokensMlm(WithGenerator):
                 "mlm": num_correct(proposals.logits_BKV, batch.originals_BK(), batch.weights_BK),
                 "all_tokens_mlm": num_correct(logits_BTV, batch.tokens_BT, batch.mask_BT),
             }
-        sums = {"mlm": proposals.losses_BK.sum(), "all_tokens_mlm": (losses_BT * batch.mask_BT).sum()}
+        sums = {"mlm": total(proposals.losses_BK), "all_tokens_mlm": total(losses_BT * batch.mask_BT)}
         return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)

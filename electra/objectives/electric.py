@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.encoder import Encoder
 from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
@@ -67,7 +67,7 @@ class Electric(Objective):
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
         correct = {} if self.training else {"cloze": num_correct(logits_BTV, batch.tokens_BT, batch.candidate_BT)}
         return Outputs(
-            {"cloze": (cloze_BT * batch.candidate_BT).sum(), "disc": (losses_BT * batch.candidate_BT).sum()},
+            {"cloze": total(cloze_BT * batch.candidate_BT), "disc": total(losses_BT * batch.candidate_BT)},
             correct,
             sampled_BK=sampled_BK,
             labels_BT=labels_BT,

@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.generator import WithGenerator, at_positions, build_encoders, num_correct, token_losses
 from electra.model.heads import VocabularyHead
 
@@ -40,5 +40,5 @@ class ReplaceMlm(WithGenerator):
                 "replace_mlm": num_correct(logits_BKV, originals_BK, batch.weights_BK),
             }
         losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK
-        sums = {"mlm": proposals.losses_BK.sum(), "replace_mlm": losses_BK.sum()}
+        sums = {"mlm": total(proposals.losses_BK), "replace_mlm": total(losses_BK)}
         return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)

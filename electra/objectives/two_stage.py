@@ -6,7 +6,7 @@ Without that start the discriminator "would sometimes fail to learn at all beyon
 import torch
 
 from electra import config
-from electra.model.batch import Batch, Outputs
+from electra.model.batch import Batch, Outputs, total
 from electra.model.discriminator import ReplacedTokenDetection
 from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead
@@ -52,8 +52,8 @@ class TwoStage(ReplacedTokenDetection):
         proposals = self.propose(batch)
         if self.stage == 0:
             correct = {} if self.training else self._correct(batch, proposals)
-            sums = {"mlm": proposals.losses_BK.sum()}
+            sums = {"mlm": total(proposals.losses_BK)}
             return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)
         outputs, _ = self.discriminate(batch, proposals)
-        outputs.loss_sums = {"mlm": proposals.losses_BK.sum().detach(), **outputs.loss_sums}
+        outputs.loss_sums = {"mlm": total(proposals.losses_BK).detach(), **outputs.loss_sums}
         return outputs

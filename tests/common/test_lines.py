@@ -120,6 +120,8 @@ def test_a_quote_that_is_never_closed_does_not_gather_the_file():
     with pytest.raises(DataError, match="a record of more than 4 MiB") as caught:
         list(csv_records(text_lines(io.BytesIO(b"".join(lines)), "a.csv"), "a.csv"))
     assert caught.value.where == "a.csv:4099"  # the header, two rows, 4096 lines
+    many = f"text\n{'c' * 1023}\n" * 5000
+    assert sum(1 for _ in csv_records(numbered(many), "a.csv")) == 10_000, "the bound is of a record, not of the file"
     long = '"' + "b\n" * 100_000 + '"'  # beyond the 128 KiB that csv takes by default
     assert [number for number, _ in csv_records(numbered(f"text\n{long}\na\n"), "a.csv")] == [1, 100_002, 100_003]
 

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from electra.checks.gate import validate_tasks
 
-from electra.common.artifacts import read_manifest
+from electra.checks.tasks import validate_tasks
+from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
@@ -207,6 +207,9 @@ def test_hans_is_scored_with_the_models_of_mnli_and_its_labels_are_mapped(paths,
     (spec,) = evaluations(paths.tasks, "MNLI")
     assert spec.labels == ("entailment", "non-entailment")
     validate_tasks(settings, paths)
+    judged = read_json(paths.results / "validation/tasks.json")
+    assert judged["statistics"]["MNLI/HANS"] == {"dev_rows": 3, "dev_seen_in_train_share": 0}
+    assert any("labels are entailment, non-entailment" in json.dumps(check) for check in judged["checks"])
     finetune_cell(settings, paths, task="MNLI", seed=1, scratch=True)
     cell = paths.finetuned("MNLI-1-scratch")
     lines = read_lines(cell / "predictions.jsonl", "")

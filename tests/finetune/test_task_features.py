@@ -99,7 +99,7 @@ def test_rows_that_lose_tokens_are_counted_once_each(paths):
     assert rows_cut(choice_features(TASKS["SWAG"], choices, vocabulary, 8)) == 2
     tagged = [{"id": "0", "words": a.split(), "tags": None} for a, _ in words]
     assert rows_cut(tagging_features(TASKS["CoNLL-2003"], tagged, vocabulary, 5)) == 1
-    asked = [{"id": "0", "question": a, "context": b * 9, "answers": [], "impossible": True} for a, b in words]
+    asked = [{"id": "0", "question": a, "context": f"{b} " * 20, "answers": [], "impossible": True} for a, b in words]
     options = SETTINGS.model_copy(update={"max_question_length": 3})
     assert rows_cut(span_features(asked, vocabulary, options)) == 1, "contexts are not cut: windows hold all of them"
 

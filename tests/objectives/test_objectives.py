@@ -22,14 +22,14 @@ from tests.model.test_electra import TINY, random_batch
 V, MASK = 50, 4
 
 
-def batch_for(objective: str) -> Batch:
-    batch = random_batch(6, 16, 3, V)
+def batch_for(objective: str, examples: int = 6, length: int = 16) -> Batch:
+    batch = random_batch(examples, length, 3, V)
     batch.candidate_BT = batch.mask_BT.clone()
     batch.candidate_BT[:, 0] = False
     batch.positions_BK = batch.positions_BK.clamp(min=1)
-    batch.positions_BK = torch.stack([torch.randperm(15)[:3] + 1 for _ in range(6)])
+    batch.positions_BK = torch.stack([torch.randperm(length - 1)[:3] + 1 for _ in range(examples)])
     if objective == "bert_nsp":
-        batch.next_B = torch.tensor([0.0, 1.0, 1.0, 0.0, -1.0, 1.0])
+        batch.next_B = torch.tensor([0.0, 1.0, 1.0, 0.0, -1.0, 1.0])[torch.arange(examples) % 6]
     return batch
 
 

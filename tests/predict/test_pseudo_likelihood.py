@@ -167,5 +167,8 @@ def test_the_device_is_that_of_the_cluster_section(
 
 
 @pytest.mark.parametrize("seed", ["-1", str(2**63)])
-def test_a_seed_that_cannot_be_one_ends_with_2(paths: Paths, monkeypatch: pytest.MonkeyPatch, seed: str) -> None:
+def test_a_seed_that_cannot_be_one_ends_with_2(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seed: str
+) -> None:
     assert run(paths, monkeypatch, "finetune", "--task", "CoLA", "--seed", seed) == 2
+    assert "--seed" in capsys.readouterr().err
