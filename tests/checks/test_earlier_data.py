@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
-from electra.checks.gate import validate_corpus, validate_shards, validate_tasks
 
+from electra.checks.corpus import validate_corpus
+from electra.checks.shards import validate_shards
+from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import building, renews, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
