@@ -16,9 +16,8 @@ from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
-from electra.evaluation.evaluate import further_starts
 from electra.readers.custom_schema import read_own_task
-from electra.tasks.cells import INITS, cell_key
+from electra.tasks.cells import BASIC_STARTS, cell_key, further_starts
 
 PROFILE = "params/${profile}.yaml"  # as dvc.yaml names it
 _TEMPLATE = re.compile(r"\$\{([\w.]+)\}")
@@ -87,9 +86,10 @@ def _templates(node: Any) -> Iterator[str]:
 def _cell_names(settings: Settings) -> list[str]:
     """Names of all cells; two cells with one name would write one folder."""
     cells = settings.cells
-    starts = [(cells.tasks, init) for init in INITS]
-    starts += [(list(start.tasks), start.init) for start in further_starts(cells)]
-    names = Counter(cell_key(task, seed, init) for tasks, init in starts for task in tasks for seed in cells.seeds)
+    starts = {**dict.fromkeys(BASIC_STARTS, tuple(cells.tasks)), **further_starts(cells)}
+    names = Counter(
+        cell_key(task, seed, start) for start, tasks in starts.items() for task in tasks for seed in cells.seeds
+    )
     if twice := [name for name, count in names.items() if count > 1]:
         raise ConfigError(
             f"two cells would be named {', '.join(twice)}",

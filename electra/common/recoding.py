@@ -66,7 +66,7 @@ class _Recoded(io.RawIOBase):
         return size
 
     def _undecodable(self, error: UnicodeError, chunk: bytes) -> DataError:
-        what, line = f"not {self._encoding} text", self._num_lines + 1
+        what, line = f"not {self._encoding.upper()} text", self._num_lines + 1
         if isinstance(error, UnicodeDecodeError):
             # what the decoder was given: bytes left over from the chunk before, and the chunk
             given, at = error.object, error.start

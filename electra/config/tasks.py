@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from electra.config.section import Probability, Section, Seed
 from electra.config.text import Revision
 from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import Start
 
 Milestone = Annotated[
     Literal["6.25", "12.5", "25", "50"],
@@ -166,6 +167,13 @@ class Cells(Section):
         if len(set(values)) < len(values):
             raise ValueError(f"listed twice: {sorted({str(v) for v in values if values.count(v) > 1})}")
         return values
+
+    @field_validator("encoders")
+    @classmethod
+    def _encoders_name_no_other_start(cls, names: list[str]) -> list[str]:
+        if taken := [name for name in names if Start.parse(name).kind != "encoder"]:
+            raise ValueError(f"{', '.join(taken)} names another start of cells; rename the folder in encoders/")
+        return names
 
     @model_validator(mode="after")
     def _intermediate_tasks_fit(self) -> "Cells":

@@ -7,10 +7,10 @@ from typing import Any
 
 from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
-from electra.config import Cells, Settings
+from electra.config import Settings
 from electra.evaluation.metrics import score
 from electra.tasks.catalogue import TASKS, TaskSpec, evaluations, find_spec, has_official_counts
-from electra.tasks.cells import FROM, INITS, Init, Start, cell_key, read_lines, read_rows
+from electra.tasks.cells import BASIC_STARTS, PRETRAINED, Start, cell_key, further_starts, read_lines, read_rows
 from electra.tasks.rows import Row
 
 OWN = "data of your own, not a public benchmark"
@@ -66,6 +66,7 @@ def _describe_public(manifest: dict[str, Any]) -> str:
     return f"{source}; not the official split: {', '.join(odd)}{rest}"
 
 
+INITS = tuple(map(str, BASIC_STARTS))  # keys of the two starts that every task has
 PAPER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
 LEADERBOARD = {
     "CoLA": ("matthews",),
@@ -109,7 +110,7 @@ def glue_averages(tasks: Mapping[Any, Mapping[str, Any]]) -> dict[str, dict[str,
 
 
 def _both(mean: Callable[[str], float]) -> dict[str, float]:
-    values = {init: round(mean(init), 3) for init in ("pretrained", "scratch")}
+    values = {init: round(mean(init), 3) for init in INITS}
     return {**values, "gain": round(values["pretrained"] - values["scratch"], 3)}
 
 
@@ -141,9 +142,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     verify_files(file for name in settings.cells.tasks for file in listed_files(paths.tasks, f"{name}/*"))
     specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
     tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
-    mean = {
-        init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in ("pretrained", "scratch")
-    }
+    mean = {init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in INITS}
     for family in SCORE_FAMILIES:
         members = [spec.name for spec in specs if _FAMILIES.get(spec.source, "other") == family]
         write_json(paths.scores(family), {name: tasks[name] for name in members})
@@ -176,8 +175,8 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
 def _means(settings: Settings, tasks: Mapping[Any, Any]) -> dict[str, Any]:
     """Of further starts that have all tasks, the mean over tasks: what more steps bring, how other encoders do."""
     found: dict[str, dict[str, Any]] = {}
-    for start in further_starts(settings.cells):
-        if start.tasks == tuple(tasks):
+    for start, its_tasks in further_starts(settings.cells).items():
+        if its_tasks == tuple(tasks):
             medians = [entry[start.group][start.name]["median"] for entry in tasks.values()]
             found.setdefault(start.group, {})[start.name] = {"mean": _rounded(statistics.fmean(medians))}
     return found
@@ -187,14 +186,14 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
     seeds = settings.cells.seeds
     rows = {split: read_rows(paths, spec.name, split) for split in spec.dev_splits}
     rows |= {other.name: read_rows(paths, other.name, "dev") for other in evaluations(paths.tasks, spec.name)}
-    scores = {init: {seed: cell_scores(paths, spec, rows, seed, init) for seed in seeds} for init in INITS}
-    names = list(scores["pretrained"][seeds[0]])
+    scores = {str(start): {n: cell_scores(paths, spec, rows, n, start) for n in seeds} for start in BASIC_STARTS}
+    names = list(scores[str(PRETRAINED)][seeds[0]])
     medians: dict[str, dict[str, float]] = {
         name: {init: _median([scores[init][seed][name] for seed in seeds]) for init in INITS} for name in names
     }
     headline = medians.pop(spec.headline)
     deviations = {f"{init}_sd": _deviation([scores[init][seed][spec.headline] for seed in seeds]) for init in INITS}
-    run = read_json(paths.finetuned(cell_key(spec.name, seeds[0], "pretrained")) / "run.json")
+    run = read_json(paths.finetuned(cell_key(spec.name, seeds[0], PRETRAINED)) / "run.json")
     train_rows = run["train_rows"]
     why_not = why_not_official(spec, manifest, train_rows)
     entry = {
@@ -214,30 +213,17 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
             for seed in seeds
         },
     }
-    for start in further_starts(settings.cells):
-        if spec.name in start.tasks:
+    for start, its_tasks in further_starts(settings.cells).items():
+        if spec.name in its_tasks:
             entry.setdefault(start.group, {})[start.name] = _further(paths, spec, rows, seeds, start)
     return entry
-
-
-def further_starts(cells: Cells) -> list[Start]:
-    """Those that ``cells`` asks for: milestones, encoders of another make, encoders fine-tuned on another task."""
-    tasks = tuple(cells.tasks)
-    return [
-        *(Start("milestones", part, part, f"--milestone {part}", tasks) for part in cells.milestones),
-        *(Start("encoders", name, name, f"--encoder encoders/{name}", tasks) for name in cells.encoders),
-        *(
-            Start("intermediate", task, f"{FROM}{task}", f"--start-from {task}", tuple(cells.from_intermediate))
-            for task in cells.intermediate
-        ),
-    ]
 
 
 def _further(
     paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seeds: list[int], start: Start
 ) -> dict[str, Any]:
     """A task from one further start: the headline's median and standard deviation, the other metrics, every seed."""
-    scores = {seed: cell_scores(paths, spec, rows, seed, start.init, start.option) for seed in seeds}
+    scores = {seed: cell_scores(paths, spec, rows, seed, start) for seed in seeds}
     headline = [scores[seed][spec.headline] for seed in seeds]
     others = [name for name in scores[seeds[0]] if name != spec.headline]
     return {
@@ -259,23 +245,18 @@ def headlines(paths: Paths, cell: Path, task: str) -> Iterator[str]:
         yield f"{cell.name}: {name} {judge.headline} {100 * value:.2f} on {len(rows):,} rows"
 
 
-def cell_scores(
-    paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, init: Init, option: str = ""
-) -> Scores:
+def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, start: Start) -> Scores:
     """All metrics of one cell in percent; further development splits have their name before the metric's.
 
     Args:
         rows: of the development splits, and of the tasks that are evaluated with this one's models under their names.
-        option: how `electra finetune` is told of the start, for the message that a cell is missing.
     """
-    key = cell_key(spec.name, seed, init)
-    start = "--scratch" if init == "scratch" else option
-    predictions = paths.finetuned(key) / "predictions.jsonl"
+    predictions = paths.finetuned(cell_key(spec.name, seed, start)) / "predictions.jsonl"
     if predictions.is_file():
         verify_files(listed_files(predictions.parent, "*.json*"))
     lines = read_lines(
         predictions,
-        next_step=f"run: electra finetune --task {spec.name} --seed {seed} {start}".rstrip() + " (or dvc repro)",
+        next_step=f"run: electra finetune --task {spec.name} --seed {seed} {start.option}".rstrip() + " (or dvc repro)",
     )
     scores = {}
     for split, split_rows in rows.items():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
-from electra.common.errors import ConfigError, DataError
+from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
@@ -28,7 +28,7 @@ from electra.system.hardware import choose_device, choose_precision
 from electra.system.memory import keep_freed_memory
 from electra.system.stopwatch import Stopwatch, note_seconds
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
-from electra.tasks.cells import FROM, Init, cell_key, read_rows
+from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
 from electra.tasks.rows import Row
 
 
@@ -96,13 +96,14 @@ def finetune_cell(
     watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
     verify_files(listed_files(paths.tasks, f"{task}/*"))
-    init = _init(scratch, milestone, start_from and find_spec(paths.tasks, start_from).name, encoder)
+    first_task = start_from and find_spec(paths.tasks, start_from).name
+    start = Start.chosen(scratch, milestone, first_task, encoder.name if encoder else None)
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
         verify_folder(paths.tokenizer)
         vocabulary = Vocabulary.load(paths)
-        model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
+        model = _model(settings, paths, spec, vocabulary, start, seed).to(device)
     else:
         longest = options.span_max_length if spec.kind == "span" else options.max_length
         module, vocabulary, facts["encoder"] = load_transformers_encoder(encoder, longest)
@@ -113,7 +114,7 @@ def finetune_cell(
     is_doubled = options.double_unordered and spec.unordered
     features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
-    key = cell_key(task, seed, init)
+    key = cell_key(task, seed, start)
     watch.prepared()
     loss = train(
         model,
@@ -147,7 +148,7 @@ def finetune_cell(
             predictions = predict_rows(options, spec, model, unlabelled, vocabulary, bf16)
             _append(folder / "predictions.jsonl", other.name, predictions)
             print(f"{key}: {other.name} predicted, {len(rows):,} rows")
-        is_submitted = (init == "pretrained" or start_from is not None) and not intermediate
+        is_submitted = start.kind in ("pretrained", "task") and not intermediate
         for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)
             _append(folder / "predictions.jsonl", split, predict_rows(options, spec, model, rows, vocabulary, bf16))
@@ -157,7 +158,7 @@ def finetune_cell(
             {
                 "task": task,
                 "seed": seed,
-                "init": init,
+                "init": str(start),
                 "train_rows": len(train_rows),
                 "epochs": epochs,
                 "steps": num_steps(len(features), options.batch_size, epochs),
@@ -178,16 +179,6 @@ def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
     return [split for split in spec.test_splits if (paths.tasks / spec.name / f"{split}.jsonl").is_file()]
 
 
-def _init(scratch: bool, milestone: str | None, start_from: str | None, encoder: EncoderSource | None) -> Init:
-    asked = ["scratch" if scratch else None, milestone, start_from and FROM + start_from, encoder and encoder.name]
-    starts = [start for start in asked if start]
-    if len(starts) > 1:
-        raise ConfigError(
-            "a cell has one start", next_step="give one of --scratch, --milestone, --start-from and --encoder"
-        )
-    return starts[0] if starts else "pretrained"
-
-
 def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
     """Device, and whether matrix products are in bf16; repeatable on either."""
     if cluster.num_threads != "auto":
@@ -201,36 +192,35 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
 
 
 def _model(
-    settings: Settings, paths: Paths, spec: TaskSpec, vocabulary: Vocabulary, init: Init, seed: int
+    settings: Settings, paths: Paths, spec: TaskSpec, vocabulary: Vocabulary, start: Start, seed: int
 ) -> TaskModel:
     """Encoder with fine-tuning's dropout and a new head; all that is random follows from the seed."""
     random = torch.Generator().manual_seed(seed)
-    if init == "scratch":
+    if start.kind == "scratch":
         shape = EncoderConfig.discriminator(settings.model, vocabulary.size)
         encoder = Encoder(dataclasses.replace(shape, **DROPOUT))
         initialize(encoder, settings.model.initializer_range, random)
     else:
-        encoder = _trained_encoder(paths, vocabulary, init, seed)
+        encoder = _trained_encoder(paths, vocabulary, start, seed)
     return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)
 
 
-def _trained_encoder(paths: Paths, vocabulary: Vocabulary, init: Init, seed: int) -> Encoder:
+def _trained_encoder(paths: Paths, vocabulary: Vocabulary, start: Start, seed: int) -> Encoder:
     """The pre-trained encoder, at the end or at a milestone, or the one that was fine-tuned on another task."""
     encoder: AnyEncoder
-    if init.startswith(FROM):
-        task = init.removeprefix(FROM)
-        folder = paths.intermediate(cell_key(task, seed, "pretrained"))
+    if start.kind == "task":
+        folder = paths.intermediate(cell_key(start.name, seed, PRETRAINED))
         if not folder.is_dir():
             raise DataError(
-                f"there is no encoder that was fine-tuned on {task} with seed {seed}",
+                f"there is no encoder that was fine-tuned on {start.name} with seed {seed}",
                 where=str(folder),
-                next_step=f"run: electra finetune --task {task} --seed {seed} --intermediate (or dvc repro)",
+                next_step=f"run: electra finetune --task {start.name} --seed {seed} --intermediate (or dvc repro)",
             )
         encoder = load_model(folder).model.encoder
     else:
         from electra.model.pretrained import load_encoder
 
-        folder = paths.pretrained if init == "pretrained" else paths.milestones / init
+        folder = paths.pretrained if start == PRETRAINED else paths.milestones / start.name
         encoder = load_encoder(folder, **DROPOUT)
     assert isinstance(encoder, Encoder)  # others are not kept there
     if encoder.config.vocab_size != vocabulary.size:

@@ -16,7 +16,7 @@ from electra.common.lines import open_input, text_lines
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 from electra.tasks.catalogue import TASKS
-from electra.tasks.cells import FROM, cell_key, read_rows
+from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same predictions give the same zip
 
@@ -75,7 +75,7 @@ def write_submission(
     if not predicted and not questions:
         raise DataError(
             f"seed {seed} has predictions neither of a GLUE test set nor of SQuAD",
-            where=str(paths.finetuned(cell_key("<task>", seed, "pretrained"))),
+            where=str(paths.finetuned(cell_key("<task>", seed, PRETRAINED))),
             next_step="put the test files beside the others, then run: dvc repro evaluate",
         )
     if predicted and missing and not fill_missing:
@@ -114,8 +114,8 @@ def _made(predicted: dict[GlueFile, Any], questions: dict[str, Any]) -> list[str
 
 def _cell(paths: Paths, task: str, seed: int, start_from: str | None) -> Path:
     """The folder of the cell that is handed in."""
-    later = paths.finetuned(cell_key(task, seed, f"{FROM}{start_from}"))
-    return later if start_from and later.is_dir() else paths.finetuned(cell_key(task, seed, "pretrained"))
+    later = start_from and paths.finetuned(cell_key(task, seed, Start("task", start_from)))
+    return later if later and later.is_dir() else paths.finetuned(cell_key(task, seed, PRETRAINED))
 
 
 def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:
