@@ -81,7 +81,7 @@ def test_text_that_is_not_of_the_encoding_is_named_with_line_and_byte(
 ) -> None:
     monkeypatch.setattr(recoding, "CHUNK_BYTES", chunk)
     Path("a.txt").write_bytes("日本\n語だ".encode("shift_jis") + b"\xfd\xfd\n")
-    with pytest.raises(DataError, match=r"not shift_jis text: byte 0xfd at byte 9\n.*a.txt:2\n.*set `encoding`"):
+    with pytest.raises(DataError, match=r"not SHIFT_JIS text: byte 0xfd at byte 9\n.*a.txt:2\n.*set `encoding`"):
         build({"paths": ["a.txt"], "encoding": "shift_jis"})
 
 
@@ -117,5 +117,5 @@ def test_tables_of_own_tasks_are_read_in_their_encoding(tmp_path: Path, suffix: 
     if encoding == "cp1252":
         (tmp_path / "mine.yaml").write_text(description)
         line = 1 if suffix == ".jsonl" else 2
-        with pytest.raises(DataError, match=rf"not utf-8 text: byte 0xf6 .*\n.*t{suffix}:{line}\n.*set `encoding`"):
+        with pytest.raises(DataError, match=rf"not UTF-8 text: byte 0xf6 .*\n.*t{suffix}:{line}\n.*set `encoding`"):
             OwnSource(tmp_path / "mine.yaml")
