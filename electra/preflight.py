@@ -17,7 +17,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
 from electra.readers.custom_schema import read_own_task
-from electra.tasks.cells import BASIC_STARTS, cell_key, further_starts
+from electra.tasks.cells import asked_cells, cell_key
 
 PROFILE = "params/${profile}.yaml"  # as dvc.yaml names it
 _TEMPLATE = re.compile(r"\$\{([\w.]+)\}")
@@ -85,11 +85,7 @@ def _templates(node: Any) -> Iterator[str]:
 
 def _cell_names(settings: Settings) -> list[str]:
     """Names of all cells; two cells with one name would write one folder."""
-    cells = settings.cells
-    starts = {**dict.fromkeys(BASIC_STARTS, tuple(cells.tasks)), **further_starts(cells)}
-    names = Counter(
-        cell_key(task, seed, start) for start, tasks in starts.items() for task in tasks for seed in cells.seeds
-    )
+    names = Counter(cell_key(*cell) for cell in asked_cells(settings.cells))
     if twice := [name for name, count in names.items() if count > 1]:
         raise ConfigError(
             f"two cells would be named {', '.join(twice)}",

@@ -52,6 +52,14 @@ class Paths:
         """A fine-tuned model that cells of other tasks start from (``cells.intermediate``)."""
         return self.root / "models/intermediate" / key
 
+    def kept(self, key: str) -> Path:
+        """A cell that was fine-tuned with ``--keep``, model included: no stage's, so that `dvc repro` leaves it."""
+        return self.root / "models/kept" / key
+
+    def set_aside(self, key: str) -> Path:
+        """A cell that lay in ``models/finetuned`` and that ``cells`` does not ask for (any more)."""
+        return self.root / "models/set-aside" / key
+
     def submission(self, seed: int) -> Path:
         """``glue.zip`` and the SQuAD files of one fine-tuning seed; no stage makes it: ``electra submission``."""
         return self.root / "models/submission" / str(seed)
@@ -94,5 +102,6 @@ class Paths:
     @property
     def taken(self) -> list[Path]:
         """Where commands write without being told; what a user names to be written must lie elsewhere."""
-        cells = [self.finetuned("x").parent, self.intermediate("x").parent, self.submission(1).parent]
+        kinds = (self.finetuned, self.intermediate, self.kept, self.set_aside)
+        cells = [*(kind("x").parent for kind in kinds), self.submission(1).parent]
         return [*self.stage_folders, *cells, self.results, self.checkpoints, self.logs]

@@ -1,16 +1,28 @@
 """The evaluate stage: every cell scored, medians over seeds, averages, and the name of the data they are on."""
 
+import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
+from electra.evaluation.constant import constant_score, is_constant
 from electra.evaluation.metrics import score
 from electra.tasks.catalogue import TASKS, TaskSpec, evaluations, find_spec, has_official_counts
-from electra.tasks.cells import BASIC_STARTS, PRETRAINED, Start, cell_key, further_starts, read_lines, read_rows
+from electra.tasks.cells import (
+    BASIC_STARTS,
+    PRETRAINED,
+    Start,
+    asked_cells,
+    cell_key,
+    further_starts,
+    read_lines,
+    read_rows,
+)
 from electra.tasks.rows import Row
 
 OWN = "data of your own, not a public benchmark"
@@ -135,9 +147,13 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     ``results/scores.json``: the mean over tasks of the headline, and the averages of GLUE that have all their tasks.
     ``results/metrics/scores.json``: what a reviewer compares: mean and headline of every task, from both starts.
 
+    Cells that ``cells`` does not ask for are moved out of ``models/finetuned`` first: DVC knows this stage's inputs as
+    that folder, and would take them for something the scores are of.
+
     Raises:
         DataError: a cell is missing, its predictions are of other data, or a file is not as its manifest says.
     """
+    set_others_aside(settings, paths)
     manifest = read_manifest(paths.tasks, TasksManifest)
     verify_files(file for name in settings.cells.tasks for file in listed_files(paths.tasks, f"{name}/*"))
     specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
@@ -172,6 +188,25 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     print(f"data: {describe_card(manifest)}")
 
 
+def set_others_aside(settings: Settings, paths: Paths) -> list[str]:
+    """Move what lies in ``models/finetuned`` and is not asked for to ``models/set-aside``; returns the names."""
+    asked = {cell_key(*cell) for cell in asked_cells(settings.cells)} | {".gitignore"}
+    folder = paths.finetuned("x").parent
+    others = [path for path in folder.glob("*") if path.name not in asked and path.suffix != ".building"]
+    for path in sorted(others):
+        target = paths.set_aside(path.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)  # the same cell of an earlier time
+        else:
+            target.unlink(missing_ok=True)
+        shutil.move(path, target)
+    names = sorted(path.name for path in others)
+    if names:
+        print(f"moved to {paths.set_aside('x').parent}, since cells does not ask for them: {', '.join(names)}")
+    return names
+
+
 def _means(settings: Settings, tasks: Mapping[Any, Any]) -> dict[str, Any]:
     """Of further starts that have all tasks, the mean over tasks: what more steps bring, how other encoders do."""
     found: dict[str, dict[str, Any]] = {}
@@ -186,7 +221,9 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
     seeds = settings.cells.seeds
     rows = {split: read_rows(paths, spec.name, split) for split in spec.dev_splits}
     rows |= {other.name: read_rows(paths, other.name, "dev") for other in evaluations(paths.tasks, spec.name)}
-    scores = {str(start): {n: cell_scores(paths, spec, rows, n, start) for n in seeds} for start in BASIC_STARTS}
+    judged = {str(start): {n: _judged(paths, spec, rows, n, start) for n in seeds} for start in BASIC_STARTS}
+    scores = {init: {seed: cell.scores for seed, cell in cells.items()} for init, cells in judged.items()}
+    constant = constant_score(spec, rows["dev"])
     names = list(scores[str(PRETRAINED)][seeds[0]])
     medians: dict[str, dict[str, float]] = {
         name: {init: _median([scores[init][seed][name] for seed in seeds]) for init in INITS} for name in names
@@ -201,6 +238,8 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
         **headline,
         "gain": _rounded(headline["pretrained"] - headline["scratch"]),
         **deviations,
+        "constant": None if constant is None else _rounded(100 * constant),
+        "constant_seeds": {init: _constant_seeds(judged[init]) for init in INITS},
         "data": describe_task(spec, manifest),
         "official_rows": why_not is None,
         **({"not_official": why_not} if why_not else {}),
@@ -223,12 +262,14 @@ def _further(
     paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seeds: list[int], start: Start
 ) -> dict[str, Any]:
     """A task from one further start: the headline's median and standard deviation, the other metrics, every seed."""
-    scores = {seed: cell_scores(paths, spec, rows, seed, start) for seed in seeds}
+    judged = {seed: _judged(paths, spec, rows, seed, start) for seed in seeds}
+    scores = {seed: judged[seed].scores for seed in seeds}
     headline = [scores[seed][spec.headline] for seed in seeds]
     others = [name for name in scores[seeds[0]] if name != spec.headline]
     return {
         "median": _median(headline),
         "sd": _deviation(headline),
+        "constant_seeds": _constant_seeds(judged),
         "other_metrics": {name: _median([scores[seed][name] for seed in seeds]) for name in others},
         "seeds": {str(seed): {name: _rounded(value) for name, value in scores[seed].items()} for seed in seeds},
     }
@@ -246,7 +287,28 @@ def headlines(paths: Paths, cell: Path, task: str) -> Iterator[str]:
 
 
 def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, start: Start) -> Scores:
-    """All metrics of one cell in percent; further development splits have their name before the metric's.
+    """All metrics of one cell in percent; further development splits have their name before the metric's."""
+    return _judged(paths, spec, rows, seed, start).scores
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """One cell.
+
+    Attributes:
+        is_constant: it gives every row of the first development split the same answer.
+    """
+
+    scores: Scores
+    is_constant: bool
+
+
+def _constant_seeds(judged: Mapping[int, _Judged]) -> list[int]:
+    return [seed for seed, cell in judged.items() if cell.is_constant]
+
+
+def _judged(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, start: Start) -> _Judged:
+    """Score one cell and look at its answers.
 
     Args:
         rows: of the development splits, and of the tasks that are evaluated with this one's models under their names.
@@ -258,15 +320,16 @@ def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: 
         predictions,
         next_step=f"run: electra finetune --task {spec.name} --seed {seed} {start.option}".rstrip() + " (or dvc repro)",
     )
-    scores = {}
+    scores: Scores = {}
+    answers = {split: [line for line in lines if line["split"] == split] for split in rows}
     for split, split_rows in rows.items():
         scored = spec if split in spec.dev_splits else find_spec(paths.tasks, split)
-        found = score(scored, split_rows, [line for line in lines if line["split"] == split])
+        found = score(scored, split_rows, answers[split])
         prefix = split.removeprefix("dev").lstrip("_") if scored is spec else split.removeprefix(f"{spec.name}/")
         for name, value in found.items():
             scale = 1 if name.endswith("_threshold") else 100
             scores[f"{prefix}_{name}" if prefix else name] = scale * value
-    return scores
+    return _Judged(scores, is_constant(spec, answers[spec.dev_splits[0]]))
 
 
 def _median(values: list[float]) -> float:

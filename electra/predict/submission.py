@@ -114,8 +114,14 @@ def _made(predicted: dict[GlueFile, Any], questions: dict[str, Any]) -> list[str
 
 def _cell(paths: Paths, task: str, seed: int, start_from: str | None) -> Path:
     """The folder of the cell that is handed in."""
-    later = start_from and paths.finetuned(cell_key(task, seed, Start("task", start_from)))
-    return later if later and later.is_dir() else paths.finetuned(cell_key(task, seed, PRETRAINED))
+    later = start_from and _found(paths, cell_key(task, seed, Start("task", start_from)))
+    return later if later and later.is_dir() else _found(paths, cell_key(task, seed, PRETRAINED))
+
+
+def _found(paths: Paths, key: str) -> Path:
+    """A cell that the score card does not ask for may have been set aside since it was fine-tuned."""
+    folders = (paths.finetuned(key), paths.set_aside(key))
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
 def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.report.content import METHODS, count, data_in_words, plateaus, pretraining, score_card
+from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
 from electra.report.facts import Facts, gather
 from electra.report.markdown import table
+from electra.report.remarks import plateaus, score_remarks
 
 
 def model_card(settings: Settings, paths: Paths) -> str:
@@ -21,12 +22,17 @@ def model_card(settings: Settings, paths: Paths) -> str:
         data_in_words(facts) + "\n",
         _shape(facts),
         table(pretraining(facts)) if facts.pretrain else "",
-        "\n".join(f"- {line}" for line in plateaus(facts)) + "\n" if facts.pretrain else "",
+        _listed(plateaus(facts)),
         table(score_card(facts)) if facts.scores else "## Scores\n\nNot fine-tuned yet.\n",
+        _listed(score_remarks(facts)),
         _how_to_load(),
         _limits(facts),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _listed(lines: list[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines)
 
 
 def _front_matter(facts: Facts) -> str:

@@ -8,10 +8,11 @@ from electra.common.artifacts import write_text
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.report.content import METRIC_NAMES, data_in_words, plateaus, score_card, sections
+from electra.report.content import METRIC_NAMES, data_in_words, score_card, sections
 from electra.report.curves import draw_curves
 from electra.report.facts import Facts, gather
 from electra.report.markdown import numeric_columns, render_markdown
+from electra.report.remarks import plateaus, score_remarks
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 
@@ -28,6 +29,7 @@ def render_page(facts: Facts) -> str:
         metric_names=METRIC_NAMES,
         card=score_card(facts),
         pretrain=facts.pretrain or {},
+        remarks=score_remarks(facts),
         plateaus=plateaus(facts),
         curves=draw_curves(facts.curves, facts.pretrain or {}) if facts.curves else [],
         sections=sections(facts),
@@ -71,5 +73,5 @@ def print_score_card(facts: Facts) -> None:
     table.add_row(*mean, style="bold")
     console = Console(highlight=False)
     console.print(table)
-    for line in [data_in_words(facts), *plateaus(facts)]:
+    for line in [data_in_words(facts), *score_remarks(facts), *plateaus(facts)]:
         console.print(line, markup=False)

@@ -215,23 +215,6 @@ def pretraining(facts: Facts) -> Section:
     return Section("Pre-training", note[0].upper() + note[1:], ["figure", "value"], rows)
 
 
-def plateaus(facts: Facts) -> list[str]:
-    """Whether generator and discriminator do better than guessing by frequency."""
-    known, lines = facts.pretrain or {}, []
-    model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
-    for name, loss, floor in [
-        (model, "mlm_loss", "unigram_entropy"),
-        ("discriminator", "disc_loss", "fake_rate_entropy"),
-    ]:
-        if loss in known and floor in known:
-            better = known[loss] < known[floor]
-            lines.append(
-                f"The {name} {'does better than' if better else 'is still at'} guessing by frequency: "
-                f"loss {known[loss]:.3f}, guessing {known[floor]:.3f}."
-            )
-    return lines
-
-
 def corpus(facts: Facts) -> Section:
     """Sources of the corpus."""
     manifest = facts.manifests.get("corpus", {})

@@ -1,7 +1,7 @@
 """The cells of the fine-tuning matrix: task, seed and the encoder a cell starts from; the rows they read."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -94,6 +94,8 @@ class Matrix(Protocol):
     @property
     def tasks(self) -> Sequence[str]: ...
     @property
+    def seeds(self) -> Sequence[int]: ...
+    @property
     def milestones(self) -> Sequence[str]: ...
     @property
     def intermediate(self) -> Sequence[str]: ...
@@ -111,6 +113,14 @@ def further_starts(cells: Matrix) -> dict[Start, tuple[str, ...]]:
         **{Start("encoder", name): tasks for name in cells.encoders},
         **{Start("task", task): tuple(cells.from_intermediate) for task in cells.intermediate},
     }
+
+
+def asked_cells(cells: Matrix) -> Iterator[tuple[str, int, Start]]:
+    """Task, seed and start of every cell of the score card."""
+    starts = {**dict.fromkeys(BASIC_STARTS, tuple(cells.tasks)), **further_starts(cells)}
+    for task in cells.tasks:
+        for seed in cells.seeds:
+            yield from ((task, seed, start) for start, tasks in starts.items() if task in tasks)
 
 
 def read_rows(paths: Paths, task: str, split: str) -> list[Row]:
