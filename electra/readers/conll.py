@@ -52,7 +52,7 @@ def read_conll(spec: TaskSpec, path: Path) -> Iterator[Row]:
 def column_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, list[str] | None]]:
     """The place and the columns of every line; None in place of the columns of a blank line, and after the last."""
     where = str(path)
-    next_step = "name its encoding in the task's YAML file, or convert it: iconv -f <its encoding> -t UTF-8"
+    next_step = "set `encoding` in the task's YAML file, or convert it: iconv -f <its encoding> -t UTF-8"
     with recoded(open_input(path), str(path), encoding, next_step) as file:
         for line_number, line in text_lines(file, str(path)):
             where = f"{path}:{line_number}"

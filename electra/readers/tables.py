@@ -101,7 +101,7 @@ def _read_tsv(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Re
 
 def _open(path: Path, layout: Layout) -> BinaryIO:
     """The file's text in UTF-8."""
-    next_step = "name its encoding in the task's YAML file, such as `encoding: latin-1`"
+    next_step = "set `encoding` in the task's YAML file, such as `encoding: latin-1`"
     return recoded(open_input(path), str(path), layout.encoding, next_step)
 
 
