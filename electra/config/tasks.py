@@ -18,8 +18,7 @@ Milestone = Annotated[
 
 
 # What else lies in data/tasks. Names that differ in case only are one name on some file systems.
-_TAKEN = dict.fromkeys([name.lower() for name in TASKS], "a built-in task")
-_TAKEN |= dict.fromkeys(["manifest.json", "official"], "something else in data/tasks")
+_TAKEN = dict.fromkeys(["manifest.json", "official"], "something else in data/tasks")
 
 
 class EmbeddedTasks(Section):
@@ -84,8 +83,8 @@ class Tasks(Section):
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, re.ASCII):
                 raise ValueError(f"{name!r} cannot name a task: letters, digits, _, . and - can, 100 at most")
-            if name.lower() in _TAKEN:
-                raise ValueError(f"{name} is the name of {_TAKEN[name.lower()]}; rename the file")
+            if taken := _TAKEN.get(name.lower()) or (name.lower() in map(str.lower, TASKS) and "a built-in task"):
+                raise ValueError(f"{name} is the name of {taken}; rename the file")
         if len({name.lower() for name in names}) < len(names):
             raise ValueError(f"two files give the same name, upper and lower case apart: {names}")
         return paths
