@@ -142,7 +142,11 @@ def finetune(
     ] = False,
     keep: Annotated[
         bool | None,
-        typer.Option("--keep/--no-keep", help="write the fine-tuned model too; finetune.keep_models says otherwise"),
+        typer.Option(
+            "--keep/--no-keep",
+            help="write the cell with its model into models/kept, which dvc repro leaves alone; or write no model, "
+            "whatever finetune.keep_models says",
+        ),
     ] = None,
 ) -> None:
     """Fine-tune one task with one seed and write its predictions on the development set."""

@@ -8,10 +8,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-import ftfy.badness
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -21,7 +20,6 @@ import pyarrow.parquet as pq
 from electra.checks.judge import (
     CRITICAL,
     WARNING,
-    DuplicateCount,
     RowSample,
     Suite,
     Table,
@@ -31,15 +29,20 @@ from electra.checks.judge import (
     gxe,
     judge,
 )
+from electra.checks.resemblance import NearDuplicateCount
+from electra.checks.text_measures import is_mojibake, mean_word_chars
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
-from electra.config import Cluster, Corpus, Settings
+from electra.config import Cluster, Corpus, FilesCorpus, Settings
 from electra.system.executors import open_workers
 
+MANY_PARAGRAPHS = 100  # documents of a file, of less than
+PARAGRAPH_CHARS = 1000  # on average: more than a paragraph of a book, less than most articles
+MANY_PARTS = 100  # of a corpus, of less than
+SMALL_PART_CHARS = 1_000_000  # on average
 BATCH_BYTES = 16 * 2**20  # text looked at together; documents may hold up to corpus.max_chars characters each
 DOC_ID = r"^[0-9a-f]{16}$"
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"  # C0 and DEL without tab and line feed
-NOT_ALPHANUMERIC = bytes(code for code in range(128) if not chr(code).isalnum())
 NAMED_BY = ["file", "row", "doc_id", "begins"]
 COUNTS = ["chars", "words", "lines", "control_chars", "replacement_chars", "non_ascii_chars", "digits"]
 COLUMNS = ["file", "row", "split", "doc_id", "source", "begins", *COUNTS, "mean_word_chars", "digit_ratio",
@@ -67,13 +70,13 @@ class FileCounts:
 
     num_documents: int
     sample: RowSample = field(init=False)
-    near_duplicates: DuplicateCount = field(init=False)
+    near_duplicates: NearDuplicateCount = field(init=False)
     sums: Counter[str] = field(default_factory=Counter)
     characters_by_source: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.sample = RowSample(self.num_documents, NAMED_BY)
-        self.near_duplicates = DuplicateCount(self.num_documents)
+        self.near_duplicates = NearDuplicateCount(self.num_documents)
 
     def add_all(self, part: "FileCounts") -> None:
         """Add those of the next file."""
@@ -84,7 +87,8 @@ class FileCounts:
 
 
 def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[str, Table], dict[str, Any]]:
-    """The tables ``documents``, ``sources``, ``splits``, ``totals`` and ``files``, and the statistics of the report.
+    """The tables ``documents``, ``sources``, ``text_files``, ``splits``, ``totals``, ``files``, and the report's
+    statistics.
 
     Files are described by the workers that ``cluster`` names; nothing of the result depends on who they are.
 
@@ -106,6 +110,7 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
     statistics = {
         "documents": num_documents,
         "held_out_documents": split_counts["heldout"],
+        "held_out_share": sums["held_out_chars"] / max(1, sums["chars"]),
         "characters": sums["chars"],
         "words": sums["words"],
         "characters_per_document": sums["chars"] / max(1, num_documents),
@@ -114,12 +119,17 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
         "near_duplicate_share": counts.near_duplicates.share(),
         "mojibake_share": sums["mojibake"] / max(1, sums["sampled"]),
     }
-    totals = {**statistics, "documents_missing": manifest["documents"] - num_documents}
+    totals = {
+        **statistics,
+        "documents_missing": manifest["documents"] - num_documents,
+        "small_parts": len(files) if len(files) > MANY_PARTS and sums["chars"] < SMALL_PART_CHARS * len(files) else 0,
+    }
     tables = {
         "documents": sample.table(COLUMNS),
         "totals": Table(pd.DataFrame([totals]), named_by=[]),
         "splits": Table(pd.DataFrame(split_counts.items(), columns=["split", "documents"]), named_by=["split"]),
         "sources": _source_shares(corpus, dict(counts.characters_by_source)),
+        "text_files": _text_files(corpus, manifest),
         "files": files_state,
     }
     return tables, statistics
@@ -147,11 +157,12 @@ def count_file(corpus: Corpus, path: Path, num_documents: int, repeated: np.ndar
             | ~rows["chars"].between(corpus.min_chars, corpus.max_chars)
         )
         counts.sample.add(rows, keys, wrong.to_numpy())
-        counts.near_duplicates.add(_text_hashes(texts))
+        counts.near_duplicates.add(texts)
         first_row += len(rows)
         sampled = [text for text, chosen in zip(texts, counts.sample.chooses(keys), strict=True) if chosen]
         counts.sums["sampled"] += len(sampled)
-        counts.sums["mojibake"] += sum(not text.isascii() and ftfy.badness.is_bad(text) for text in sampled)
+        counts.sums["mojibake"] += sum(map(is_mojibake, sampled))
+        counts.sums["held_out_chars"] += int(rows["chars"].sum()) if _split_of(path) == "heldout" else 0
         for name in COUNTS:
             counts.sums[name] += int(rows[name].sum())
         for source, characters in rows.groupby("source")["chars"].sum().items():
@@ -218,16 +229,30 @@ def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]
     rows["control_chars"] = pc.count_substring_regex(text, CONTROL).to_numpy()
     rows["non_ascii_chars"] = pc.count_substring_regex(text, r"[^\x00-\x7f]").to_numpy()
     rows["digits"] = pc.count_substring_regex(text, r"[0-9]").to_numpy()
-    rows["mean_word_chars"] = rows["chars"] / rows["words"].clip(lower=1)
+    measures = zip(texts, rows["chars"].tolist(), rows["words"].tolist(), strict=True)
+    rows["mean_word_chars"] = np.array([mean_word_chars(*measured) for measured in measures], dtype=float)
     rows["digit_ratio"] = rows["digits"] / rows["chars"].clip(lower=1)
     rows["id_is_text_hash"] = rows["doc_id"] == [hashlib.sha256(t.encode()).hexdigest()[:16] for t in texts]
     return rows
 
 
-def _text_hashes(texts: list[str]) -> np.ndarray:
-    """Hashes, uint64, of the texts without regard to case, spaces and ASCII punctuation."""
-    bare = (text.lower().encode().translate(None, NOT_ALPHANUMERIC) for text in texts)
-    return np.frombuffer(b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in bare), np.uint64)
+def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
+    """Sources that read text files: how many documents a file gives, and of what length; do they look like paragraphs?
+
+    They do where files give many short documents, and nobody has said that blank lines separate documents.
+    """
+    rows = []
+    for source in corpus.sources:
+        facts = manifest.get("sources", {}).get(source.name, {})
+        num_files = sum(".txt" in PurePath(file["path"]).suffixes for file in facts.get("files", []))
+        if not isinstance(source, FilesCorpus) or not num_files or not facts["documents"]:
+            continue
+        mean_chars = facts["characters"] // facts["documents"]
+        many = facts["documents"] >= MANY_PARAGRAPHS * num_files and mean_chars < PARAGRAPH_CHARS
+        said = source.documents != "blank_line" or "documents" in source.model_fields_set
+        rows.append((source.name, num_files, facts["documents"], mean_chars, many and not said))
+    columns = ["source", "files", "documents", "characters_per_document", "look_like_paragraphs"]
+    return Table(pd.DataFrame(rows, columns=columns), named_by=columns[:-1])
 
 
 def _source_shares(corpus: Corpus, characters: dict[str, int]) -> Table:
@@ -341,16 +366,44 @@ def corpus_suite(corpus: Corpus) -> Suite:
                 column="near_duplicate_share",
                 max_value=0.01,
                 severity=WARNING,
-                description="few documents differ from another only in case, spaces or punctuation",
-                notes="look for boilerplate in the source",
+                description="few documents differ from another only in case, spaces, punctuation or a few passages",
+                notes="look for boilerplate in the source, and for texts that are there in two editions",
             ),
             gxe.ExpectColumnValuesToBeBetween(
                 column="mojibake_share",
                 max_value=0.001,
                 severity=WARNING,
                 description="few documents hold wrongly decoded characters",
-                notes="set corpus.repair_mojibake: true, or decode the source with its own encoding",
+                notes="these could not be repaired: set `encoding` of the source to what its files are written in"
+                if corpus.repair_mojibake
+                else "set corpus.repair_mojibake: true, or `encoding` of the source to what its files are written in",
             ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="held_out_share",
+                min_value=corpus.held_out_fraction / 4,
+                max_value=max(2 * corpus.held_out_fraction, corpus.held_out_fraction + 0.05),
+                severity=WARNING,
+                description="about as much text is held out as corpus.held_out_fraction asks for",
+                notes="whole documents are held out, at least one: with few documents, or a few very long ones, the "
+                "share cannot be met; give more, or set `documents` of the source so that a file has several",
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="small_parts",
+                value_set=[0],
+                severity=WARNING,
+                description="the corpus is not in very many small files",
+                notes="raise corpus.documents_per_file: each file is a unit of work, and a shard part of its own",
+            ),
+        ],
+        "text_files": [
+            gxe.ExpectColumnValuesToBeInSet(
+                column="look_like_paragraphs",
+                value_set=[False],
+                severity=WARNING,
+                description="the documents of text files are more than their paragraphs",
+                notes="where a file is one text, set `documents: file` of the source: now blank lines separate its "
+                "documents, and an example holds text of one only; where that is right, set `documents: blank_line`",
+            )
         ],
         "sources": [
             gxe.ExpectColumnValuesToBeBetween(

@@ -349,7 +349,7 @@ def shards_suite(settings: Settings) -> Suite:
                 max_value=0.5,
                 severity=WARNING,
                 description="less than half of the shards is padding",
-                notes="documents are short: lower shards.max_length",
+                notes="documents are short: check `documents` of the corpus' sources, or lower shards.max_length",
             ),
             gxe.ExpectColumnValuesToBeBetween(
                 column="duplicate_share",

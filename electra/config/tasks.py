@@ -131,8 +131,9 @@ class Finetune(Section):
     )
     keep_models: bool = Field(
         False,
-        description="write each cell's fine-tuned model beside its predictions, for `electra predict`: 4 bytes a "
-        "parameter, so 54 MB a cell for the small, 440 MB for the base and 1.3 GB for the large shape",
+        description="write each cell's fine-tuned model beside its predictions, as an output of its stage, for "
+        "`electra predict`: 4 bytes a parameter, so 54 MB a cell for the small, 440 MB for the base and 1.3 GB for the "
+        "large shape",
     )
 
     def limit_of(self, task: str) -> int | None:

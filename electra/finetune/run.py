@@ -82,17 +82,20 @@ def finetune_cell(
         start_from: start from the encoder that was fine-tuned on this task with the same seed; the head is new.
         encoder: start from an encoder that ``transformers`` loads.
         intermediate: write into ``models/intermediate``, model included, for ``start_from`` of other tasks.
-        keep: write the fine-tuned model too; ``finetune.keep_models`` where None.
+        keep: True writes the cell with its model into ``models/kept``, where no stage of DVC writes or removes; False
+            writes no model, and None writes one beside the predictions where ``finetune.keep_models`` says so.
 
     A scratch cell starts from random weights and reads nothing of ``models/pretrained``. The same cell on the same
     machine gives the same bytes.
 
     Raises:
-        ConfigError: no such task, several starts at once, an encoder that cannot be used, or cuda is asked for and
-            not there.
+        ConfigError: no such task, several starts or two folders at once, an encoder that cannot be used, or cuda is
+            asked for and not there.
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
     """
+    if keep and intermediate:
+        raise ConfigError("--intermediate writes the model where --start-from reads it", next_step="leave out --keep")
     watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
     verify_files(listed_files(paths.tasks, f"{task}/*"))
@@ -129,7 +132,7 @@ def finetune_cell(
     )
     watch.trained()
 
-    cell = paths.intermediate(key) if intermediate else paths.finetuned(key)
+    cell = paths.kept(key) if keep else paths.intermediate(key) if intermediate else paths.finetuned(key)
     cut = {"train": rows_cut(features[: len(train_rows)] if is_doubled else features)}
     with building(cell) as folder:
         for split in spec.dev_splits:

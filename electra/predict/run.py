@@ -160,11 +160,12 @@ def round_weights(model: torch.nn.Module) -> None:
 
 
 def _folder(paths: Paths, model: str) -> Path:
-    for folder in (paths.finetuned(model), Path(model)):
-        if folder.is_dir():
-            return folder
-    cells = paths.finetuned("x").parent
-    kept = ", ".join(sorted(path.parent.name for path in cells.glob("*/model.safetensors"))) or "none"
+    folders = (paths.kept(model), paths.finetuned(model), paths.set_aside(model), Path(model))
+    found = [folder for folder in folders if folder.is_dir()]
+    if found:
+        return next((folder for folder in found if (folder / "model.safetensors").is_file()), found[0])
+    cells = {path.parent.name for folder in folders[:3] for path in folder.parent.glob("*/model.safetensors")}
+    kept = ", ".join(sorted(cells)) or "none"
     raise ConfigError(
         f"there is no cell and no folder {model!r}",
         next_step=f"fine-tune with --keep; cells with a model are: {kept}",

@@ -25,7 +25,7 @@ def small_settings() -> Settings:
             "profile": "small-artefacts",
             "cells": {"tasks": ["MRPC", "STS-B", "SQuAD1.1"], "seeds": [1]},
             "cluster": {"num_workers": 1},
-            "corpus": {"sources": [{"kind": "embedded", "num_documents": 60}]},
+            "corpus": {"sources": [{"kind": "embedded", "num_documents": 60}], "held_out_fraction": 0.15},
             "tokenizer": {"vocab_size": 100},
             "shards": {"max_length": LENGTH},
             "model": {"num_layers": 1, "hidden_size": 8, "num_heads": 1, "intermediate_size": 8, "embedding_size": 8},

@@ -192,6 +192,17 @@ def test_the_same_predictions_give_the_same_zip(paths, trained):
     assert (paths.submission(1) / "glue.zip").read_bytes() == first
 
 
+def test_a_cell_that_was_set_aside_since_is_handed_in_too(paths, trained):
+    """The leaderboard may be asked about a seed or a task that the card is not of."""
+    trained(["CoLA"])
+    write_submission(paths, seed=1, fill_missing=True)
+    first = (paths.submission(1) / "glue.zip").read_bytes()
+    paths.set_aside("x").parent.mkdir(parents=True)
+    paths.finetuned("CoLA-1").rename(paths.set_aside("CoLA-1"))
+    write_submission(paths, seed=1, fill_missing=True)
+    assert (paths.submission(1) / "glue.zip").read_bytes() == first
+
+
 def test_the_command_passes_its_options_on(paths, trained, monkeypatch):
     settings = trained(["RTE"])
     monkeypatch.setattr(cli, "_load", lambda: (settings, paths))
