@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
-from electra.common.errors import DataError
+from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
