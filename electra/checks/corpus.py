@@ -23,11 +23,16 @@ from electra.checks.judge import (
     RowSample,
     Suite,
     Table,
+    between,
     conclude,
+    expect,
     files_expectations,
     files_table,
-    gxe,
+    is_given,
+    is_in,
+    is_unique,
     judge,
+    matches,
 )
 from electra.checks.resemblance import NearDuplicateCount
 from electra.checks.text_measures import is_mojibake, mean_word_chars
@@ -278,141 +283,105 @@ def corpus_suite(corpus: Corpus) -> Suite:
     return {
         "files": files_expectations("data/corpus", "corpus"),
         "splits": [
-            gxe.ExpectColumnValuesToBeBetween(
-                column="documents",
-                min_value=1,
-                severity=CRITICAL,
-                description="both splits have documents",
-                notes="give more text, or raise corpus.held_out_fraction",
+            expect(
+                "documents",
+                between(1),
+                CRITICAL,
+                "both splits have documents",
+                "give more text, or raise corpus.held_out_fraction",
             )
         ],
         "documents": [
-            gxe.ExpectColumnValuesToMatchRegex(
-                column="doc_id",
-                regex=DOC_ID,
-                severity=CRITICAL,
-                description="doc_id is 16 hexadecimal digits",
-                notes=REBUILD,
+            expect("doc_id", matches(DOC_ID), CRITICAL, "doc_id is 16 hexadecimal digits", REBUILD),
+            expect("doc_id", is_unique(), CRITICAL, "no document stands twice", REBUILD),
+            expect("in_both_splits", is_in(False), CRITICAL, "no held-out document is in the training split", REBUILD),
+            expect("id_is_text_hash", is_in(True), CRITICAL, "doc_id is the hash of the text", REBUILD),
+            expect("begins", is_given(), CRITICAL, "text is not null", REBUILD),
+            expect(
+                "chars",
+                between(corpus.min_chars, corpus.max_chars),
+                CRITICAL,
+                "length is within corpus.min_chars and corpus.max_chars",
+                REBUILD,
             ),
-            gxe.ExpectColumnValuesToBeUnique(
-                column="doc_id", severity=CRITICAL, description="no document stands twice", notes=REBUILD
+            expect(
+                "replacement_chars",
+                between(high=0),
+                CRITICAL,
+                "no replacement characters (U+FFFD): text that was decoded wrongly and is lost",
+                CLEANING,
             ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="in_both_splits",
-                value_set=[False],
-                severity=CRITICAL,
-                description="no held-out document is in the training split",
-                notes=REBUILD,
+            expect("control_chars", between(high=0), CRITICAL, "no control characters", CLEANING),
+            expect(
+                "mean_word_chars",
+                between(2, 15, mostly=0.99),
+                WARNING,
+                "words have a usual length",
+                "look for tables, code or text without spaces in the source",
             ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="id_is_text_hash",
-                value_set=[True],
-                severity=CRITICAL,
-                description="doc_id is the hash of the text",
-                notes=REBUILD,
-            ),
-            gxe.ExpectColumnValuesToNotBeNull(
-                column="begins", severity=CRITICAL, description="text is not null", notes=REBUILD
-            ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="chars",
-                min_value=corpus.min_chars,
-                max_value=corpus.max_chars,
-                severity=CRITICAL,
-                description="length is within corpus.min_chars and corpus.max_chars",
-                notes=REBUILD,
-            ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="replacement_chars",
-                max_value=0,
-                severity=CRITICAL,
-                description="no replacement characters (U+FFFD): text that was decoded wrongly and is lost",
-                notes=CLEANING,
-            ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="control_chars",
-                max_value=0,
-                severity=CRITICAL,
-                description="no control characters",
-                notes=CLEANING,
-            ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="mean_word_chars",
-                min_value=2,
-                max_value=15,
-                mostly=0.99,
-                severity=WARNING,
-                description="words have a usual length",
-                notes="look for tables, code or text without spaces in the source",
-            ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="digit_ratio",
-                max_value=0.3,
-                mostly=0.99,
-                severity=WARNING,
-                description="few documents are mostly digits",
-                notes="look for tables and lists in the source",
+            expect(
+                "digit_ratio",
+                between(high=0.3, mostly=0.99),
+                WARNING,
+                "few documents are mostly digits",
+                "look for tables and lists in the source",
             ),
         ],
         "totals": [
-            gxe.ExpectColumnValuesToBeInSet(
-                column="documents_missing",
-                value_set=[0],
-                severity=CRITICAL,
-                description="there are as many documents as the manifest says",
-                notes=REBUILD,
+            expect(
+                "documents_missing", is_in(0), CRITICAL, "there are as many documents as the manifest says", REBUILD
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="near_duplicate_share",
-                max_value=0.01,
-                severity=WARNING,
-                description="few documents differ from another only in case, spaces, punctuation or a few passages",
-                notes="look for boilerplate in the source, and for texts that are there in two editions",
+            expect(
+                "near_duplicate_share",
+                between(high=0.01),
+                WARNING,
+                "few documents differ from another only in case, spaces, punctuation or a few passages",
+                "look for boilerplate in the source, and for texts that are there in two editions",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="mojibake_share",
-                max_value=0.001,
-                severity=WARNING,
-                description="few documents hold wrongly decoded characters",
-                notes="these could not be repaired: set `encoding` of the source to what its files are written in"
+            expect(
+                "mojibake_share",
+                between(high=0.001),
+                WARNING,
+                "few documents hold wrongly decoded characters",
+                "these could not be repaired: set `encoding` of the source to what its files are written in"
                 if corpus.repair_mojibake
                 else "set corpus.repair_mojibake: true, or `encoding` of the source to what its files are written in",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="held_out_share",
-                min_value=corpus.held_out_fraction / 4,
-                max_value=max(2 * corpus.held_out_fraction, corpus.held_out_fraction + 0.05),
-                severity=WARNING,
-                description="about as much text is held out as corpus.held_out_fraction asks for",
-                notes="whole documents are held out, at least one: with few documents, or a few very long ones, the "
+            expect(
+                "held_out_share",
+                between(
+                    corpus.held_out_fraction / 4, max(2 * corpus.held_out_fraction, corpus.held_out_fraction + 0.05)
+                ),
+                WARNING,
+                "about as much text is held out as corpus.held_out_fraction asks for",
+                "whole documents are held out, at least one: with few documents, or a few very long ones, the "
                 "share cannot be met; give more, or set `documents` of the source so that a file has several",
             ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="small_parts",
-                value_set=[0],
-                severity=WARNING,
-                description="the corpus is not in very many small files",
-                notes="raise corpus.documents_per_file: each file is a unit of work, and a shard part of its own",
+            expect(
+                "small_parts",
+                is_in(0),
+                WARNING,
+                "the corpus is not in very many small files",
+                "raise corpus.documents_per_file: each file is a unit of work, and a shard part of its own",
             ),
         ],
         "text_files": [
-            gxe.ExpectColumnValuesToBeInSet(
-                column="look_like_paragraphs",
-                value_set=[False],
-                severity=WARNING,
-                description="the documents of text files are more than their paragraphs",
-                notes="where a file is one text, set `documents: file` of the source: now blank lines separate its "
+            expect(
+                "look_like_paragraphs",
+                is_in(False),
+                WARNING,
+                "the documents of text files are more than their paragraphs",
+                "where a file is one text, set `documents: file` of the source: now blank lines separate its "
                 "documents, and an example holds text of one only; where that is right, set `documents: blank_line`",
             )
         ],
         "sources": [
-            gxe.ExpectColumnValuesToBeBetween(
-                column="difference",
-                min_value=-0.03,
-                max_value=0.03,
-                severity=WARNING,
-                description="each source has the share of characters that its weight asks for",
-                notes="a source ran out of text: lower its weight or give it more",
+            expect(
+                "difference",
+                between(-0.03, 0.03),
+                WARNING,
+                "each source has the share of characters that its weight asks for",
+                "a source ran out of text: lower its weight or give it more",
             )
         ],
     }

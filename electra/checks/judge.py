@@ -4,6 +4,7 @@ A table has all rows where they fit, else a fixed sample by hash and every row t
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,15 +254,49 @@ def _compare(path: Path, entry: dict[str, Any] | None) -> str:
     return INTACT
 
 
+# Conditions on a column, for :func:`expect`. ``mostly`` is the share of rows that must meet one.
+Condition = Callable[..., gxe.Expectation]
+
+
+def between(low: float | None = None, high: float | None = None, **options: Any) -> Condition:
+    """Values from ``low`` to ``high``, both included."""
+    return partial(gxe.ExpectColumnValuesToBeBetween, min_value=low, max_value=high, **options)
+
+
+def is_in(*values: Any, **options: Any) -> Condition:
+    """One of these values."""
+    return partial(gxe.ExpectColumnValuesToBeInSet, value_set=list(values), **options)
+
+
+def matches(regex: str) -> Condition:
+    """Values in which the regular expression is found."""
+    return partial(gxe.ExpectColumnValuesToMatchRegex, regex=regex)
+
+
+def is_unique() -> Condition:
+    """No value occurs twice."""
+    return gxe.ExpectColumnValuesToBeUnique
+
+
+def is_given() -> Condition:
+    """No value is null."""
+    return gxe.ExpectColumnValuesToNotBeNull
+
+
+def expect(column: str, condition: Condition, severity: FailureSeverity, what: str, remedy: str) -> gxe.Expectation:
+    """One row of a suite: the condition on a column, what it means to the user, and what to do when it fails."""
+    return condition(column=column, severity=severity, description=what, notes=remedy)
+
+
 def files_expectations(folder: str, stage: str) -> list[gxe.Expectation]:
     """Expectations on a files table; ``folder`` and ``stage`` are the names a user knows."""
     return [
-        gxe.ExpectColumnValuesToBeInSet(
-            column="state",
-            value_set=[INTACT],
-            severity=CRITICAL,
-            description=f"the files in {folder} are those of its manifest (sha256)",
-            notes=f"make the {stage} again: dvc repro -f {stage}",
+        expect(
+            "state",
+            is_in(INTACT),
+            CRITICAL,
+            f"the files in {folder} are those of its manifest (sha256)",
+            f"make the {stage} again: dvc repro -f {stage}",
         )
     ]
 

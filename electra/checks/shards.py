@@ -16,11 +16,16 @@ from electra.checks.judge import (
     RowSample,
     Suite,
     Table,
+    between,
     conclude,
+    expect,
     files_expectations,
     files_table,
     gxe,
+    is_in,
+    is_unique,
     judge,
+    matches,
 )
 from electra.common.artifacts import (
     JudgedShardsManifest,
@@ -231,139 +236,107 @@ def shards_suite(settings: Settings) -> Suite:
     return {
         "tokenizer_files": files_expectations("data/tokenizer", "tokenizer"),
         "vocabulary": [
-            gxe.ExpectColumnValuesToBeUnique(
-                column="token", severity=CRITICAL, description="no entry stands twice", notes=RETOKENIZE
-            ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="id_minus_line",
-                value_set=[0],
-                severity=CRITICAL,
-                description="ids in tokenizer.json are the line numbers of vocab.txt: 0, 1, 2, ... without gaps",
-                notes=RETOKENIZE,
+            expect("token", is_unique(), CRITICAL, "no entry stands twice", RETOKENIZE),
+            expect(
+                "id_minus_line",
+                is_in(0),
+                CRITICAL,
+                "ids in tokenizer.json are the line numbers of vocab.txt: 0, 1, 2, ... without gaps",
+                RETOKENIZE,
             ),
             *([] if settings.tokenizer.vocab_file else _trained_entries()),
         ],
         "shard_files": files_expectations("data/shards", "shards"),
         "shards": [
-            gxe.ExpectColumnValuesToBeInSet(
-                column="layout",
-                value_set=["as listed"],
-                severity=CRITICAL,
-                description="types and shapes are those of the manifest",
-                notes=RESHARD,
-            ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="examples_missing",
-                value_set=[0],
-                severity=CRITICAL,
-                description="examples are as many as the manifest says",
-                notes=RESHARD,
-            ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="tokens_missing",
-                value_set=[0],
-                severity=CRITICAL,
-                description="tokens are as many as the manifest says",
-                notes=RESHARD,
-            ),
+            expect("layout", is_in("as listed"), CRITICAL, "types and shapes are those of the manifest", RESHARD),
+            expect("examples_missing", is_in(0), CRITICAL, "examples are as many as the manifest says", RESHARD),
+            expect("tokens_missing", is_in(0), CRITICAL, "tokens are as many as the manifest says", RESHARD),
         ],
         "examples": [
-            *(
-                gxe.ExpectColumnValuesToBeInSet(
-                    column=rule, value_set=[True], severity=CRITICAL, description=RULE_TEXT[rule], notes=RESHARD
-                )
-                for rule in RULES
-            ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="stray_specials",
-                value_set=[0],
-                severity=WARNING,
-                description="special tokens stand only at the ends of segments",
-                notes="the text itself holds [CLS], [SEP] or [MASK]: remove them from the source",
+            *(expect(rule, is_in(True), CRITICAL, RULE_TEXT[rule], RESHARD) for rule in RULES),
+            expect(
+                "stray_specials",
+                is_in(0),
+                WARNING,
+                "special tokens stand only at the ends of segments",
+                "the text itself holds [CLS], [SEP] or [MASK]: remove them from the source",
             ),
         ],
         "totals": [
-            gxe.ExpectColumnValuesToBeInSet(
-                column="size_difference",
-                value_set=[0],
-                severity=CRITICAL,
-                description="the vocabulary has the size its manifest says",
-                notes=RETOKENIZE,
+            expect("size_difference", is_in(0), CRITICAL, "the vocabulary has the size its manifest says", RETOKENIZE),
+            expect(
+                "shards_size_difference",
+                is_in(0),
+                CRITICAL,
+                "the shards were made with a vocabulary of this size",
+                RESHARD,
             ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="shards_size_difference",
-                value_set=[0],
-                severity=CRITICAL,
-                description="the shards were made with a vocabulary of this size",
-                notes=RESHARD,
+            expect(
+                "other_tokenizer",
+                is_in(False),
+                CRITICAL,
+                "the shards were made with this tokenizer (sha256 of tokenizer.json)",
+                RESHARD,
             ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="other_tokenizer",
-                value_set=[False],
-                severity=CRITICAL,
-                description="the shards were made with this tokenizer (sha256 of tokenizer.json)",
-                notes=RESHARD,
-            ),
-            gxe.ExpectColumnValuesToBeInSet(
-                column="specials_missing",
-                value_set=[0],
-                severity=CRITICAL,
-                description="[PAD], [UNK], [CLS], [SEP] and [MASK] are in the vocabulary",
-                notes=RETOKENIZE,
+            expect(
+                "specials_missing",
+                is_in(0),
+                CRITICAL,
+                "[PAD], [UNK], [CLS], [SEP] and [MASK] are in the vocabulary",
+                RETOKENIZE,
             ),
             *(
-                gxe.ExpectColumnValuesToBeBetween(
-                    column=f"{split}_examples",
-                    min_value=1,
-                    severity=CRITICAL,
-                    description=f"the {split.replace('_', '-')} split has examples",
-                    notes="give more text, or raise corpus.held_out_fraction",
+                expect(
+                    f"{split}_examples",
+                    between(1),
+                    CRITICAL,
+                    f"the {split.replace('_', '-')} split has examples",
+                    "give more text, or raise corpus.held_out_fraction",
                 )
                 for split in ("train", "held_out")
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="vocabulary",
-                min_value=1 if settings.tokenizer.vocab_file else settings.tokenizer.vocab_size,
-                severity=WARNING,
-                description="the vocabulary is as large as tokenizer.vocab_size asks",
-                notes="lower tokenizer.vocab_size or tokenizer.min_frequency, or give more text",
+            expect(
+                "vocabulary",
+                between(1 if settings.tokenizer.vocab_file else settings.tokenizer.vocab_size),
+                WARNING,
+                "the vocabulary is as large as tokenizer.vocab_size asks",
+                "lower tokenizer.vocab_size or tokenizer.min_frequency, or give more text",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="continuation_share",
-                min_value=0.03,
-                max_value=0.7,
-                severity=WARNING,
-                description="a usual share of entries continue a word (##)",
-                notes="look at data/tokenizer/vocab.txt: does it hold words and word parts?",
+            expect(
+                "continuation_share",
+                between(0.03, 0.7),
+                WARNING,
+                "a usual share of entries continue a word (##)",
+                "look at data/tokenizer/vocab.txt: does it hold words and word parts?",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="held_out_unknown_share",
-                max_value=0.001,
-                severity=WARNING,
-                description="hardly any held-out token is [UNK]",
-                notes="look for foreign scripts in the corpus; or raise tokenizer.character_coverage (or max_alphabet, "
+            expect(
+                "held_out_unknown_share",
+                between(high=0.001),
+                WARNING,
+                "hardly any held-out token is [UNK]",
+                "look for foreign scripts in the corpus; or raise tokenizer.character_coverage (or max_alphabet, "
                 "where it is set): data/tokenizer/manifest.json says which characters have no entry",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="pad_share",
-                max_value=0.5,
-                severity=WARNING,
-                description="less than half of the shards is padding",
-                notes="documents are short: check `documents` of the corpus' sources, or lower shards.max_length",
+            expect(
+                "pad_share",
+                between(high=0.5),
+                WARNING,
+                "less than half of the shards is padding",
+                "documents are short: check `documents` of the corpus' sources, or lower shards.max_length",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="duplicate_share",
-                max_value=0.05,
-                severity=WARNING,
-                description="few training examples stand twice",
-                notes="look for boilerplate in the corpus",
+            expect(
+                "duplicate_share",
+                between(high=0.05),
+                WARNING,
+                "few training examples stand twice",
+                "look for boilerplate in the corpus",
             ),
-            gxe.ExpectColumnValuesToBeBetween(
-                column="held_out_seen_share",
-                max_value=0.05,
-                severity=WARNING,
-                description="few held-out examples are training examples too",
-                notes="look for boilerplate in the corpus",
+            expect(
+                "held_out_seen_share",
+                between(high=0.05),
+                WARNING,
+                "few held-out examples are training examples too",
+                "look for boilerplate in the corpus",
             ),
         ],
     }
@@ -373,18 +346,18 @@ def _trained_entries() -> list[gxe.Expectation]:
     """Expectations on entries that were trained here. A given vocabulary is taken as it is: bert-base-chinese, for one,
     has U+2028 in two entries."""
     return [
-        gxe.ExpectColumnValuesToMatchRegex(
-            column="token",
-            regex=r"^[^\s\x00-\x1f\x7f-\x9f]+$",
-            severity=CRITICAL,
-            description="entries hold no spaces and no control characters",
-            notes=RETOKENIZE,
+        expect(
+            "token",
+            matches(r"^[^\s\x00-\x1f\x7f-\x9f]+$"),
+            CRITICAL,
+            "entries hold no spaces and no control characters",
+            RETOKENIZE,
         ),
-        gxe.ExpectColumnValuesToBeBetween(
-            column="chars",
-            max_value=100,
-            severity=WARNING,
-            description="no entry is longer than 100 characters",
-            notes="look for text without spaces in the corpus",
+        expect(
+            "chars",
+            between(high=100),
+            WARNING,
+            "no entry is longer than 100 characters",
+            "look for text without spaces in the corpus",
         ),
     ]
