@@ -92,7 +92,6 @@ class Tasks(Section):
 
 
 Epochs = Annotated[float, Field(gt=0, le=10_000)]
-_QUESTION_TASKS = [name for name, spec in TASKS.items() if spec.kind == "span"]
 
 
 class Finetune(Section):
@@ -103,7 +102,7 @@ class Finetune(Section):
     batch_size: int = Field(32, gt=0, le=1_048_576, description="examples per step")
     epochs: Epochs = Field(3.0, description="passes over the training set, unless the task is named below")
     task_epochs: dict[str, Epochs] = Field(
-        {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
+        {name: spec.epochs for name, spec in TASKS.items() if spec.epochs}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
     weight_decay: float = Field(0.0, ge=0, le=10, description="decoupled decay; biases and LayerNorm are excluded")
