@@ -32,7 +32,7 @@ class EmbeddedTasks(Section):
 
 
 class FilesTasks(Section):
-    """The files of GLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
+    """The files of GLUE, SuperGLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
 
     kind: Literal["files"] = Field(description="official TSV and JSON layouts on disk")
     glue: str | None = Field(None, description="folder with CoLA/, MRPC/, ... each with train.tsv and dev.tsv")
@@ -45,6 +45,9 @@ class FilesTasks(Section):
     swag: str | None = Field(None, description="folder with train.csv, val.csv and test.csv of SWAG")
     mrqa: str | None = Field(
         None, description="folder with train/ and dev/ of MRQA 2019: NewsQA.jsonl, SearchQA.jsonl.gz, ..."
+    )
+    superglue: str | None = Field(
+        None, description="folder with BoolQ/, CB/, COPA/, WiC/, each with train.jsonl, val.jsonl and test.jsonl"
     )
 
 

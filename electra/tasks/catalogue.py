@@ -1,9 +1,11 @@
 """What each task is: its columns in the official files, its labels, its metrics.
 
-Adding a GLUE-like task means adding one entry here. Row counts are those of the official releases (GLUE, Wang et al.
-2019; SQuAD, Rajpurkar et al. 2016 and 2018); they tell whether given files can be the real benchmark.
+Adding a task of a known layout means adding one entry here. Row counts are those of the official releases (GLUE, Wang
+et al. 2019a; SuperGLUE, Wang et al. 2019b; SQuAD, Rajpurkar et al. 2016 and 2018); they tell whether given files can be
+the real benchmark.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,18 @@ def _entity_task(
         official_rows=dict(zip(splits, rows, strict=False)),
         **more,
     )
+
+
+def _superglue_task(
+    name: str,
+    rows: dict[str, int],
+    kind: Kind = "classification",
+    metrics: tuple[str, ...] = ("accuracy",),
+    **more: Any,
+) -> TaskSpec:
+    """A task of JSON lines, in a folder of its name."""
+    files = {"train": "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"}
+    return TaskSpec(name=name, kind=kind, metrics=metrics, source="superglue", files=files, official_rows=rows, **more)
 
 
 _SPECS = [
@@ -265,6 +279,36 @@ _SPECS = [
         files={"train": "train.csv", "dev": "val.csv", "test": "test.csv"},
         official_rows={"train": 73546, "dev": 20006},
     ),
+    _superglue_task(
+        "BoolQ",
+        {"train": 9427, "dev": 3270},
+        labels=("false", "true"),
+        text_a="question",
+        text_b="passage",
+    ),
+    _superglue_task(
+        "CB",
+        {"train": 250, "dev": 56},
+        metrics=("accuracy", "macro_f1"),
+        labels=("entailment", "contradiction", "neutral"),
+        text_a="premise",
+        text_b="hypothesis",
+    ),
+    _superglue_task(
+        "COPA",
+        {"train": 400, "dev": 100},
+        kind="multiple_choice",
+        labels=_BINARY,
+        text_a="{premise} What was the {question} of this?",
+        choices=("choice1", "choice2"),
+    ),
+    _superglue_task(
+        "WiC",
+        {"train": 5428, "dev": 638},
+        labels=("false", "true"),
+        text_a="{word}: {sentence1}",  # the word's places in both sentences (start1 .. end2) are not used
+        text_b="sentence2",
+    ),
     *(
         TaskSpec(
             name=name,
@@ -287,8 +331,14 @@ _SPECS = [
 TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in _SPECS}
 
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)  # never a path to somewhere else
+
+
 def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
     """One of ``TASKS``, or the own task that ``electra tasks`` described in ``<tasks_folder>/<name>/task.json``.
+
+    Args:
+        name: of a task; ``MNLI/HANS`` is the task HANS that is scored with the models of MNLI.
 
     Raises:
         ConfigError: there is no such task.
@@ -297,7 +347,7 @@ def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
     if name in TASKS:
         return TASKS[name]
     path = tasks_folder / name / SPEC_FILE
-    if Path(name).name != name or not path.is_file():
+    if not _NAME.fullmatch(name) or not path.is_file():
         raise ConfigError(
             f"there is no task {name!r}",
             next_step=f"choose one of: {', '.join(TASKS)}; or one of tasks.own, after: dvc repro tasks",

@@ -31,14 +31,16 @@ class TaskSpec:
         labels: the words of the official files, in the order of the hub's class numbers; for tagging the tags that the
             model predicts (BIOES for entities), for multiple choice the numbers of the choices; else empty.
         metrics: what is reported; the first is the headline, the number that stands for the task in means.
-        text_a, text_b, label: names of the columns in the official header; text_b None for single sentences.
+        text_a, text_b, label: names of the columns in the official header; text_b None for single sentences. The texts
+            of JSON lines may be templates of several columns.
+        choices: columns of the choices in JSON lines.
         fixed_header: column names of a labelled split whose file has no header line; ``other_headers`` are those of
             further layouts, told apart by their number of columns.
         encodings: of the files; the first in which the whole file can be read is taken.
         may_have_broken_rows: rows that are too short are left out and counted instead of refused.
         source: the key of ``tasks.source`` with the folder of its files; ``own`` for a task of ``tasks.own``.
-        files: file of each split, relative to that folder (for GLUE to the task's folder in it); ``other_files`` are
-            further names that it is distributed under.
+        files: file of each split, relative to that folder (for GLUE and SuperGLUE to the task's in it);
+            ``other_files`` are further names that it is distributed under.
         hub_config, hub_splits: the same on the Hugging Face hub (``config/split`` where a split is of another
             configuration); hub_a, hub_b: its column names where they differ.
         official_rows: rows per split of the official release.
@@ -57,11 +59,12 @@ class TaskSpec:
     kind: Kind
     metrics: tuple[str, ...]
     official_rows: dict[str, int]
-    source: Literal["glue", "squad", "conll", "swag", "mrqa", "own"] = "glue"
+    source: Literal["glue", "squad", "conll", "swag", "mrqa", "superglue", "own"] = "glue"
     labels: tuple[str, ...] = ()
     text_a: str = "sentence"
     text_b: str | None = None
     label: str = "label"
+    choices: tuple[str, ...] = ()
     fixed_header: tuple[str, ...] | None = None
     other_headers: tuple[tuple[str, ...], ...] = ()
     encodings: tuple[str, ...] = ("utf-8",)
