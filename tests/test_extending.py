@@ -1,5 +1,6 @@
 """What CONTRIBUTING.md asks of a new task, method, launcher, corpus format or stage: nothing of it is forgotten."""
 
+import ast
 import re
 from pathlib import Path
 from typing import get_args
@@ -7,8 +8,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from electra.common.paths import Paths
-from electra.config import Cells, Cluster, ObjectiveName, Settings
+from electra.common.paths import SCORE_FAMILIES, Paths
+from electra.config import Cells, Cluster, FilesTasks, ObjectiveName, Settings
 from electra.config.loading import load_settings
 from electra.corpus.file_formats import SUFFIXES
 from electra.corpus.files import FORMATS
@@ -53,9 +54,33 @@ def test_a_task_of_the_catalogue_can_be_chosen_and_scored(settings, name):
     cells = settings.cells.model_dump() | {"tasks": [name]}
     assert Settings.model_validate(settings.model_dump() | {"cells": cells}).cells == Cells.model_validate(cells)
     assert set(spec.official_rows) <= set(spec.files)
+    assert spec.source in ("glue", "squad") or name in (ROOT / "docs/own-corpus.md").read_text()
     rows, predictions = perfect_answers(spec)
     found = score(spec, rows, predictions)
     assert {metric: found[metric] for metric in spec.metrics} == {metric: pytest.approx(1.0) for metric in spec.metrics}
+
+
+def test_no_code_but_the_catalogue_lists_tasks():
+    """microworld says what it can make; all else follows from a task's entry."""
+    files = {file.relative_to(ROOT).as_posix(): file for file in (ROOT / "electra").rglob("*.py")}
+    named = {
+        name: sorted({node.value for node in ast.walk(ast.parse(file.read_text())) if is_task(node)})
+        for name, file in files.items()
+        if name != "electra/tasks/catalogue.py" and not name.startswith("electra/microworld/")
+    }
+    assert {name: tasks for name, tasks in named.items() if tasks} == {}
+
+
+def is_task(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in TASKS
+
+
+def test_the_settings_have_a_folder_for_every_source_of_the_catalogue():
+    assert {spec.source for spec in TASKS.values()} == FilesTasks.model_fields.keys() - {"kind"}
+
+
+def test_every_task_has_its_file_of_scores():
+    assert {spec.family for spec in TASKS.values()} == set(SCORE_FAMILIES)
 
 
 @pytest.mark.parametrize("name", METHODS)

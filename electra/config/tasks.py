@@ -31,7 +31,7 @@ class EmbeddedTasks(Section):
 
 
 class FilesTasks(Section):
-    """The files of GLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
+    """The files of GLUE, SuperGLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
 
     kind: Literal["files"] = Field(description="official TSV and JSON layouts on disk")
     glue: str | None = Field(None, description="folder with CoLA/, MRPC/, ... each with train.tsv and dev.tsv")
@@ -44,6 +44,9 @@ class FilesTasks(Section):
     swag: str | None = Field(None, description="folder with train.csv, val.csv and test.csv of SWAG")
     mrqa: str | None = Field(
         None, description="folder with train/ and dev/ of MRQA 2019: NewsQA.jsonl, SearchQA.jsonl.gz, ..."
+    )
+    superglue: str | None = Field(
+        None, description="folder with BoolQ/, CB/, COPA/, WiC/, each with train.jsonl, val.jsonl and test.jsonl"
     )
 
 
@@ -91,7 +94,6 @@ class Tasks(Section):
 
 
 Epochs = Annotated[float, Field(gt=0, le=10_000)]
-_QUESTION_TASKS = [name for name, spec in TASKS.items() if spec.kind == "span"]
 
 
 class Finetune(Section):
@@ -102,7 +104,7 @@ class Finetune(Section):
     batch_size: int = Field(32, gt=0, le=1_048_576, description="examples per step")
     epochs: Epochs = Field(3.0, description="passes over the training set, unless the task is named below")
     task_epochs: dict[str, Epochs] = Field(
-        {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
+        {name: spec.epochs for name, spec in TASKS.items() if spec.epochs}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
     weight_decay: float = Field(0.0, ge=0, le=10, description="decoupled decay; biases and LayerNorm are excluded")

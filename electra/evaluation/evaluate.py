@@ -79,18 +79,8 @@ def _describe_public(manifest: dict[str, Any]) -> str:
 
 
 INITS = tuple(map(str, BASIC_STARTS))  # keys of the two starts that every task has
-PAPER = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")
-LEADERBOARD = {
-    "CoLA": ("matthews",),
-    "SST-2": ("accuracy",),
-    "MRPC": ("accuracy", "f1"),
-    "STS-B": ("spearman", "pearson"),
-    "QQP": ("accuracy", "f1"),
-    "MNLI": ("accuracy", "mismatched_accuracy"),
-    "QNLI": ("accuracy",),
-    "RTE": ("accuracy",),
-    "WNLI": ("accuracy",),
-}
+PAPER = tuple(name for name, spec in TASKS.items() if spec.in_paper_mean)
+LEADERBOARD = {name: spec.leaderboard for name, spec in TASKS.items() if spec.leaderboard}
 
 
 def glue_averages(tasks: Mapping[Any, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -135,7 +125,6 @@ def _combined(entry: Mapping[str, Any], metrics: tuple[str, ...], init: str) -> 
 
 Scores = dict[str, float]
 UNSEEN = ("rows_cut", "words_cut", "answers_not_recoverable")  # of run.json: what inputs of limited length do not hold
-_FAMILIES = {"glue": "glue", "squad": "squad", "mrqa": "squad", "conll": "tagging"}  # of a task's source; else other
 
 
 def evaluate_cells(settings: Settings, paths: Paths) -> None:
@@ -160,7 +149,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
     mean = {init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in INITS}
     for family in SCORE_FAMILIES:
-        members = [spec.name for spec in specs if _FAMILIES.get(spec.source, "other") == family]
+        members = [spec.name for spec in specs if spec.family == family]
         write_json(paths.scores(family), {name: tasks[name] for name in members})
     write_json(
         paths.results / "scores.json",

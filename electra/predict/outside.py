@@ -3,7 +3,7 @@
     SQuAD1.1, SQuAD2.0    evaluate-v1.1.py and evaluate-v2.0.py, under the names that they print
     MRQA's tasks          mrqa_official_eval.py: as SQuAD 1.1
     column files          conlleval
-    GLUE, SWAG            the metrics of the task, as scikit-learn and scipy compute them
+    GLUE, SuperGLUE, SWAG the metrics of the task, as scikit-learn and scipy compute them
 
 All scores are percent.
 """
@@ -20,8 +20,8 @@ from electra.common.errors import ConfigError, DataError
 from electra.evaluation.metrics import score
 from electra.evaluation.squad_metrics import squad_v1, squad_v2
 from electra.readers.conll import DOCUMENT_START, column_lines, encoding_of
-from electra.readers.official import read_sentences, squad_items
-from electra.readers.questions import read_mrqa, read_swag
+from electra.readers.official import read_official, squad_items
+from electra.readers.questions import read_mrqa
 from electra.tasks.catalogue import TASKS, TaskSpec
 from electra.tasks.rows import Row
 from electra.tasks.tag_schemes import Entity, entities, is_entity_tag
@@ -63,8 +63,9 @@ def outside_scores(
 
     Args:
         task: a name of the catalogue, or ``conll``.
-        predictions: SQuAD and MRQA: JSON, question id -> answer, "" for none. GLUE and SWAG: the leaderboard's
-            ``index<TAB>prediction``. Column files: the predicted tag is the last column.
+        predictions: SQuAD and MRQA: JSON, question id -> answer, "" for none. GLUE, SuperGLUE and SWAG:
+            ``index<TAB>prediction``, as GLUE's leaderboard takes it. Column files: the predicted tag is the last
+            column.
         gold: the file of the task with the right answers; None for a column file of predictions whose last column but
             one is the right tag, as conlleval reads it.
         na_prob_file: SQuAD 2.0: JSON, question id -> how much it is held to have no answer.
@@ -193,9 +194,7 @@ def _json_object(path: Path, layout: str) -> dict[str, Any]:
 
 
 def _row_scores(spec: TaskSpec, predictions: Path, gold: Path) -> dict[str, Any]:
-    rows = list(
-        read_swag(spec, gold, labelled=True) if spec.source == "swag" else read_sentences(spec, "dev", gold, Counter())
-    )
+    rows = list(read_official(spec, "dev", gold, Counter()))
     if not rows:
         raise DataError("there are no rows", where=str(gold))
     return {name: 100 * value for name, value in score(spec, rows, _row_predictions(spec, predictions, rows)).items()}

@@ -22,34 +22,27 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same predictions give the same zip
 
 
 @dataclass(frozen=True)
-class GlueFile:
-    """One file of GLUE's zip.
-
-    Attributes:
-        rows: of the official test set.
-        fill: what stands for a task that was not done: the majority class (training set; WNLI: test set).
-    """
+class Handed:
+    """One file of GLUE's zip (:class:`electra.tasks.spec.GlueFile`) and the task and split whose predictions it has."""
 
     name: str
     task: str
     rows: int
     fill: str
-    split: str = "test"
+    split: str
 
 
-GLUE_FILES = (
-    GlueFile("CoLA.tsv", "CoLA", 1063, "1"),
-    GlueFile("SST-2.tsv", "SST-2", 1821, "1"),
-    GlueFile("MRPC.tsv", "MRPC", 1725, "1"),
-    GlueFile("STS-B.tsv", "STS-B", 1379, "2.5"),  # a score: the middle of the scale
-    GlueFile("MNLI-m.tsv", "MNLI", 9796, "entailment"),  # balanced
-    GlueFile("MNLI-mm.tsv", "MNLI", 9847, "entailment", "test_mismatched"),
-    GlueFile("QNLI.tsv", "QNLI", 5463, "entailment"),  # balanced
-    GlueFile("QQP.tsv", "QQP", 390965, "0"),
-    GlueFile("RTE.tsv", "RTE", 3000, "entailment"),
-    GlueFile("WNLI.tsv", "WNLI", 146, "0"),
-    GlueFile("AX.tsv", "MNLI", 1104, "entailment", "test_diagnostic"),
+GLUE_FILES = tuple(
+    sorted(
+        (
+            Handed(file.name, spec.name, file.rows, file.fill, split)
+            for spec in TASKS.values()
+            for split, file in spec.glue_files.items()
+        ),
+        key=lambda file: file.split == "test_diagnostic",  # AX stands last
+    )
 )
+SQUAD_TASKS = tuple(name for name, spec in TASKS.items() if spec.source == "squad")
 
 
 def write_submission(
@@ -71,7 +64,7 @@ def write_submission(
         if (lines := list(_predictions(_cell(paths, file.task, seed, start_from), file.split)))
     }
     missing = [file for file in GLUE_FILES if file not in predicted]
-    questions = {task: lines for task in ("SQuAD1.1", "SQuAD2.0") if (lines := _dev_answers(paths, task, seed))}
+    questions = {task: lines for task in SQUAD_TASKS if (lines := _dev_answers(paths, task, seed))}
     if not predicted and not questions:
         raise DataError(
             f"seed {seed} has predictions neither of a GLUE test set nor of SQuAD",
@@ -108,7 +101,7 @@ def write_submission(
         print(f"not the rows of the official test set, the leaderboard will refuse them: {', '.join(odd)}")
 
 
-def _made(predicted: dict[GlueFile, Any], questions: dict[str, Any]) -> list[str]:
+def _made(predicted: dict[Handed, Any], questions: dict[str, Any]) -> list[str]:
     return (["glue.zip"] if predicted else ["no glue.zip, since no test set is predicted"]) + list(questions)
 
 
@@ -152,7 +145,7 @@ def _check_rows(paths: Paths, task: str, split: str, lines: list[dict[str, Any]]
         )
 
 
-def _write_glue(paths: Paths, path: Path, predicted: dict[GlueFile, list[dict[str, Any]]]) -> None:
+def _write_glue(paths: Paths, path: Path, predicted: dict[Handed, list[dict[str, Any]]]) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in GLUE_FILES:
             if lines := predicted.get(file):
@@ -166,7 +159,7 @@ def _write_glue(paths: Paths, path: Path, predicted: dict[GlueFile, list[dict[st
             archive.writestr(entry, text)
 
 
-def _word(file: GlueFile, line: dict[str, Any]) -> str:
+def _word(file: Handed, line: dict[str, Any]) -> str:
     """The label's word; a score within the scale."""
     spec = TASKS[file.task]
     if spec.kind == "regression":

@@ -57,7 +57,9 @@ class _OwnTask(Section):
         None, description="pattern that takes the lines of a text file apart into columns: '{label} {text}'"
     )
     each: list[Column] = Field([], description="lists of a JSON object that hold an example in every item")
-    max_train_examples: int | None = Field(None, gt=0, description="read only the first training examples")
+    max_train_examples: int | None = Field(
+        None, gt=0, le=1_000_000_000, description="read only the first training examples"
+    )
 
     @property
     def layout(self) -> Layout:

@@ -1,4 +1,4 @@
-"""Tasks in their official layouts: GLUE's tab-separated files, SQuAD's JSON, and those of CoNLL, SWAG and MRQA."""
+"""Tasks in their official layouts: GLUE's tables, SQuAD's JSON, and those of SuperGLUE, CoNLL, SWAG and MRQA."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.lines import open_input, text_lines
 from electra.common.parsing import parse_json
 from electra.readers.conll import encoding_of, read_conll
+from electra.readers.json_lines import read_json_lines
 from electra.readers.questions import mrqa_file, read_mrqa, read_swag
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row, question_row, sentence_row
@@ -21,7 +22,7 @@ class OfficialSource:
     Args:
         glue: folder with one folder per GLUE task; None where no GLUE task is wanted.
         squad: folder with the SQuAD files; None where no SQuAD task is wanted.
-        more: the same for ``conll``, ``swag`` and ``mrqa``.
+        more: the same for the other keys of ``tasks.source``.
 
     Attributes:
         counts: per task, what was repaired or left out so far.
@@ -50,16 +51,7 @@ class OfficialSource:
             )
         counts = self.counts.setdefault(spec.name, Counter())
         try:
-            if spec.source == "squad":
-                yield from read_questions(spec, path, counts)
-            elif spec.source == "mrqa":
-                yield from read_mrqa(spec, path, counts)
-            elif spec.source == "conll":
-                yield from read_conll(spec, path)
-            elif spec.source == "swag":
-                yield from read_swag(spec, path, labelled=not split.startswith("test"))
-            else:
-                yield from read_sentences(spec, split, path, counts)
+            yield from read_official(spec, split, path, counts)
         except UnicodeDecodeError as error:
             raise DataError(f"{spec.name}: the file is not UTF-8 text: {error}", where=str(path)) from None
 
@@ -83,10 +75,35 @@ class OfficialSource:
             )
         if spec.source == "mrqa":
             return mrqa_file(folder, spec.files[split])
-        if spec.source == "glue":
+        if spec.source in ("glue", "superglue"):
             return folder / spec.name / spec.files[split]
         names = [spec.files[split], *spec.other_files.get(split, ())]
         return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+
+
+def read_official(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:
+    """Rows of one file in the layout of the task's source, in file order.
+
+    Args:
+        counts: what was repaired or left out is added.
+
+    Raises:
+        DataError: an unreadable file; a malformed row, with its file and line.
+    """
+    labelled = not split.startswith("test")
+    match spec.source:
+        case "squad":
+            return read_questions(spec, path, counts)
+        case "mrqa":
+            return read_mrqa(spec, path, counts)
+        case "conll":
+            return read_conll(spec, path)
+        case "swag":
+            return read_swag(spec, path, labelled)
+        case "superglue":
+            return read_json_lines(spec, path, labelled)
+        case _:
+            return read_sentences(spec, split, path, counts)
 
 
 def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:

@@ -11,8 +11,6 @@ import yaml
 from electra.report.facts import Facts, Section
 
 FILE = Path(__file__).with_name("published_scores.yaml")
-GLUE_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")  # of the paper's mean
-SQUAD_TASKS = ("SQuAD1.1", "SQuAD2.0")
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class Published:
     Attributes:
         source: publication and table.
         glue: task -> the metric of the score card.
-        glue_mean: as published, over :data:`GLUE_TASKS`.
+        glue_mean: as published, over all tasks of GLUE in the file.
         squad: task -> ``exact`` and ``f1``.
     """
 
@@ -49,6 +47,8 @@ def published_scores() -> tuple[Published, ...]:
     )
 
 
+GLUE_TASKS = tuple(dict.fromkeys(task for model in published_scores() for task in model.glue))  # of the paper's mean
+SQUAD_TASKS = tuple(sorted({task for model in published_scores() for task in model.squad}))
 TITLE = "Beside published results"
 MAIN = "this run"
 _NOT_THERE = "not on the official rows or without published figures"

@@ -1,103 +1,22 @@
 """What each task is: its columns in the official files, its labels, its metrics.
 
-Adding a GLUE-like task means adding one entry here. Row counts are those of the official releases (GLUE, Wang et al.
-2019; SQuAD, Rajpurkar et al. 2016 and 2018); they tell whether given files can be the real benchmark.
+Adding a task of a known layout means adding one entry here. Row counts are those of the official releases (GLUE, Wang
+et al. 2019a; SuperGLUE, Wang et al. 2019b; SQuAD, Rajpurkar et al. 2016 and 2018); they tell whether given files can be
+the real benchmark.
 """
 
-from dataclasses import dataclass, field
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from electra.common.artifacts import read_facts
 from electra.common.errors import ConfigError, DataError
+from electra.tasks.spec import GlueFile, Kind, SpanHeadName, TaskSpec
 from electra.tasks.tag_schemes import bioes_labels
 
-Kind = Literal["classification", "regression", "span", "tagging", "multiple_choice"]
-SpanHeadName = Literal["joint", "plain"]
+__all__ = ["SPEC_FILE", "TASKS", "Kind", "SpanHeadName", "TaskSpec", "evaluations", "find_spec", "has_official_counts"]
+
 SPEC_FILE = "task.json"  # in data/tasks/<task>: what an own task is
-
-
-@dataclass(frozen=True)
-class TaskSpec:
-    """One task.
-
-    Attributes:
-        labels: the words of the official files, in the order of the hub's class numbers; for tagging the tags that the
-            model predicts (BIOES for entities), for multiple choice the numbers of the choices; else empty.
-        metrics: what is reported; the first is the headline, the number that stands for the task in means.
-        text_a, text_b, label: names of the columns in the official header; text_b None for single sentences.
-        fixed_header: column names of a labelled split whose file has no header line; ``other_headers`` are those of
-            further layouts, told apart by their number of columns.
-        encodings: of the files; the first in which the whole file can be read is taken.
-        may_have_broken_rows: rows that are too short are left out and counted instead of refused.
-        source: the key of ``tasks.source`` with the folder of its files; ``own`` for a task of ``tasks.own``.
-        files: file of each split, relative to that folder (for GLUE to the task's folder in it); ``other_files`` are
-            further names that it is distributed under.
-        hub_config, hub_splits: the same on the Hugging Face hub (``config/split`` where a split is of another
-            configuration); hub_a, hub_b: its column names where they differ.
-        official_rows: rows per split of the official release.
-        score_range: lowest and highest score of a regression.
-        positive: the label whose F1 is the metric f1 of a classification.
-        unordered: the two texts may change places; ``finetune.double_unordered`` trains on both orders.
-        fine_tuned_on: of a task without training rows: the task whose fine-tuned model it is scored with.
-        label_map: label of that model -> label of this task, where they differ.
-    """
-
-    name: str
-    kind: Kind
-    metrics: tuple[str, ...]
-    official_rows: dict[str, int]
-    source: Literal["glue", "squad", "conll", "swag", "mrqa", "own"] = "glue"
-    labels: tuple[str, ...] = ()
-    text_a: str = "sentence"
-    text_b: str | None = None
-    label: str = "label"
-    fixed_header: tuple[str, ...] | None = None
-    other_headers: tuple[tuple[str, ...], ...] = ()
-    encodings: tuple[str, ...] = ("utf-8",)
-    may_have_broken_rows: bool = False
-    files: dict[str, str] = field(default_factory=lambda: {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"})
-    other_files: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    hub_config: str | None = None
-    hub_splits: dict[str, str] = field(default_factory=lambda: {"train": "train", "dev": "validation", "test": "test"})
-    hub_a: str | None = None
-    hub_b: str | None = None
-    score_range: tuple[float, float] = (0.0, 5.0)
-    positive: str = "1"
-    unordered: bool = False
-    fine_tuned_on: str | None = None
-    label_map: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def headline(self) -> str:
-        return self.metrics[0]
-
-    @property
-    def dev_splits(self) -> list[str]:
-        """Development splits with their own scores, the one the headline is taken from first."""
-        return [split for split in self.files if split.startswith("dev")]
-
-    @property
-    def test_splits(self) -> list[str]:
-        """Splits without labels, predicted for submissions where they are there."""
-        return [split for split in self.files if split.startswith("test")]
-
-    @property
-    def has_unanswerable(self) -> bool:
-        return "best_f1" in self.metrics
-
-    @property
-    def has_entities(self) -> bool:
-        """Whether tags mark entities; otherwise every word has a tag of its own."""
-        return self.kind == "tagging" and "f1" in self.metrics
-
-    @property
-    def row_tags(self) -> tuple[str, ...]:
-        """The tags that stand in rows: entities are in IOB2 there, although the model learns BIOES."""
-        if not self.has_entities:
-            return self.labels
-        return tuple(label for label in self.labels if label[:2] not in ("E-", "S-"))
-
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -123,6 +42,18 @@ def _entity_task(
     )
 
 
+def _superglue_task(
+    name: str,
+    rows: dict[str, int],
+    kind: Kind = "classification",
+    metrics: tuple[str, ...] = ("accuracy",),
+    **more: Any,
+) -> TaskSpec:
+    """A task of JSON lines, in a folder of its name."""
+    files = {"train": "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"}
+    return TaskSpec(name=name, kind=kind, metrics=metrics, source="superglue", files=files, official_rows=rows, **more)
+
+
 _SPECS = [
     TaskSpec(
         name="CoLA",
@@ -131,6 +62,9 @@ _SPECS = [
         labels=_BINARY,
         fixed_header=("source", "label", "mark", "sentence"),
         hub_config="cola",
+        in_paper_mean=True,
+        leaderboard=("matthews",),
+        glue_files={"test": GlueFile("CoLA.tsv", 1063, "1")},
         official_rows={"train": 8551, "dev": 1043},
     ),
     TaskSpec(
@@ -139,6 +73,9 @@ _SPECS = [
         metrics=("accuracy",),
         labels=_BINARY,
         hub_config="sst2",
+        in_paper_mean=True,
+        leaderboard=("accuracy",),
+        glue_files={"test": GlueFile("SST-2.tsv", 1821, "1")},
         official_rows={"train": 67349, "dev": 872},
     ),
     TaskSpec(
@@ -153,6 +90,9 @@ _SPECS = [
         hub_a="sentence1",
         hub_b="sentence2",
         unordered=True,
+        in_paper_mean=True,
+        leaderboard=("accuracy", "f1"),
+        glue_files={"test": GlueFile("MRPC.tsv", 1725, "1")},
         official_rows={"train": 3668, "dev": 408},
     ),
     TaskSpec(
@@ -164,19 +104,11 @@ _SPECS = [
         label="score",
         hub_config="stsb",
         unordered=True,
+        epochs=10,
+        in_paper_mean=True,
+        leaderboard=("spearman", "pearson"),
+        glue_files={"test": GlueFile("STS-B.tsv", 1379, "2.5")},  # a score: the middle of the scale
         official_rows={"train": 5749, "dev": 1500},
-    ),
-    TaskSpec(
-        name="QQP",
-        kind="classification",
-        metrics=("accuracy", "f1"),
-        labels=_BINARY,
-        text_a="question1",
-        text_b="question2",
-        label="is_duplicate",
-        may_have_broken_rows=True,  # a few rows of the official train.tsv are cut by line ends inside a question
-        hub_config="qqp",
-        official_rows={"train": 363846, "dev": 40430},
     ),
     TaskSpec(
         name="MNLI",
@@ -205,6 +137,13 @@ _SPECS = [
             "test_mismatched": "test_mismatched",
             "test_diagnostic": "ax/test",
         },
+        in_paper_mean=True,
+        leaderboard=("accuracy", "mismatched_accuracy"),
+        glue_files={
+            "test": GlueFile("MNLI-m.tsv", 9796, "entailment"),  # balanced
+            "test_mismatched": GlueFile("MNLI-mm.tsv", 9847, "entailment"),
+            "test_diagnostic": GlueFile("AX.tsv", 1104, "entailment"),
+        },
         official_rows={"train": 392702, "dev": 9815, "dev_mismatched": 9832},
     ),
     TaskSpec(
@@ -215,7 +154,25 @@ _SPECS = [
         text_a="question",
         text_b="sentence",
         hub_config="qnli",
+        in_paper_mean=True,
+        leaderboard=("accuracy",),
+        glue_files={"test": GlueFile("QNLI.tsv", 5463, "entailment")},  # balanced
         official_rows={"train": 104743, "dev": 5463},
+    ),
+    TaskSpec(
+        name="QQP",
+        kind="classification",
+        metrics=("accuracy", "f1"),
+        labels=_BINARY,
+        text_a="question1",
+        text_b="question2",
+        label="is_duplicate",
+        may_have_broken_rows=True,  # a few rows of the official train.tsv are cut by line ends inside a question
+        hub_config="qqp",
+        in_paper_mean=True,
+        leaderboard=("accuracy", "f1"),
+        glue_files={"test": GlueFile("QQP.tsv", 390965, "0")},
+        official_rows={"train": 363846, "dev": 40430},
     ),
     TaskSpec(
         name="RTE",
@@ -225,6 +182,10 @@ _SPECS = [
         text_a="sentence1",
         text_b="sentence2",
         hub_config="rte",
+        epochs=10,
+        in_paper_mean=True,
+        leaderboard=("accuracy",),
+        glue_files={"test": GlueFile("RTE.tsv", 3000, "entailment")},
         official_rows={"train": 2490, "dev": 277},
     ),
     TaskSpec(
@@ -235,6 +196,8 @@ _SPECS = [
         text_a="sentence1",
         text_b="sentence2",
         hub_config="wnli",
+        leaderboard=("accuracy",),
+        glue_files={"test": GlueFile("WNLI.tsv", 146, "0")},
         official_rows={"train": 635, "dev": 71},
     ),
     TaskSpec(
@@ -244,6 +207,7 @@ _SPECS = [
         source="squad",
         files={"train": "train-v1.1.json", "dev": "dev-v1.1.json"},
         hub_splits={"train": "train", "dev": "validation"},
+        epochs=2,
         official_rows={"train": 87599, "dev": 10570},
     ),
     TaskSpec(
@@ -253,6 +217,7 @@ _SPECS = [
         source="squad",
         files={"train": "train-v2.0.json", "dev": "dev-v2.0.json"},
         hub_splits={"train": "train", "dev": "validation"},
+        epochs=2,
         official_rows={"train": 130319, "dev": 11873},
     ),
     TaskSpec(
@@ -314,12 +279,43 @@ _SPECS = [
         files={"train": "train.csv", "dev": "val.csv", "test": "test.csv"},
         official_rows={"train": 73546, "dev": 20006},
     ),
+    _superglue_task(
+        "BoolQ",
+        {"train": 9427, "dev": 3270},
+        labels=("false", "true"),
+        text_a="question",
+        text_b="passage",
+    ),
+    _superglue_task(
+        "CB",
+        {"train": 250, "dev": 56},
+        metrics=("accuracy", "macro_f1"),
+        labels=("entailment", "contradiction", "neutral"),
+        text_a="premise",
+        text_b="hypothesis",
+    ),
+    _superglue_task(
+        "COPA",
+        {"train": 400, "dev": 100},
+        kind="multiple_choice",
+        labels=_BINARY,
+        text_a="{premise} What was the {question} of this?",
+        choices=("choice1", "choice2"),
+    ),
+    _superglue_task(
+        "WiC",
+        {"train": 5428, "dev": 638},
+        labels=("false", "true"),
+        text_a="{word}: {sentence1}",  # the word's places in both sentences (start1 .. end2) are not used
+        text_b="sentence2",
+    ),
     *(
         TaskSpec(
             name=name,
             kind="span",
             metrics=("f1", "exact"),
             source="mrqa",
+            epochs=2,
             files={"train": f"train/{file}.jsonl", "dev": f"dev/{file}.jsonl"},
             official_rows={"train": train, "dev": dev},
         )
@@ -335,8 +331,14 @@ _SPECS = [
 TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in _SPECS}
 
 
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)  # never a path to somewhere else
+
+
 def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
     """One of ``TASKS``, or the own task that ``electra tasks`` described in ``<tasks_folder>/<name>/task.json``.
+
+    Args:
+        name: of a task; ``MNLI/HANS`` is the task HANS that is scored with the models of MNLI.
 
     Raises:
         ConfigError: there is no such task.
@@ -345,7 +347,7 @@ def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
     if name in TASKS:
         return TASKS[name]
     path = tasks_folder / name / SPEC_FILE
-    if Path(name).name != name or not path.is_file():
+    if not _NAME.fullmatch(name) or not path.is_file():
         raise ConfigError(
             f"there is no task {name!r}",
             next_step=f"choose one of: {', '.join(TASKS)}; or one of tasks.own, after: dvc repro tasks",

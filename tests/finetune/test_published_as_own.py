@@ -109,12 +109,12 @@ CHOICES = ["Who? The cat .", "Who? A dog .", "Who? None of the above choices .",
 OPTIONS = ["cat", "dog", "house", "park"]
 # name -> who writes the files, the splits and their rows, labels, rows of dev without their ids
 PUBLISHED = {
-    "BoolQ": (boolq, {"train": 2, "dev": 2, "test": 2}, ["false", "true"],
+    "yes-no": (boolq, {"train": 2, "dev": 2, "test": 2}, ["false", "true"],
         [{"text_a": "is the cat red", "text_b": "The Cat -- the cat is red.", "label": label}
          for label in ("true", "false")]),
-    "WiC": (wic, {"train": 2, "dev": 2, "test": 2}, ["false", "true"],
+    "same-sense": (wic, {"train": 2, "dev": 2, "test": 2}, ["false", "true"],
         [{"text_a": "park: A big park.", "text_b": "They park.", "label": label} for label in ("false", "true")]),
-    "COPA": (copa, {"train": 2, "dev": 2, "test": 2}, ["0", "1"],
+    "cause-effect": (copa, {"train": 2, "dev": 2, "test": 2}, ["0", "1"],
         [{"text_a": f"The cat sat. What was the {what} of this?", "choices": ["It ran.", "It was big."], "label": label}
          for what, label in (("cause", "1"), ("effect", "0"))]),
     "cosmosQA": (cosmosqa, {"train": 2, "dev": 2, "test": 1}, ["0", "1", "2", "3"],
@@ -130,6 +130,28 @@ PUBLISHED = {
         [{"text_a": 'Wall St. "Bears" Claw (Reuters). Reuters - Short-sellers, \\band.', "text_b": None, "label": "3"},
          {"text_a": "The cat. It sat.", "text_b": None, "label": "1"}]),
 }  # fmt: skip
+
+
+def commitment_bank(folder):
+    example = {"premise": "The cat sat.", "hypothesis": "the cat ran"}
+    write_superglue(folder / "CB", [{**example, "label": label} for label in LABELS])
+
+
+@pytest.mark.parametrize(
+    ("name", "write_files", "metrics"),
+    [("BoolQ", boolq, set()), ("CB", commitment_bank, {"macro_f1"}), ("COPA", copa, set()), ("WiC", wic, set())],
+)
+def test_a_task_of_superglue_goes_through_all_stages(paths, name, write_files, metrics):
+    write_files(paths.root / "superglue")
+    settings = make_settings({"kind": "files", "superglue": str(paths.root / "superglue")}, [name], epochs=1)
+    prepare_tasks(settings, paths)
+    validate_tasks(settings, paths)
+    finetune_cell(settings, paths, task=name, seed=1, scratch=True)
+    paths.finetuned(f"{name}-1").symlink_to(f"{name}-1-scratch")
+    evaluate_cells(settings, paths)
+    entry = read_scores(paths)["tasks"][name]
+    assert entry["metric"] == "accuracy" and set(entry["other_metrics"]) == metrics
+    assert entry["not_official"] == "not on the official rows"
 
 
 def with_own(settings, tasks, files):

@@ -109,8 +109,10 @@ def test_a_task_is_named_by_its_name_and_never_by_a_path(tmp_path: Path) -> None
     (tmp_path / "mine/task.json").write_text('{"name": "mine", "kind": "span", "metrics": ["f1"], "official_rows": {}}')
     (tmp_path / "tasks").mkdir()
     assert find_spec(tmp_path, "mine").name == "mine"
-    with pytest.raises(ConfigError, match="there is no task"):
-        find_spec(tmp_path / "tasks", "../mine")
+    for name in ("../mine", "..", "mine/../mine", "tasks/../mine", "./mine", str(tmp_path / "mine"), "mine/"):
+        (tmp_path / "tasks/mine").mkdir(parents=True, exist_ok=True)
+        with pytest.raises(ConfigError, match="there is no task"):
+            find_spec(tmp_path / "tasks", name)
 
 
 @pytest.mark.parametrize("option", [["--seed", "-1"], ["--seed", "1", "--milestone", "../../start"]])

@@ -92,6 +92,55 @@ def question(answers, **more):
     return {"id": "q", "question": "who?", "answers": [{"text": t, "answer_start": s} for t, s in answers], **more}
 
 
+def write_lines(path, *records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+# An object of the official file, and the row that is made of it
+SUPERGLUE = {
+    "BoolQ": (
+        {"question": "is the cat red", "passage": "Cat -- It is red.", "idx": 7, "label": True},
+        {"text_a": "is the cat red", "text_b": "Cat -- It is red.", "label": "true"},
+    ),
+    "CB": (
+        {"premise": "A: He said so.", "hypothesis": "he said so", "idx": 7, "label": "contradiction"},
+        {"text_a": "A: He said so.", "text_b": "he said so", "label": "contradiction"},
+    ),
+    "COPA": (
+        {"premise": "He sat.", "choice1": "It ran.", "choice2": "He ran.", "question": "cause", "idx": 7, "label": 1},
+        {"text_a": "He sat. What was the cause of this?", "choices": ["It ran.", "He ran."], "label": "1"},
+    ),
+    "WiC": (
+        {"word": "park", "sentence1": "A park.", "sentence2": "They park.", "idx": 7, "label": False}
+        | {"start1": 2, "end1": 6, "start2": 5, "end2": 9, "version": 1.1},
+        {"text_a": "park: A park.", "text_b": "They park.", "label": "false"},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.source == "superglue"])
+def test_a_task_of_superglue_is_read_and_a_malformed_row_is_named(tmp_path, task):
+    record, row = SUPERGLUE[task]
+    source = OfficialSource(None, None, superglue=tmp_path)
+    write_lines(tmp_path / task / "val.jsonl", record)
+    assert list(source.read(TASKS[task], "dev")) == [{"id": "7", **row}]
+    unlabelled = {key: value for key, value in record.items() if key != "label"}
+    write_lines(tmp_path / task / "test.jsonl", unlabelled)
+    assert list(source.read(TASKS[task], "test")) == [{"id": "7", **row, "label": None}]
+    first = next(key for key, value in record.items() if isinstance(value, str))
+    for bad, said in [
+        (unlabelled, "label is missing"),
+        ({**record, "label": "maybe"}, "label 'maybe' is not one of"),
+        ({**record, first: None}, f"'{first}' holds no text"),
+        ([1], "expected an object with idx"),
+    ]:
+        write_lines(tmp_path / task / "val.jsonl", record, bad)
+        with pytest.raises(DataError) as caught:
+            list(source.read(TASKS[task], "dev"))
+        assert said in str(caught.value) and f"{task}/val.jsonl:2" in str(caught.value)
+
+
 def test_a_misplaced_answer_is_moved_to_the_nearest_occurrence_and_counted(tmp_path):
     context = "red cat, red dog, red house"
     write_squad(tmp_path / "dev-v1.1.json", [question([("red", 10), ("dog", 13), ("red", -1)])], context)
