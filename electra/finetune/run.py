@@ -24,6 +24,7 @@ from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_fea
 from electra.finetune.trainer import num_steps, predict, train
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
+from electra.system.cores import watch_cores
 from electra.system.hardware import choose_device, choose_precision
 from electra.system.memory import keep_freed_memory
 from electra.system.stopwatch import Stopwatch, note_seconds
@@ -188,7 +189,9 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
         torch.set_num_threads(cluster.num_threads)
     keep_freed_memory()
     device = choose_device(cluster)
-    if device == "cuda":
+    if device == "cpu":
+        watch_cores(torch.get_num_threads())
+    else:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
     return torch.device(device), choose_precision(cluster, device) == "bf16"

@@ -13,6 +13,7 @@ from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
 from electra.finetune.heads import TaskModel
 from electra.optim import ElectraAdamW, learning_rate
+from electra.system.cores import watch_cores
 
 
 def depth_of(name: str, encoder: AnyEncoder) -> int:
@@ -113,6 +114,8 @@ def train(
                     next_step="lower finetune.learning_rate",
                 )
             print(f"{name}: step {step + 1}/{steps}, loss {recent:.4f}", flush=True)
+            if device.type == "cpu" and (warning := watch_cores(torch.get_num_threads()).warning()):
+                print(f"{name}: {warning}", flush=True)
     return losses[-math.ceil(len(features) / settings.batch_size) :].mean().item()
 
 

@@ -14,7 +14,7 @@ from electra.model.shape import EncoderConfig
 class LayerNorm(nn.LayerNorm):
     """LayerNorm of x, or of x + residual; on CPUs its gradients are the same bits on any number of threads."""
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if self.weight.dtype == torch.float32 and fused.can_fuse(x, x if residual is None else residual):
             residual = torch.zeros_like(x) if residual is None else residual.expand_as(x)
             return fused.add_norm(x, None, residual, self.weight, self.bias, self.eps, 0.0)

@@ -30,6 +30,7 @@ from electra.pretrain.engine import build_engine, gradient_norms, seed_dropout, 
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.start import start_from, verify_inputs
 from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
+from electra.system.cores import watch_cores
 from electra.system.hardware import Machine, matrix_peak, resolve_machine
 from electra.system.memory import keep_freed_memory
 from electra.system.peers import Peers
@@ -79,6 +80,7 @@ class Pretraining:
     def __init__(self, settings: Settings, paths: Paths, machine: Machine, checkpoints: Checkpoints, peers: Peers):
         self.settings, self.paths, self.machine, self.checkpoints = settings, paths, machine, checkpoints
         self.peers, self.writing = peers, Background()
+        self.cores = watch_cores(machine.num_threads) if machine.device == "cpu" else None
         self.gathered: Gathered | None = None
         self.recipe = settings.pretrain
         self.rank = torch.distributed.get_rank()
@@ -215,6 +217,8 @@ class Pretraining:
                 self.engine.step()
             if telemetry:
                 telemetry.beat(done)
+            if self.cores and (warning := self.cores.warning()):
+                print(f"step {done}  {warning}", flush=True)
 
             if (is_logged or save) and self.non_finite.judge(self._take_skipped(), done):
                 raise RollBack

@@ -22,7 +22,7 @@ from electra.optim import ElectraAdamW
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
-from tests.small_tasks import VOCAB, make_settings
+from tests.small_tasks import CPU, VOCAB, make_settings
 
 
 def encoder(num_layers=3, embedding_size=8):
@@ -155,6 +155,20 @@ def test_rows_that_are_cut_are_counted_in_the_cell_and_on_the_card(paths, worksp
     entry = read_scores(paths)["tasks"]["STS-B"]
     assert entry["rows_cut"] == {"train": 5, "dev": 0}, "each once, in both orders"
     assert not entry["official_rows"] and entry["not_official"] == "not on the official rows"
+
+
+def test_a_cell_gives_the_same_bytes_on_any_number_of_threads(paths, workspace):
+    """Matrix products of this size run on one thread, so that the test holds with every library of them."""
+    settings = workspace(["CoLA"], epochs=1)
+
+    def weights(num_threads):
+        cluster = CPU.model_copy(update={"num_threads": num_threads})
+        on_these = settings.model_copy(update={"cluster": cluster})
+        finetune_cell(on_these, paths, task="CoLA", seed=1, scratch=True, keep=True)
+        assert torch.get_num_threads() == num_threads
+        return next(paths.kept("CoLA-1-scratch").rglob("*.safetensors")).read_bytes()
+
+    assert weights(1) == weights(2) == weights(3)
 
 
 def test_a_cell_starts_from_the_pretrained_weights_and_a_scratch_cell_never_reads_them(paths, workspace, monkeypatch):
