@@ -75,9 +75,9 @@ def _encoded_contexts(rows: list[Row], vocabulary: Vocabulary) -> dict[str, tupl
 
 
 def with_marks(text: str, offsets: Offsets) -> Offsets:
-    """The ranges of tokens, each with the nonspacing marks (category Mn) after it that are in no token's range.
+    """The ranges of tokens, each with what belongs to its last letter and is in no token's range.
 
-    Stripping accents drops these marks, as in google-research/electra: accents, and vowel signs of Hindi, Thai and
+    Composing text (NFC) makes one letter of several characters. Stripping accents drops nonspacing marks, as in google-research/electra: accents, and vowel signs of Hindi, Thai and
     other scripts. They belong to the letter before them, also behind a joiner (category Cf), which is dropped too.
     """
     if text.isascii():
@@ -88,12 +88,16 @@ def with_marks(text: str, offsets: Offsets) -> Offsets:
 
 def _end_of_marks(text: str, end: int, limit: int) -> int:
     for position in range(end, limit):
-        category = unicodedata.category(text[position])
-        if category == "Mn":
+        if belongs_to_the_letter_before(text[position]):
             end = position + 1
-        elif category != "Cf":
+        elif unicodedata.category(text[position]) != "Cf":
             break
     return end
+
+
+def belongs_to_the_letter_before(character: str) -> bool:
+    """True for nonspacing marks (category Mn), and the vowel and last consonant of a decomposed Korean syllable."""
+    return unicodedata.category(character) == "Mn" or "\u1160" <= character <= "\u11ff"
 
 
 def _row_windows(

@@ -1,9 +1,11 @@
 """A new vocabulary keeps what was learned about wordpieces."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from electra.common.artifacts import read_json, sha256
 from electra.common.errors import ConfigError, DataError
@@ -144,6 +146,20 @@ def test_another_tokenizer_or_none_is_refused(tokenizer: Path, new_vocabulary: P
     make_tokenizer(OLD, lowercase=False).save(str(tokenizer / "tokenizer.json"))
     with pytest.raises(ConfigError, match="not the tokenizer the weights were made with"):
         resize_vocabulary(tmp_path / "before", new_vocabulary, tmp_path / "after", tokenizer)
+
+
+@pytest.mark.parametrize(("lowercase", "strip_accents"), [(False, None), (True, False), (True, None)])
+def test_the_new_tokenizer_normalises_as_the_old_one(
+    lowercase: bool, strip_accents: bool | None, tokenizer: Path, new_vocabulary: Path, tmp_path: Path
+) -> None:
+    old = make_tokenizer(OLD, lowercase=lowercase, strip_accents=strip_accents)
+    old.save(str(tokenizer / "tokenizer.json"))
+    save_random(tmp_path / "before", tokenizer)
+    resize_vocabulary(tmp_path / "before", new_vocabulary, tmp_path / "after", tokenizer)
+    new = Tokenizer.from_file(str(tmp_path / "after/tokenizer/tokenizer.json"))
+    assert new.normalizer.normalize_str("E\u0301TE\u0301") == old.normalizer.normalize_str("E\u0301TE\u0301")
+    said = json.loads((tmp_path / "after/tokenizer/tokenizer_config.json").read_text())
+    assert (said["do_lower_case"], said.get("strip_accents")) == (lowercase, strip_accents)
 
 
 def test_special_tokens_must_stay(tokenizer: Path, new_vocabulary: Path, tmp_path: Path) -> None:
