@@ -77,8 +77,9 @@ def _encoded_contexts(rows: list[Row], vocabulary: Vocabulary) -> dict[str, tupl
 def with_marks(text: str, offsets: Offsets) -> Offsets:
     """The ranges of tokens, each with what belongs to its last letter and is in no token's range.
 
-    Composing text (NFC) makes one letter of several characters. Stripping accents drops nonspacing marks, as in google-research/electra: accents, and vowel signs of Hindi, Thai and
-    other scripts. They belong to the letter before them, also behind a joiner (category Cf), which is dropped too.
+    Composing text (NFC) makes one letter of several characters. Stripping accents drops nonspacing marks, as in
+    google-research/electra: accents, and vowel signs of Hindi, Thai and other scripts. They belong to the letter before
+    them, also behind a joiner (category Cf), which is dropped too.
     """
     if text.isascii():
         return offsets
