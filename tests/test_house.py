@@ -19,7 +19,7 @@ ORDER = (
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
     ("checks", "estimate", "report", "shards"),
     ("finetune", "importing", "pretrain", "publish"),
-    ("launchers", "predict"),
+    ("launchers", "predict", "preflight"),
     ("cli",),
     ("__main__",),
 )

@@ -194,7 +194,7 @@ def test_the_same_predictions_give_the_same_zip(paths, trained):
 
 def test_the_command_passes_its_options_on(paths, trained, monkeypatch):
     settings = trained(["RTE"])
-    monkeypatch.setattr(cli, "_load", lambda: (settings, paths))
+    monkeypatch.setattr(cli.tools, "load", lambda: (settings, paths))
     monkeypatch.setattr("sys.argv", ["electra", "submission", "--seed", "1", "--fill-missing"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
