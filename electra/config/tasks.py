@@ -17,8 +17,12 @@ Milestone = Annotated[
 ]
 
 
-# What else lies in data/tasks. Names that differ in case only are one name on some file systems.
-_TAKEN = dict.fromkeys(["manifest.json", "official"], "something else in data/tasks")
+def _taken_names() -> dict[str, str]:
+    """What else lies in data/tasks. Names that differ in case only are one name on some file systems."""
+    return {
+        **{name.lower(): "a built-in task" for name in TASKS},
+        **dict.fromkeys(["manifest.json", "official"], "something else in data/tasks"),
+    }
 
 
 class EmbeddedTasks(Section):
@@ -83,11 +87,12 @@ class Tasks(Section):
     @classmethod
     def _names_can_be_used(cls, paths: list[str]) -> list[str]:
         names = [Path(path).stem for path in paths]
+        taken = _taken_names()
         for name in names:
             if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, re.ASCII):
                 raise ValueError(f"{name!r} cannot name a task: letters, digits, _, . and - can, 100 at most")
-            if taken := _TAKEN.get(name.lower()) or (name.lower() in map(str.lower, TASKS) and "a built-in task"):
-                raise ValueError(f"{name} is the name of {taken}; rename the file")
+            if name.lower() in taken:
+                raise ValueError(f"{name} is the name of {taken[name.lower()]}; rename the file")
         if len({name.lower() for name in names}) < len(names):
             raise ValueError(f"two files give the same name, upper and lower case apart: {names}")
         return paths

@@ -192,7 +192,7 @@ def test_the_command_ends_with_the_exit_code_and_no_traceback(workspace: Path) -
     Path("params").mkdir()
     Path("params/smoke.yaml").write_text(yaml.safe_dump(values))
     Path("a.jsonl").write_text("{broken\n")
-    command = [sys.executable, "-m", "electra.cli", "corpus"]
+    command = [sys.executable, "-m", "electra", "corpus"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPO)})
     assert done.returncode == 3
     assert "a.jsonl:1" in done.stderr

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def electra(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "electra.cli", *arguments]
+    command = [sys.executable, "-m", "electra", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
 
 

@@ -39,7 +39,7 @@ def imported_by(tree: ast.AST) -> set[str]:
 def modules_of(stage: dict) -> set[str]:
     """Every module with results that the stage's command imports, directly or through others."""
     command = stage["cmd"].split()[1].replace("-", "_")
-    cli = ast.parse((ROOT / "electra/cli.py").read_text())
+    cli = ast.parse((ROOT / "electra/cli/stages.py").read_text())
     function = next(n for n in ast.walk(cli) if isinstance(n, ast.FunctionDef) and n.name == command)
     waiting = imported_by(function)
     assert waiting, f"the command {command} imports nothing"

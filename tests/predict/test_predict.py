@@ -27,7 +27,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def command(*arguments: str, paths: Paths, **options) -> subprocess.Popen:
-    full = [sys.executable, "-m", "electra.cli", "predict", *arguments]
+    full = [sys.executable, "-m", "electra", "predict", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(full, cwd=paths.root, env=environment, text=True, **{**streams, **options})

@@ -109,7 +109,7 @@ def test_matrix_products_in_bf16_give_nearly_the_same(paths: Paths) -> None:
 
 def run(paths: Paths, monkeypatch: pytest.MonkeyPatch, *arguments: str, device: str = "cpu") -> int:
     monkeypatch.chdir(paths.root)
-    monkeypatch.setattr(cli, "_cluster", lambda: Cluster(device=device, precision="fp32"))
+    monkeypatch.setattr(cli.tools, "cluster_settings", lambda: Cluster(device=device, precision="fp32"))
     monkeypatch.setattr("sys.argv", ["electra", *arguments])
     with pytest.raises(SystemExit) as caught:
         cli.main()

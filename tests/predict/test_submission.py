@@ -205,7 +205,7 @@ def test_a_cell_that_was_set_aside_since_is_handed_in_too(paths, trained):
 
 def test_the_command_passes_its_options_on(paths, trained, monkeypatch):
     settings = trained(["RTE"])
-    monkeypatch.setattr(cli, "_load", lambda: (settings, paths))
+    monkeypatch.setattr(cli.tools, "load", lambda: (settings, paths))
     monkeypatch.setattr("sys.argv", ["electra", "submission", "--seed", "1", "--fill-missing"])
     with pytest.raises(SystemExit) as caught:
         cli.main()

@@ -194,7 +194,7 @@ def test_the_command_ends_with_exit_code_3_and_leaves_nothing_half_written(tmp_p
     write_tsv(tmp_path / "glue/RTE/train.tsv", [["0", "a", "b", "entailment"]], RTE)
     write_tsv(tmp_path / "glue/RTE/dev.tsv", [["0", "a", "b", "maybe"]], RTE)
     settings = make_settings({"kind": "files", "glue": str(tmp_path / "glue")}, ["RTE"])
-    monkeypatch.setattr(cli, "_load", lambda: (settings, paths))
+    monkeypatch.setattr(cli.stages, "load", lambda: (settings, paths))
     monkeypatch.setattr(sys, "argv", ["electra", "tasks"])
     with pytest.raises(SystemExit) as caught:
         cli.main()

@@ -1,0 +1,188 @@
+"""The commands that DVC runs: one for each stage. Imports inside them are what a stage depends on."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from electra.cli.app import app, load
+
+if TYPE_CHECKING:
+    from electra.common.paths import Paths
+
+
+@app.command()
+def corpus() -> None:
+    """Read, clean, de-duplicate and split the documents."""
+    from electra.corpus.build import build_corpus
+
+    build_corpus(*load())
+
+
+@app.command()
+def validate_corpus() -> None:
+    """Judge the corpus; critical failures end with exit code 3."""
+    from electra.checks.corpus import validate_corpus
+
+    validate_corpus(*load())
+
+
+@app.command()
+def tokenizer() -> None:
+    """Train the WordPiece vocabulary, or take an existing one."""
+    from electra.tokenizer.build import build_tokenizer
+
+    build_tokenizer(*load())
+
+
+@app.command()
+def shards() -> None:
+    """Turn documents into fixed-length examples."""
+    from electra.shards.build import build_shards
+
+    build_shards(*load())
+
+
+@app.command()
+def validate_shards() -> None:
+    """Judge vocabulary and shards; critical failures end with exit code 3."""
+    from electra.checks.shards import validate_shards
+
+    validate_shards(*load())
+
+
+@app.command()
+def pretrain(
+    render: Annotated[
+        bool, typer.Option("--render", help="only show what the launcher would start or submit (cluster.launcher)")
+    ] = False,
+) -> None:
+    """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data."""
+    from electra.launchers.pretraining import launch_pretraining, render_pretraining
+
+    if render:
+        print(render_pretraining(*load()), end="")
+    else:
+        launch_pretraining(*load())
+
+
+@app.command()
+def tasks() -> None:
+    """Read the labelled tasks into one format."""
+    from electra.readers.build import prepare_tasks
+
+    prepare_tasks(*load())
+
+
+@app.command()
+def validate_tasks() -> None:
+    """Judge the labelled tasks; critical failures end with exit code 3."""
+    from electra.checks.tasks import validate_tasks
+
+    validate_tasks(*load())
+
+
+@app.command()
+def finetune(
+    task: Annotated[str, typer.Option(help="task name, such as CoLA or SQuAD1.1")],
+    seed: Annotated[int, typer.Option(min=0, max=100_000_000, help="fine-tuning seed")],
+    scratch: Annotated[bool, typer.Option("--scratch", help="start from random weights: the baseline")] = False,
+    milestone: Annotated[
+        Literal["6.25", "12.5", "25", "50"] | None,
+        typer.Option(help="start from the weights after this percentage of pre-training"),
+    ] = None,
+    start_from: Annotated[
+        str | None, typer.Option(help="start from the encoder that was fine-tuned on this task with the same seed")
+    ] = None,
+    encoder: Annotated[
+        Path | None,
+        typer.Option(help="start from what transformers loads: a folder with safetensors, or owner/name on the hub"),
+    ] = None,
+    encoder_name: Annotated[
+        str | None, typer.Option(help="name in the cell's name; the folder's own where none is given")
+    ] = None,
+    encoder_revision: Annotated[str | None, typer.Option(help="full commit of the encoder on the hub")] = None,
+    intermediate: Annotated[
+        bool, typer.Option("--intermediate", help="write models/intermediate, which --start-from reads")
+    ] = False,
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep/--no-keep",
+            help="write the cell with its model into models/kept, which dvc repro leaves alone; or write no model, "
+            "whatever finetune.keep_models says",
+        ),
+    ] = None,
+) -> None:
+    """Fine-tune one task with one seed and write its predictions on the development set."""
+    from electra.finetune.encoders import EncoderSource
+    from electra.finetune.run import finetune_cell
+
+    source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
+    settings, paths = load()
+    cell = finetune_cell(
+        settings,
+        paths,
+        task=task,
+        seed=seed,
+        scratch=scratch,
+        milestone=milestone,
+        start_from=start_from,
+        encoder=source,
+        intermediate=intermediate,
+        keep=keep,
+    )
+    _print_headlines(paths, cell, task)
+
+
+def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
+    """Score the written predictions for the eye: a cell's files, and so its stage, do not depend on the metrics."""
+    from electra.evaluation.evaluate import headlines
+
+    for line in headlines(paths, cell, task):
+        print(line)
+
+
+@app.command()
+def evaluate(
+    predictions: Annotated[
+        Path | None, typer.Option(help="score only this file, made elsewhere, and print the official figures")
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(help="the task's own file with the right answers")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="of which task: SQuAD1.1, SQuAD2.0, MRPC, ..., or conll for column files")
+    ] = None,
+    na_prob_file: Annotated[
+        Path | None, typer.Option(help="SQuAD 2.0: JSON with the no-answer score of every question")
+    ] = None,
+    na_prob_thresh: Annotated[float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score")] = 1.0,
+) -> None:
+    """Score all predictions: per task and seed, and the median over seeds. With --predictions: score that file."""
+    from electra.evaluation.evaluate import evaluate_cells
+
+    if predictions or gold or task or na_prob_file:
+        _evaluate_outside(task, predictions, gold, na_prob_file, na_prob_thresh)
+    else:
+        evaluate_cells(*load())
+
+
+def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage of that name has no use for its imports
+    from electra.predict.outside import print_outside_scores
+
+    print_outside_scores(*arguments)
+
+
+@app.command()
+def report() -> None:
+    """Write the score card: results/report.md and one self-contained HTML page."""
+    from electra.report.build import build_report
+
+    build_report(*load())
+
+
+@app.command()
+def export() -> None:
+    """Write discriminator and generator as Hugging Face folders."""
+    from electra.publish.export import export_model
+
+    export_model(*load())

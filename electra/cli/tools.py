@@ -1,0 +1,186 @@
+"""The commands for people: predictions, costs, import of weights, settings."""
+
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from electra.cli.app import app, cluster_settings, load, reader_may_leave
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="a cell fine-tuned with --keep, such as CoLA-1, or its folder")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="JSONL, CSV, TSV or plain lines; - is standard input")],
+    output: Annotated[Path | None, typer.Option(help="the file to write; standard output where none is given")] = None,
+    format: Annotated[Literal["jsonl", "csv"], typer.Option(help="of the output")] = "jsonl",
+    input_format: Annotated[
+        Literal["jsonl", "csv", "tsv", "lines"] | None, typer.Option(help="of the input; by its suffix otherwise")
+    ] = None,
+    text_columns: Annotated[
+        str | None, typer.Option(help="names of the texts in the input, such as premise,hypothesis")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
+) -> None:
+    """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
+    from electra.common.paths import Paths
+    from electra.predict.run import predict_file
+
+    columns = tuple(text_columns.split(",")) if text_columns else None
+    file = None if source == "-" else Path(source)
+    with reader_may_leave():
+        predict_file(
+            cluster_settings(),
+            Paths(),
+            model,
+            file,
+            output,
+            format=format,
+            input_format=input_format,
+            text_columns=columns,
+            batch_size=batch_size,
+        )
+
+
+@app.command()
+def seconds() -> None:
+    """Tell how long each fine-tuning cell of this workspace took."""
+    from electra.system.stopwatch import seconds_table
+
+    print(seconds_table(load()[1]), end="")
+
+
+@app.command()
+def submission(
+    seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
+    fill_missing: Annotated[
+        bool, typer.Option("--fill-missing", help="GLUE tasks without predictions get the majority class")
+    ] = False,
+    null_threshold: Annotated[
+        float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score; tune it on development data")
+    ] = 0.0,
+    start_from: Annotated[
+        str | None, typer.Option(help="hand in tasks from their cells that started from this task, where there are any")
+    ] = None,
+) -> None:
+    """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
+    from electra.predict.submission import write_submission
+
+    write_submission(
+        load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold, start_from=start_from
+    )
+
+
+@app.command()
+def estimate(
+    published: Annotated[
+        bool, typer.Option("--published", help="the paper's tables beside the counted values")
+    ] = False,
+    peak_flops: Annotated[
+        float | None, typer.Option(help="FLOP/s the machine could reach, all devices together: also tells hours")
+    ] = None,
+    utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
+    memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
+) -> None:
+    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory."""
+    from electra.estimate.cost import estimate, published_table, render
+    from electra.estimate.memory import render_memory
+
+    if published:
+        print(published_table(), end="")
+        return
+    settings = load()[0]
+    print(render(estimate(settings), peak_flops, utilization), end="")
+    if memory:
+        print(render_memory(settings, settings.tokenizer.vocab_size), end="")
+
+
+@app.command()
+def score(
+    file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
+) -> None:
+    """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric."""
+    from electra.common.lines import open_input, text_lines
+    from electra.common.paths import Paths
+    from electra.finetune.run import prepare_machine
+    from electra.predict.pseudo_likelihood import score_lines
+
+    with open_input(file) if file else nullcontext(sys.stdin.buffer) as opened, reader_may_leave():
+        lines = (line for _, line in text_lines(opened, str(file) if file else "standard input"))
+        for text, value, num_tokens in score_lines(Paths(), lines, *prepare_machine(cluster_settings())):
+            print(f"{value:.4f}\t{num_tokens}\t{text}")
+
+
+@app.command()
+def import_huggingface(
+    discriminator: Annotated[Path, typer.Argument(help="a folder, or owner/name on the hub")],
+    target: Annotated[Path, typer.Argument(help="the folder to write")],
+    generator: Annotated[
+        Path | None, typer.Option(help="the same for the generator; random weights without it")
+    ] = None,
+    revision: Annotated[str | None, typer.Option(help="full commit of the discriminator on the hub")] = None,
+    generator_revision: Annotated[str | None, typer.Option(help="full commit of the generator on the hub")] = None,
+) -> None:
+    """Turn Hugging Face folders into pre-trained weights for pretrain.initialize_from."""
+    from electra.importing.huggingface import import_huggingface
+
+    import_huggingface(discriminator, generator, target, revision, generator_revision)
+
+
+@app.command()
+def import_tensorflow(
+    checkpoint: Annotated[str, typer.Argument(help="prefix of a google-research/electra checkpoint, or its folder")],
+    vocab_file: Annotated[Path, typer.Argument(help="its vocab.txt")],
+    target: Annotated[Path, typer.Argument(help="the folder to write")],
+    cased: Annotated[bool, typer.Option("--cased", help="the vocabulary is not lowercase")] = False,
+    settings: Annotated[
+        bool, typer.Option("--settings", help="take heads and dropout from the chosen profile")
+    ] = False,
+) -> None:
+    """Turn an original TensorFlow checkpoint into pre-trained weights; needs tensorflow-cpu."""
+    from electra.importing.tensorflow import import_tensorflow
+
+    model = load()[0].model if settings else None
+    import_tensorflow(checkpoint, vocab_file, target, model, lowercase=not cased)
+
+
+@app.command()
+def resize(
+    source: Annotated[Path, typer.Argument(help="folder of pre-trained weights")],
+    vocab_file: Annotated[Path, typer.Argument(help="the new vocab.txt")],
+    target: Annotated[Path, typer.Argument(help="the folder to write")],
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="folder of the old tokenizer; SOURCE/tokenizer where none is given")
+    ] = None,
+) -> None:
+    """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned."""
+    from electra.importing.resize import resize_vocabulary
+
+    resize_vocabulary(source, vocab_file, target, tokenizer)
+
+
+@app.command()
+def config(
+    help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
+) -> None:
+    """Check the settings and print them, or list every key with its description."""
+    from electra.config.loading import describe_fields, dump_settings
+
+    print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
+
+
+@app.command()
+def check() -> None:
+    """Check in a second what can be told before a run: settings, cells, own tasks, what stages would replace."""
+    from electra.preflight import check_run
+
+    print(f"checked: {check_run()}")
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def cluster(context: typer.Context) -> None:
+    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands."""
+    os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
