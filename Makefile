@@ -45,6 +45,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "no git repository here: DVC runs without it"; $(BIN)/dvc config --local core.no_scm true; }
 
 run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends with the score card
+	@$(BIN)/electra inputs --watch
 	@$(BIN)/dvc repro
 	@echo "score card: results/report.md (as a page: results/report.html)"
 

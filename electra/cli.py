@@ -27,6 +27,18 @@ def _load():
 
 
 @app.command()
+def inputs(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="only bring what DVC watches (dvc.yaml) into step with the settings")
+    ] = False,
+) -> None:
+    """List the files from outside that the settings name, with their sha256."""
+    from electra.inputs.build import list_inputs, watch_inputs
+
+    (watch_inputs if watch else list_inputs)(*_load())
+
+
+@app.command()
 def corpus() -> None:
     """Read, clean, de-duplicate and split the documents."""
     from electra.corpus.build import build_corpus
