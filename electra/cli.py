@@ -39,8 +39,17 @@ def inputs(
 
 
 @app.command()
-def corpus() -> None:
+def corpus(
+    show: Annotated[
+        int | None, typer.Option(min=1, help="only show this many examples of what each rule of cleaning removed")
+    ] = None,
+) -> None:
     """Read, clean, de-duplicate and split the documents."""
+    if show is not None:
+        from electra.corpus.cleaning.show import show_corpus
+
+        show_corpus(_load()[1], show)
+        return
     from electra.corpus.build import build_corpus
 
     build_corpus(*_load())

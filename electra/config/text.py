@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from electra.config.cleaning import CleaningStep, RepeatedLines, Unwrap
 from electra.config.section import Probability, Section
 
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
@@ -67,6 +68,7 @@ class Corpus(Section):
     min_chars: int = Field(20, ge=1, description="shorter documents are dropped")
     max_chars: int = Field(1_000_000, ge=1, description="longer documents are cut at the last line end before this")
     repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
+    cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")
     held_out_fraction: Probability = Field(0.01, description="share of documents held out by document hash")
     documents_per_file: int = Field(50_000, gt=0, description="documents per parquet file: the unit of parallel work")
 
@@ -75,6 +77,13 @@ class Corpus(Section):
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
             raise ValueError(f"source names must differ, got {names}")
+        kinds = [(step.kind, getattr(step, "scope", "")) for step in self.cleaning]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("cleaning: a step is listed twice")
+        if any(isinstance(step, Unwrap) for step in self.cleaning[1:]):
+            raise ValueError("cleaning: unwrap must be the first step, since those after it leave no blank lines")
+        if any(isinstance(step, RepeatedLines) and step.scope == "corpus" for step in self.cleaning[:-1]):
+            raise ValueError("cleaning: repeated_lines with scope corpus must be the last step")
         if self.min_chars > self.max_chars:
             raise ValueError("min_chars is larger than max_chars")
         return self

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from electra.artifacts import building, write_manifest
+from electra.artifacts import building, write_json, write_manifest
 from electra.config import Settings
 from electra.corpus.cleaned import CleanedSource
+from electra.corpus.cleaning.across import repeated_across
+from electra.corpus.cleaning.notes import CLEANING, Notes
 from electra.corpus.document import kept_documents
 from electra.corpus.mixture import interleave
 from electra.corpus.progress import Progress
@@ -28,6 +30,8 @@ from electra.paths import Paths
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 
+    With steps in ``corpus.cleaning`` also ``cleaning.json``: what each rule removed, with examples.
+
     Raises:
         DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
         InfrastructureError: the disk is full, a remote source cannot be reached, or workers died.
@@ -37,26 +41,32 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
     sources = [open_source(source) for source in corpus.sources]
     removed: Counter[str] = Counter()
     kept: dict[str, Counter[str]] = {name: Counter() for name in names}
+    notes = Notes()
     progress = Progress()
     with building(paths.corpus) as folder:
         with (
             job_folder(folder) as scratch,
             SeenIds(folder / "seen.sqlite") as seen,
+            repeated_across(corpus.cleaning, folder / "lines.sqlite", notes) as across,
             split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
             _cleaned(settings, sources, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(name, documents, seen, removed) for name, documents in zip(names, cleaned, strict=True)
+                kept_documents(name, documents, seen, removed, notes, across)
+                for name, documents in zip(names, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
             for document in islice(mixture, corpus.max_documents):
                 files.add(document)
                 kept[document.source].update(documents=1, characters=len(document.text))
                 progress.add(len(document.text))
-        dropped = {reason: removed[reason] for reason in ("duplicate", "too_short")}
+        reasons = ("duplicate", "too_short", *(["cleaning"] if corpus.cleaning else []))
+        dropped = {reason: removed[reason] for reason in reasons}
         _check(files, names, dropped)
         documents, characters = progress.documents, progress.characters
         weights = sum(source.weight for source in corpus.sources)
+        if corpus.cleaning:
+            write_json(folder / CLEANING, notes.report())
         write_manifest(
             folder,
             documents=documents,

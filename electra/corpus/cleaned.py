@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from electra.config import Corpus
 from electra.corpus.clean import clean, cut
+from electra.corpus.cleaning.apply import apply_steps, before_cleaning
+from electra.corpus.cleaning.notes import Notes
 from electra.corpus.document import Cleaned, text_hash
 from electra.corpus.source import Part, Source
 from electra.executors import Workers, whole_file
@@ -25,6 +27,8 @@ SCHEMA = pa.schema(
         ("digest", pa.binary(32)),
         ("lost_lines", pa.int64()),
         ("cut_characters", pa.int64()),
+        ("notes", pa.large_string()),
+        ("dropped", pa.bool_()),
     ]
 )
 
@@ -74,12 +78,14 @@ class CleanedSource:
 def clean_documents(texts: Iterator[str], corpus: Corpus) -> Iterator[Cleaned]:
     """Clean raw documents, one at a time; one record for each, also for those too short."""
     for raw in texts:
-        whole, lost_lines = clean(raw, corpus.repair_mojibake)
-        text = cut(whole, corpus.max_chars)
-        if len(text) < corpus.min_chars:
-            yield Cleaned("", bytes(32), lost_lines, 0)
+        notes = Notes()
+        whole, lost_lines = clean(before_cleaning(raw, corpus.cleaning, notes), corpus.repair_mojibake)
+        after = apply_steps(whole, corpus.cleaning, notes) if corpus.cleaning else whole
+        text = cut(after or "", corpus.max_chars)
+        if after is None or len(text) < corpus.min_chars:
+            yield Cleaned("", bytes(32), lost_lines, 0, notes.dump(), after is None)
         else:
-            yield Cleaned(text, text_hash(text), lost_lines, len(whole) - len(text))
+            yield Cleaned(text, text_hash(text), lost_lines, len(after) - len(text), notes.dump())
 
 
 def write_cleaned(part: Part, corpus: Corpus, file: Path) -> tuple[Path, dict[str, Any]]:

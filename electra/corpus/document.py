@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from electra.corpus.cleaning.across import RepeatedAcross
+from electra.corpus.cleaning.notes import Notes
 from electra.corpus.seen import SeenIds
 
 
@@ -17,12 +19,16 @@ class Cleaned:
         digest: sha256 of the text; null bytes for an empty one.
         lost_lines: lines dropped because letters were lost in them.
         cut_characters: characters beyond ``max_chars``.
+        notes: what the steps of ``corpus.cleaning`` removed (:meth:`electra.corpus.cleaning.notes.Notes.dump`).
+        dropped: whether one of them dropped the document.
     """
 
     text: str
     digest: bytes
     lost_lines: int
     cut_characters: int
+    notes: str = ""
+    dropped: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,23 +60,42 @@ def text_hash(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8")).digest()
 
 
-def kept_documents(source: str, cleaned: Iterable[Cleaned], seen: SeenIds, removed: Counter[str]) -> Iterator[Document]:
+def kept_documents(
+    source: str,
+    cleaned: Iterable[Cleaned],
+    seen: SeenIds,
+    removed: Counter[str],
+    notes: Notes,
+    across: RepeatedAcross | None = None,
+) -> Iterator[Document]:
     """Of a source's cleaned documents those that are long enough and new.
 
     Args:
         seen: ids of the documents kept so far, over all sources.
         removed: counts what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
             ``cut_documents`` and ``cut_characters`` beyond ``max_chars``.
+        notes: gets what the steps of ``corpus.cleaning`` removed; documents they dropped count as ``cleaning``.
+        across: removes lines that earlier documents had; a document that has only such lines counts as ``duplicate``.
     """
     for made in cleaned:
         removed["lines_with_lost_letters"] += made.lost_lines
+        notes.add(made.notes)
+        if made.dropped:
+            removed["cleaning"] += 1
+            continue
         if not made.text:
             removed["too_short"] += 1
             continue
         if not seen.add(made.digest[:8]):
             removed["duplicate"] += 1
             continue
+        text, digest = made.text, made.digest
+        if across and (text := across.remove(text)) != made.text:
+            digest = text_hash(text)
+            if not text or not seen.add(digest[:8]):
+                removed["duplicate"] += 1
+                continue
         if made.cut_characters:
             removed["cut_documents"] += 1
             removed["cut_characters"] += made.cut_characters
-        yield Document(source, made.text, made.digest)
+        yield Document(source, text, digest)
