@@ -60,6 +60,15 @@ class HubCorpus(Section):
 CorpusSource = Annotated[EmbeddedCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
 
 
+class NearDuplicates(Section):
+    """MinHash-LSH: of documents that share most of their n-grams of words, only the first is kept."""
+
+    threshold: float = Field(0.8, gt=0, le=1, description="least Jaccard similarity of near-duplicates")
+    shingle_words: int = Field(5, ge=1, description="words of an n-gram")
+    bands: int = Field(20, ge=1, le=200, description="bands of the signature; documents that share one are compared")
+    rows: int = Field(6, ge=1, le=50, description="values of a band: fewer find less similar documents, and cost more")
+
+
 class Corpus(Section):
     """Documents: where they come from, how they are cleaned, which are held out."""
 
@@ -69,6 +78,9 @@ class Corpus(Section):
     max_chars: int = Field(1_000_000, ge=1, description="longer documents are cut at the last line end before this")
     repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
     cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")
+    near_duplicates: NearDuplicates | None = Field(
+        None, description="drop near-duplicates too ({} for the defaults); null: exact ones only"
+    )
     held_out_fraction: Probability = Field(0.01, description="share of documents held out by document hash")
     documents_per_file: int = Field(50_000, gt=0, description="documents per parquet file: the unit of parallel work")
 

@@ -18,6 +18,7 @@ from electra.corpus.cleaning.across import repeated_across
 from electra.corpus.cleaning.notes import CLEANING, Notes
 from electra.corpus.document import kept_documents
 from electra.corpus.mixture import interleave
+from electra.corpus.near_duplicates import near_duplicate_index
 from electra.corpus.progress import Progress
 from electra.corpus.seen import SeenIds
 from electra.corpus.source import Source, open_source
@@ -30,7 +31,8 @@ from electra.paths import Paths
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 
-    With steps in ``corpus.cleaning`` also ``cleaning.json``: what each rule removed, with examples.
+    With ``corpus.cleaning`` or ``corpus.near_duplicates`` also ``cleaning.json``: what
+    each rule removed, with examples.
 
     Raises:
         DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
@@ -47,12 +49,13 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
         with (
             job_folder(folder) as scratch,
             SeenIds(folder / "seen.sqlite") as seen,
+            near_duplicate_index(corpus.near_duplicates, folder, notes) as near,
             repeated_across(corpus.cleaning, folder / "lines.sqlite", notes) as across,
             split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
             _cleaned(settings, sources, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(name, documents, seen, removed, notes, across)
+                kept_documents(name, documents, seen, removed, notes, near, across)
                 for name, documents in zip(names, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
@@ -60,12 +63,14 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
                 files.add(document)
                 kept[document.source].update(documents=1, characters=len(document.text))
                 progress.add(len(document.text))
-        reasons = ("duplicate", "too_short", *(["cleaning"] if corpus.cleaning else []))
+        reasons = ["duplicate", "too_short"]
+        reasons += ["cleaning"] if corpus.cleaning else []
+        reasons += ["near_duplicate"] if corpus.near_duplicates else []
         dropped = {reason: removed[reason] for reason in reasons}
         _check(files, names, dropped)
         documents, characters = progress.documents, progress.characters
         weights = sum(source.weight for source in corpus.sources)
-        if corpus.cleaning:
+        if corpus.cleaning or corpus.near_duplicates:
             write_json(folder / CLEANING, notes.report())
         write_manifest(
             folder,

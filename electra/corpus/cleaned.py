@@ -16,6 +16,7 @@ from electra.corpus.clean import clean, cut
 from electra.corpus.cleaning.apply import apply_steps, before_cleaning
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.document import Cleaned, text_hash
+from electra.corpus.near_duplicates import Signature, Signer
 from electra.corpus.source import Part, Source
 from electra.executors import Workers, whole_file
 
@@ -29,6 +30,8 @@ SCHEMA = pa.schema(
         ("cut_characters", pa.int64()),
         ("notes", pa.large_string()),
         ("dropped", pa.bool_()),
+        ("shingles", pa.large_binary()),
+        ("bands", pa.binary()),
     ]
 )
 
@@ -77,6 +80,7 @@ class CleanedSource:
 
 def clean_documents(texts: Iterator[str], corpus: Corpus) -> Iterator[Cleaned]:
     """Clean raw documents, one at a time; one record for each, also for those too short."""
+    signer = Signer(corpus.near_duplicates) if corpus.near_duplicates else None
     for raw in texts:
         notes = Notes()
         whole, lost_lines = clean(before_cleaning(raw, corpus.cleaning, notes), corpus.repair_mojibake)
@@ -85,7 +89,11 @@ def clean_documents(texts: Iterator[str], corpus: Corpus) -> Iterator[Cleaned]:
         if after is None or len(text) < corpus.min_chars:
             yield Cleaned("", bytes(32), lost_lines, 0, notes.dump(), after is None)
         else:
-            yield Cleaned(text, text_hash(text), lost_lines, len(after) - len(text), notes.dump())
+            signed = signer.sign(text) if signer else Signature(b"", b"")
+            cut_characters = len(after) - len(text)
+            yield Cleaned(
+                text, text_hash(text), lost_lines, cut_characters, notes.dump(), False, signed.shingles, signed.bands
+            )
 
 
 def write_cleaned(part: Part, corpus: Corpus, file: Path) -> tuple[Path, dict[str, Any]]:

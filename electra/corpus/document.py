@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from electra.corpus.cleaning.across import RepeatedAcross
 from electra.corpus.cleaning.notes import Notes
+from electra.corpus.near_duplicates import NearDuplicateIndex, Signature
 from electra.corpus.seen import SeenIds
 
 
@@ -21,6 +22,7 @@ class Cleaned:
         cut_characters: characters beyond ``max_chars``.
         notes: what the steps of ``corpus.cleaning`` removed (:meth:`electra.corpus.cleaning.notes.Notes.dump`).
         dropped: whether one of them dropped the document.
+        shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty where nobody asks for them.
     """
 
     text: str
@@ -29,6 +31,8 @@ class Cleaned:
     cut_characters: int
     notes: str = ""
     dropped: bool = False
+    shingles: bytes = b""
+    bands: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ def kept_documents(
     seen: SeenIds,
     removed: Counter[str],
     notes: Notes,
+    near: NearDuplicateIndex | None = None,
     across: RepeatedAcross | None = None,
 ) -> Iterator[Document]:
     """Of a source's cleaned documents those that are long enough and new.
@@ -75,6 +80,7 @@ def kept_documents(
         removed: counts what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
             ``cut_documents`` and ``cut_characters`` beyond ``max_chars``.
         notes: gets what the steps of ``corpus.cleaning`` removed; documents they dropped count as ``cleaning``.
+        near: the documents kept so far; those similar to one of them count as ``near_duplicate``.
         across: removes lines that earlier documents had; a document that has only such lines counts as ``duplicate``.
     """
     for made in cleaned:
@@ -90,6 +96,9 @@ def kept_documents(
             removed["duplicate"] += 1
             continue
         text, digest = made.text, made.digest
+        if near and not near.add(text, Signature(made.shingles, made.bands)):
+            removed["near_duplicate"] += 1
+            continue
         if across and (text := across.remove(text)) != made.text:
             digest = text_hash(text)
             if not text or not seen.add(digest[:8]):

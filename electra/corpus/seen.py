@@ -3,6 +3,8 @@
 import errno
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CACHE_KIB = 64 * 1024
@@ -28,11 +30,12 @@ class SeenIds:
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
             self._database.execute(f"PRAGMA {pragma}")
         try:
-            self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY)")
-            self._database.execute("BEGIN")
-        except sqlite3.OperationalError as error:
+            with full_disk(self.path):
+                self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY)")
+                self._database.execute("BEGIN")
+        except Exception:
             self.__exit__()
-            raise self._explained(error) from error
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -42,12 +45,16 @@ class SeenIds:
     def add(self, id: bytes) -> bool:
         """Add an id of 8 bytes; whether it is new."""
         number = int.from_bytes(id, "big", signed=True)
-        try:
+        with full_disk(self.path):
             return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1
-        except sqlite3.OperationalError as error:
-            raise self._explained(error) from error
 
-    def _explained(self, error: sqlite3.OperationalError) -> Exception:
+
+@contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """Turn SQLite's error for a full disk into the system's."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
         if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        return error
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise

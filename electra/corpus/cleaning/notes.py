@@ -65,6 +65,13 @@ class Notes:
         notes.characters += sum(map(len, lines)) + max(0, len(lines) - 1)
         notes.add_example("\n".join(lines[:20]), "")
 
+    def pair(self, rule: str, text: str, other: str) -> None:
+        """A document that was dropped because of another one, which is shown as what is left."""
+        notes = self.rules.setdefault(rule, RuleNotes())
+        notes.documents += 1
+        notes.characters += len(text)
+        notes.add_example(text, other)
+
     def dump(self) -> str:
         """As JSON, empty where nothing was removed."""
         if not self.rules:
