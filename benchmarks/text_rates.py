@@ -20,6 +20,7 @@ from electra.checksums import listed_files
 from electra.config import Corpus, FilesCorpus, Shards, Tokenizer
 from electra.corpus.build import build_corpus
 from electra.corpus.cleaned import read_cleaned, write_cleaned
+from electra.corpus.cleaning.notes import Notes
 from electra.corpus.document import kept_documents
 from electra.corpus.files import FilesSource
 from electra.corpus.seen import SeenIds
@@ -70,7 +71,7 @@ def measure(root: Path, megabytes: float) -> None:
     corpus = Corpus(sources=[source], documents_per_file=10**9)
     parts = FilesSource(source).parts()
     report("corpus job: read, clean, hash", megabytes, lambda: [
-        write_cleaned(part, corpus, root / f"{number}.arrow") for number, part in enumerate(parts)
+        write_cleaned(part, corpus, root, root / f"{number}.arrow") for number, part in enumerate(parts)
     ])  # fmt: skip
     report("corpus, one process: de-duplicate, split, write", megabytes, lambda: merge(root, corpus))
 
@@ -103,7 +104,7 @@ def merge(root: Path, corpus: Corpus) -> None:
     out.mkdir()
     with SeenIds(out / "seen") as seen, split_files(out, 50_000, corpus.held_out_fraction) as files:
         for part in sorted(root.glob("*.arrow")):
-            for document in kept_documents("text", read_cleaned(part), seen, Counter()):
+            for document in kept_documents("text", read_cleaned(part), seen, Counter(), Notes()):
                 files.add(document)
 
 

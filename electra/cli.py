@@ -39,6 +39,14 @@ def inputs(
 
 
 @app.command()
+def evaluation_texts() -> None:
+    """Collect the texts of development and test sets, for corpus.decontamination."""
+    from electra.corpus.evaluation_texts import collect_evaluation_texts
+
+    collect_evaluation_texts(*_load())
+
+
+@app.command()
 def corpus(
     show: Annotated[
         int | None, typer.Option(min=1, help="only show this many examples of what each rule of cleaning removed")

@@ -19,6 +19,11 @@ class Paths:
         return self.root / "data/inputs"
 
     @property
+    def evaluation_texts(self) -> Path:
+        """What ``corpus.decontamination`` looks for: texts of development and test sets + ``manifest.json``."""
+        return self.root / "data/evaluation"
+
+    @property
     def corpus(self) -> Path:
         """``train-*.parquet`` and ``heldout-*.parquet`` (doc_id, source, text) + ``manifest.json``."""
         return self.root / "data/corpus"

@@ -69,6 +69,16 @@ class NearDuplicates(Section):
     rows: int = Field(6, ge=1, le=50, description="values of a band: fewer find less similar documents, and cost more")
 
 
+class Decontamination(Section):
+    """Evaluation text in the corpus: n-grams of development and test sets (GPT-3, Brown et al. 2020, appendix C)."""
+
+    action: Literal["report", "drop_documents", "drop_paragraphs"] = Field(
+        "drop_paragraphs", description="what is done where evaluation text is found"
+    )
+    words: int = Field(13, ge=5, description="words in a row that count as evaluation text")
+    min_words: int = Field(8, ge=3, description="texts of fewer than `words` words are looked for whole, down to this")
+
+
 class Corpus(Section):
     """Documents: where they come from, how they are cleaned, which are held out."""
 
@@ -80,6 +90,9 @@ class Corpus(Section):
     cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")
     near_duplicates: NearDuplicates | None = Field(
         None, description="drop near-duplicates too ({} for the defaults); null: exact ones only"
+    )
+    decontamination: Decontamination | None = Field(
+        None, description="look for the evaluation sets of data/tasks in the corpus ({} for the defaults); null: do not"
     )
     held_out_fraction: Probability = Field(0.01, description="share of documents held out by document hash")
     documents_per_file: int = Field(50_000, gt=0, description="documents per parquet file: the unit of parallel work")

@@ -16,6 +16,7 @@ from electra.config import Settings
 from electra.corpus.cleaned import CleanedSource
 from electra.corpus.cleaning.across import repeated_across
 from electra.corpus.cleaning.notes import CLEANING, Notes
+from electra.corpus.decontamination import LeakTable
 from electra.corpus.document import kept_documents
 from electra.corpus.mixture import interleave
 from electra.corpus.near_duplicates import near_duplicate_index
@@ -31,8 +32,8 @@ from electra.paths import Paths
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 
-    With ``corpus.cleaning`` or ``corpus.near_duplicates`` also ``cleaning.json``: what
-    each rule removed, with examples.
+    With ``corpus.cleaning``, ``near_duplicates`` or ``decontamination`` also ``cleaning.json``:
+    what each rule removed, with examples.
 
     Raises:
         DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
@@ -44,6 +45,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
     removed: Counter[str] = Counter()
     kept: dict[str, Counter[str]] = {name: Counter() for name in names}
     notes = Notes()
+    leaks = LeakTable(paths.evaluation_texts, corpus.decontamination) if corpus.decontamination else None
     progress = Progress()
     with building(paths.corpus) as folder:
         with (
@@ -52,10 +54,10 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             near_duplicate_index(corpus.near_duplicates, folder, notes) as near,
             repeated_across(corpus.cleaning, folder / "lines.sqlite", notes) as across,
             split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
-            _cleaned(settings, sources, scratch) as cleaned,
+            _cleaned(settings, sources, paths, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(name, documents, seen, removed, notes, near, across)
+                kept_documents(name, documents, seen, removed, notes, near, across, leaks)
                 for name, documents in zip(names, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
@@ -65,12 +67,13 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
                 progress.add(len(document.text))
         reasons = ["duplicate", "too_short"]
         reasons += ["cleaning"] if corpus.cleaning else []
+        reasons += ["decontamination"] if corpus.decontamination else []
         reasons += ["near_duplicate"] if corpus.near_duplicates else []
         dropped = {reason: removed[reason] for reason in reasons}
         _check(files, names, dropped)
         documents, characters = progress.documents, progress.characters
         weights = sum(source.weight for source in corpus.sources)
-        if corpus.cleaning or corpus.near_duplicates:
+        if corpus.cleaning or corpus.near_duplicates or leaks:
             write_json(folder / CLEANING, notes.report())
         write_manifest(
             folder,
@@ -90,6 +93,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             dropped=dropped,
             cut={"documents": removed["cut_documents"], "characters": removed["cut_characters"]},
             lines_with_lost_letters=removed["lines_with_lost_letters"],
+            **({"decontamination": leaks.report()} if leaks else {}),
             held_out={"documents": files.held_out.documents, "characters": files.held_out.characters},
         )
     print(
@@ -104,12 +108,12 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
 
 
 @contextmanager
-def _cleaned(settings: Settings, sources: list[Source], scratch: Path) -> Iterator[list[CleanedSource]]:
+def _cleaned(settings: Settings, sources: list[Source], paths: Paths, scratch: Path) -> Iterator[list[CleanedSource]]:
     """The cleaned documents of each source, by the workers that the settings name."""
     parts = [source.parts() for source in sources]
     with open_workers(settings.cluster, sum(map(len, parts)), scratch, "corpus.max_chars") as workers:
         yield [
-            CleanedSource(source, of_source, settings.corpus, workers, scratch)
+            CleanedSource(source, of_source, settings.corpus, paths.evaluation_texts, workers, scratch)
             for source, of_source in zip(sources, parts, strict=True)
         ]
 

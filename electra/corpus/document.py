@@ -4,11 +4,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from electra.corpus.cleaning.across import RepeatedAcross
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.near_duplicates import NearDuplicateIndex, Signature
 from electra.corpus.seen import SeenIds
+
+if TYPE_CHECKING:
+    from electra.corpus.decontamination import LeakTable
 
 
 @dataclass(frozen=True)
@@ -21,8 +25,10 @@ class Cleaned:
         lost_lines: lines dropped because letters were lost in them.
         cut_characters: characters beyond ``max_chars``.
         notes: what the steps of ``corpus.cleaning`` removed (:meth:`electra.corpus.cleaning.notes.Notes.dump`).
-        dropped: whether one of them dropped the document.
+        dropped: by which kind of step the document was dropped, empty if by none.
         shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty where nobody asks for them.
+        leaks: numbers of the evaluation texts in it, int64 as bytes (:class:`electra.corpus.leaks.Leaks`).
+        leaked_lines: lines that these reach into.
     """
 
     text: str
@@ -30,9 +36,11 @@ class Cleaned:
     lost_lines: int
     cut_characters: int
     notes: str = ""
-    dropped: bool = False
+    dropped: str = ""
     shingles: bytes = b""
     bands: bytes = b""
+    leaks: bytes = b""
+    leaked_lines: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,7 @@ def kept_documents(
     notes: Notes,
     near: NearDuplicateIndex | None = None,
     across: RepeatedAcross | None = None,
+    leaks: "LeakTable | None" = None,
 ) -> Iterator[Document]:
     """Of a source's cleaned documents those that are long enough and new.
 
@@ -79,15 +88,18 @@ def kept_documents(
         seen: ids of the documents kept so far, over all sources.
         removed: counts what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
             ``cut_documents`` and ``cut_characters`` beyond ``max_chars``.
-        notes: gets what the steps of ``corpus.cleaning`` removed; documents they dropped count as ``cleaning``.
+        notes: gets what the steps of ``corpus.cleaning`` removed; documents they dropped count by their kind.
         near: the documents kept so far; those similar to one of them count as ``near_duplicate``.
+        leaks: counts evaluation text.
         across: removes lines that earlier documents had; a document that has only such lines counts as ``duplicate``.
     """
     for made in cleaned:
         removed["lines_with_lost_letters"] += made.lost_lines
         notes.add(made.notes)
+        if leaks:
+            leaks.add(made)
         if made.dropped:
-            removed["cleaning"] += 1
+            removed[made.dropped] += 1
             continue
         if not made.text:
             removed["too_short"] += 1

@@ -4,6 +4,7 @@ from typing import Any
 
 from electra.report import starts
 from electra.report.beside import beside_published
+from electra.report.data_quality import leakage
 from electra.report.facts import Facts
 from electra.report.section import Section
 from electra.report.starts import score, statistic
@@ -69,6 +70,7 @@ def sections(facts: Facts) -> list[Section]:
         _other_metrics(facts),
         pretraining(facts),
         corpus(facts),
+        leakage(facts),
         _examples(facts),
         _tasks(facts),
         validation(facts),

@@ -162,8 +162,8 @@ def test_a_workers_file_carries_the_signatures_that_this_process_would_have_made
         def facts(self, *, complete: bool) -> dict[str, Any]:
             return {}
 
-    here = list(clean_documents(iter(texts), corpus))
-    file, _ = write_cleaned(Part(), corpus, tmp_path / "part.arrow")
+    here = list(clean_documents(iter(texts), corpus, tmp_path))
+    file, _ = write_cleaned(Part(), corpus, tmp_path, tmp_path / "part.arrow")
     assert list(read_cleaned(file)) == here
     assert all(len(made.bands) == 8 * RULES.bands for made in here[:8])
 

@@ -313,8 +313,8 @@ def test_a_workers_file_says_what_this_process_would_have_said(tmp_path: Path) -
         def facts(self, *, complete: bool) -> dict[str, Any]:
             return {}
 
-    here = list(clean_documents(iter(texts), corpus))
-    file, _ = write_cleaned(Part(), corpus, tmp_path / "part.arrow")
+    here = list(clean_documents(iter(texts), corpus, tmp_path))
+    file, _ = write_cleaned(Part(), corpus, tmp_path, tmp_path / "part.arrow")
     assert list(read_cleaned(file)) == here
     assert any(made.dropped for made in here) and any("markup.tag" in made.notes for made in here)
 

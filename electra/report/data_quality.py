@@ -1,0 +1,32 @@
+"""Sections about the data: evaluation text in the corpus."""
+
+from electra.report.facts import Facts
+from electra.report.section import Section
+
+ACTIONS = {
+    "report": "it was left",
+    "drop_documents": "the document was dropped",
+    "drop_paragraphs": "its paragraphs were dropped",
+}
+
+
+def leakage(facts: Facts) -> Section:
+    """Which evaluation examples stand in the corpus, by set."""
+    columns = ["task", "set", "examples", "compared", "found", "documents", "paragraphs"]
+    found = facts.manifests.get("corpus", {}).get("decontamination")
+    if not found:
+        return Section("Evaluation text in the corpus", "", columns, [])
+    rows = [
+        [
+            one["task"],
+            one["split"],
+            *(f"{one[key]:,}" for key in ("examples", "compared", "found", "documents", "paragraphs")),
+        ]
+        for one in found["sets"]
+    ]
+    n, least = found["words"], found["min_words"]
+    note = (
+        f"An example is found if {n} words in a row of one of its texts stand in a document, or all words of a text of"
+        f" {least} to {n - 1}; shorter texts are not compared. Where one was found, {ACTIONS[found['action']]}"
+    )
+    return Section("Evaluation text in the corpus", note, columns, rows)
