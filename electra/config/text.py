@@ -95,6 +95,11 @@ class Corpus(Section):
         None, description="look for the evaluation sets of data/tasks in the corpus ({} for the defaults); null: do not"
     )
     held_out_fraction: Probability = Field(0.01, description="share of documents held out by document hash")
+    split_longer_than: int | None = Field(
+        100_000,
+        gt=0,
+        description="documents of more characters are held out by groups of paragraphs; null: whole documents only",
+    )
     documents_per_file: int = Field(50_000, gt=0, description="documents per parquet file: the unit of parallel work")
 
     @model_validator(mode="after")

@@ -23,6 +23,7 @@ from electra.corpus.near_duplicates import near_duplicate_index
 from electra.corpus.progress import Progress
 from electra.corpus.seen import SeenIds
 from electra.corpus.source import Source, open_source
+from electra.corpus.splits import by_split
 from electra.corpus.writer import SplitFiles, split_files
 from electra.errors import DataError
 from electra.executors import job_folder, open_workers
@@ -53,7 +54,9 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             SeenIds(folder / "seen.sqlite") as seen,
             near_duplicate_index(corpus.near_duplicates, folder, notes) as near,
             repeated_across(corpus.cleaning, folder / "lines.sqlite", notes) as across,
-            split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
+            split_files(
+                folder, corpus.documents_per_file, corpus.held_out_fraction, corpus.split_longer_than is not None
+            ) as files,
             _cleaned(settings, sources, paths, scratch) as cleaned,
         ):
             streams = [
@@ -61,17 +64,21 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
                 for name, documents in zip(names, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
-            for document in islice(mixture, corpus.max_documents):
+            for document in by_split(islice(mixture, corpus.max_documents), corpus, seen, removed):
                 files.add(document)
                 kept[document.source].update(documents=1, characters=len(document.text))
                 progress.add(len(document.text))
+        if files.cut:  # one document became two, and lost the line feed between them
+            removed["split_documents"] += 1
+            kept[files.cut.source].update(documents=1, characters=-1)
         reasons = ["duplicate", "too_short"]
         reasons += ["cleaning"] if corpus.cleaning else []
         reasons += ["decontamination"] if corpus.decontamination else []
         reasons += ["near_duplicate"] if corpus.near_duplicates else []
         dropped = {reason: removed[reason] for reason in reasons}
         _check(files, names, dropped)
-        documents, characters = progress.documents, progress.characters
+        documents = sum(counts["documents"] for counts in kept.values())
+        characters = sum(counts["characters"] for counts in kept.values())
         weights = sum(source.weight for source in corpus.sources)
         if corpus.cleaning or corpus.near_duplicates or leaks:
             write_json(folder / CLEANING, notes.report())
@@ -94,12 +101,21 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             cut={"documents": removed["cut_documents"], "characters": removed["cut_characters"]},
             lines_with_lost_letters=removed["lines_with_lost_letters"],
             **({"decontamination": leaks.report()} if leaks else {}),
+            **({"split_documents": removed["split_documents"]} if removed["split_documents"] else {}),
             held_out={"documents": files.held_out.documents, "characters": files.held_out.characters},
         )
     print(
         f"corpus: {documents:,} documents, {characters / 1e6:,.1f} M characters;"
         f" held out {files.held_out.documents:,}; dropped {_counts(dropped)}"
     )
+    share = files.held_out.characters / characters
+    if removed["split_documents"]:
+        print(f"corpus: of {removed['split_documents']:,} long documents only groups of paragraphs are held out")
+    if share > 2 * corpus.held_out_fraction > 0:
+        print(
+            f"corpus: {share:.1%} of the text is held out, corpus.held_out_fraction is {corpus.held_out_fraction:.1%}: "
+            "the documents are few; give more, or set `documents` of the source to what separates them"
+        )
     if removed["cut_documents"]:
         print(
             f"corpus: {removed['cut_documents']:,} documents were longer than corpus.max_chars; the"
