@@ -140,5 +140,10 @@ class Shards(Section):
     max_length: int = Field(128, ge=8, le=512, description="tokens per example, with [CLS] and [SEP]")
     single_segment_probability: Probability = Field(0.1, description="examples with one segment instead of two")
     short_example_probability: Probability = Field(0.05, description="examples with a random shorter target length")
+    boundaries: Literal["lines", "sentences"] = Field(
+        "lines",
+        description="lines: examples end where they are full, segments near line ends. sentences: both end after a "
+        "sentence (also 。！？؟।), else a clause, else between words; up to a quarter of an example stays empty",
+    )
     seed: int = Field(1, ge=0, description="seed of segment choices, combined with each document's hash")
     max_shard_bytes: int = Field(256 * 2**20, ge=2**16, description="upper bound of one .npy file")

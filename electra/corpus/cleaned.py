@@ -102,7 +102,7 @@ def clean_documents(texts: Iterator[str], corpus: Corpus, evaluation_texts: Path
         corpus: the rules.
         evaluation_texts: what ``corpus.decontamination`` looks for.
     """
-    documents = (_cleaned(raw, corpus) for raw in texts)
+    documents: Iterator[Cleaned] = (_cleaned(raw, corpus) for raw in texts)
     if corpus.decontamination:
         documents = without_leaks(documents, corpus, evaluation_texts)
     if not corpus.near_duplicates:

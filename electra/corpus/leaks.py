@@ -89,7 +89,7 @@ class EvaluationTexts:
             eights = np.ndarray((len(letters) - STEP + 1,), "<u8", bytes(letters), 0, (1,))
             windows = _mixed(eights[at], eights[at + STEP], eights[at + 2 * STEP])
         order = np.argsort(windows, kind="stable")
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "letters": array,
             "row_starts": np.array(row_starts, dtype=np.int64),
             "word_starts": np.array(word_starts, dtype=np.int64),

@@ -4,7 +4,7 @@ from typing import Any
 
 from electra.report import starts
 from electra.report.beside import beside_published
-from electra.report.data_quality import leakage
+from electra.report.data_quality import leakage, vocabulary_rows
 from electra.report.facts import Facts
 from electra.report.section import Section
 from electra.report.starts import score, statistic
@@ -191,6 +191,7 @@ def _examples(facts: Facts) -> Section:
     rows = []
     if tokenizer:
         rows.append(["vocabulary entries", count(tokenizer["vocab_size"])])
+        rows += vocabulary_rows(tokenizer)
     if shards:
         rows.append(["tokens per example, at most", count(shards["max_length"])])
         for split, name in (("train", "training"), ("heldout", "held-out")):

@@ -1,4 +1,6 @@
-"""Sections about the data: evaluation text in the corpus."""
+"""What the report says about the data: evaluation text in the corpus, and how the vocabulary fits."""
+
+from typing import Any
 
 from electra.report.facts import Facts
 from electra.report.section import Section
@@ -30,3 +32,17 @@ def leakage(facts: Facts) -> Section:
         f" {least} to {n - 1}; shorter texts are not compared. Where one was found, {ACTIONS[found['action']]}"
     )
     return Section("Evaluation text in the corpus", note, columns, rows)
+
+
+def vocabulary_rows(tokenizer: dict[str, Any]) -> list[list[str]]:
+    """How well the vocabulary fits the held-out text: rows of (figure, value)."""
+    held_out = tokenizer.get("held_out", {})
+    per_word, unknown = held_out.get("wordpieces_per_word"), held_out.get("unknown_rate")
+    if not per_word:
+        return []
+    per_piece = held_out["characters"] / (held_out["words"] * per_word)
+    return [
+        ["wordpieces per word (fertility), held-out text", f"{per_word:.2f}"],
+        ["characters per wordpiece, spaces counted", f"{per_piece:.2f}"],
+        ["[UNK] among wordpieces, held-out text", f"{100 * unknown:.2f}%"],
+    ]

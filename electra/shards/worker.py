@@ -14,6 +14,7 @@ from electra.artifacts import disk_errors
 from electra.checksums import Listed
 from electra.config import Shards
 from electra.corpus_file import read_documents
+from electra.shards.boundaries import Boundaries
 from electra.shards.examples import cut_document, document_generator, write_example
 from electra.shards.growing_array import GrowingArray
 from electra.shards.words import WordEncoder
@@ -49,9 +50,11 @@ def shard_file(
     ids = tokenizer.get_vocab()
     parts = _Parts(folder, unfinished, corpus_file.path.stem, rules, len(ids))
     encoder = WordEncoder(tokenizer, parts.dtype)
+    finder = Boundaries(sorted(ids, key=ids.__getitem__)) if rules.boundaries == "sentences" else None
     for doc_id, pieces, line_ends in _encoded(corpus_file.path, encoder, parts.dtype):
         generator = document_generator(rules.seed, doc_id)
-        for cut in cut_document(len(pieces), line_ends, rules, generator):
+        boundaries = finder.of(pieces, line_ends) if finder and len(pieces) else None
+        for cut in cut_document(len(pieces), line_ends, rules, generator, boundaries):
             row, spans = parts.next_row()
             spans[:] = write_example(row, pieces, cut, cls_id=ids["[CLS]"], sep_id=ids["[SEP]"])
     parts.end_part()
