@@ -27,6 +27,7 @@ class FilesCorpus(Section):
     kind: Literal["files"] = Field(description="files read from disk or any fsspec URL")
     name: str = Field(description="name of the source in the corpus and the manifest")
     weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    license: str | None = Field(None, description="licence of the text, an SPDX name or a URL: for manifest and cards")
     paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
     text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
     checksums: str | None = Field(
@@ -43,6 +44,7 @@ class HubCorpus(Section):
     kind: Literal["hub"] = Field(description="a hub dataset, streamed")
     name: str = Field(description="name of the source in the corpus and the manifest")
     weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    license: str | None = Field(None, description="licence of the text, an SPDX name or a URL: for manifest and cards")
     dataset: str = Field(description="owner/name on the hub, or a local dataset folder")
     revision: Revision | None = Field(None, description="full 40-hex commit; required unless dataset is a local folder")
     config_name: str | None = Field(None, description="dataset configuration, such as 20231101.en")

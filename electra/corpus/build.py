@@ -89,6 +89,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             sources={
                 source.name: {
                     "kind": source.kind,
+                    **({"license": licence} if (licence := getattr(source, "license", None)) else {}),
                     "documents": kept[source.name]["documents"],
                     "characters": kept[source.name]["characters"],
                     "share": round(kept[source.name]["characters"] / characters, 6),
