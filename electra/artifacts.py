@@ -19,6 +19,8 @@ from typing import Any
 from electra.errors import DataError, InfrastructureError
 
 MANIFEST = "manifest.json"
+# What json.loads raises: JSONDecodeError, a ValueError of its own for numbers of thousands of digits, deep nesting
+NOT_JSON = (ValueError, RecursionError)
 
 
 def sha256(path: Path) -> str:
@@ -62,7 +64,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", next_step="run the stage that makes it: dvc repro") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise DataError(f"{path} is not valid JSON: {error}", next_step="remove it and run: dvc repro") from None
 
 

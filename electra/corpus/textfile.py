@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import BinaryIO, Literal
 
+from electra.artifacts import NOT_JSON
 from electra.errors import DataError
 
 # a document is held in memory whole; a file without line ends would be one document otherwise
@@ -55,7 +56,7 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
         expected = f'one JSON object a line, such as {{"{text_field}": "..."}}'
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise DataError(f"not valid JSON: {error}", where=where, next_step=f"expected {expected}") from None
         if not isinstance(record, dict):
             raise DataError(

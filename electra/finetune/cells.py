@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from electra.artifacts import NOT_JSON
 from electra.errors import DataError
 from electra.finetune.rows import Row
 from electra.paths import Paths
@@ -35,6 +36,6 @@ def read_lines(path: Path, next_step: str) -> list[Row]:
                 rows.append(json.loads(line))
     except FileNotFoundError:
         raise DataError(f"{path} does not exist", next_step=next_step) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise DataError(f"not valid JSON: {error}", where=f"{path}:{len(rows) + 1}", next_step=next_step) from None
     return rows

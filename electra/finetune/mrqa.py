@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
+from electra.artifacts import NOT_JSON
 from electra.errors import DataError
 from electra.finetune.rows import Row, question_row
 from electra.finetune.tasks import TaskSpec
@@ -59,8 +60,8 @@ def _opened(path: Path) -> IO[str]:
 def _parse(spec: TaskSpec, line: str, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DataError(f"{spec.name}: not valid JSON: {error.msg}", where=where) from None
+    except NOT_JSON as error:
+        raise DataError(f"{spec.name}: not valid JSON: {error}", where=where) from None
     if not isinstance(record, dict):
         raise DataError(f"{spec.name}: expected an object with context and qas", where=where)
     return record

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import sha256
+from electra.artifacts import NOT_JSON, sha256
 from electra.errors import ConfigError, DataError
 from electra.finetune.conll import read_conll
 from electra.finetune.mrqa import mrqa_file, read_mrqa
@@ -123,10 +123,12 @@ def _sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> 
 def _questions(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
     try:
         articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-    except json.JSONDecodeError as error:
-        raise DataError(f"{spec.name}: not valid JSON: {error.msg}", where=f"{path}:{error.lineno}") from None
+    except NOT_JSON as error:
+        raise DataError(f"{spec.name}: not valid JSON: {error}", where=str(path)) from None
     except (KeyError, TypeError):
         raise DataError(f"{spec.name}: no list `data`; not a SQuAD file", where=str(path)) from None
+    if not isinstance(articles, list):
+        raise DataError(f"{spec.name}: `data` is no list; not a SQuAD file", where=str(path))
     seen: set[str] = set()
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_list(article, "paragraphs", spec, f"{path}: data[{a}]")):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from electra.artifacts import NOT_JSON
 from electra.errors import ConfigError, DataError
 from electra.finetune.rows import Row
 
@@ -114,8 +115,8 @@ class Rows:
         for line in self._decoded():
             try:
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise self._malformed(f"not valid JSON: {error.msg}") from None
+            except NOT_JSON as error:
+                raise self._malformed(f"not valid JSON: {error}") from None
             if not isinstance(record, dict):
                 raise self._malformed("not a JSON object")
             yield record

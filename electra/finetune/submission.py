@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import building, write_json, write_manifest
+from electra.artifacts import NOT_JSON, building, write_json, write_manifest
 from electra.errors import DataError
 from electra.finetune.cells import FROM, cell_key, read_rows
 from electra.finetune.tasks import TASKS
@@ -126,7 +126,7 @@ def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, start=1):
             try:
                 found = json.loads(line)
-            except json.JSONDecodeError as error:
+            except NOT_JSON as error:
                 raise DataError(f"not valid JSON: {error}", where=f"{path}:{number}", next_step="dvc repro") from None
             if found["split"] == split:
                 yield found

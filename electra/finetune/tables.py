@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from electra.artifacts import NOT_JSON
 from electra.errors import DataError
 
 Record = tuple[str, dict[str, Any]]  # where the row stands, and its values
@@ -74,8 +75,8 @@ def _read_jsonl(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             where = f"{path}:{number}"
             try:
                 values = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise DataError(f"not valid JSON: {error.msg}", where=where) from None
+            except NOT_JSON as error:
+                raise DataError(f"not valid JSON: {error}", where=where) from None
             if not isinstance(values, dict):
                 raise DataError("expected one object a line", where=where)
             _check_header(path, list(values), columns, where)

@@ -6,7 +6,7 @@ from typing import Any
 
 from electra.artifacts import building, write_json, write_manifest
 from electra.config import Settings
-from electra.corpus.files import find_files
+from electra.corpus.files import find_files, without_secrets
 from electra.errors import DataError, InfrastructureError
 from electra.inputs.hashes import RememberedHashes
 from electra.inputs.outside import Outside, outside
@@ -38,7 +38,7 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
     with building(paths.inputs) as folder:
         for stage, of_stage in files.items():
             listed = [
-                {"path": name, **(facts or {"bytes": known[name][0], "sha256": known[name][1]})}
+                {"path": without_secrets(name), **(facts or {"bytes": known[name][0], "sha256": known[name][1]})}
                 for name, facts in sorted(of_stage.items())
             ]
             write_json(folder / f"{stage}.json", listed)
@@ -82,8 +82,11 @@ def _ask(filesystem: Any, path: str, name: str) -> dict[str, Any]:
     try:
         info = filesystem.info(path)
     except FileNotFoundError as error:
-        raise DataError("there is no such file", where=name) from error
+        raise DataError("there is no such file", where=without_secrets(name)) from error
     except (OSError, ValueError) as error:
-        raise InfrastructureError(f"cannot be asked: {error}", where=name, next_step="check the network") from error
+        shown = without_secrets(name)
+        raise InfrastructureError(
+            f"cannot be asked: {str(error).replace(name, shown)}", where=shown, next_step="check the network"
+        ) from error
     told = {key.lower(): str(info[key]) for key in VERSIONS if info.get(key)}
     return {"bytes": info.get("size"), **told}

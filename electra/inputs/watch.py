@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from electra.artifacts import write_text
+from electra.corpus.files import without_secrets
 from electra.inputs.outside import Outside
 
 BEGIN = "# files from outside, by `electra inputs`:"
@@ -29,7 +30,7 @@ def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]
         if "://" in item.pattern:
             reason = _cannot_watch(item.pattern)
             if reason:
-                notes.append(f"{_without_secrets(item.pattern)}: {reason}")
+                notes.append(f"{without_secrets(item.pattern)}: {reason}")
             else:
                 paths.add(_folder_of(item.pattern))
         elif (root / item.pattern).exists():  # a file may have brackets in its name
@@ -97,8 +98,3 @@ def _cannot_watch(url: str) -> str | None:
 
 def _folder_of(url: str) -> str:
     return url[: url.index("*")].rpartition("/")[0] if "*" in url else url
-
-
-def _without_secrets(url: str) -> str:
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="...").geturl() if parts.netloc else url

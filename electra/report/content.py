@@ -1,5 +1,6 @@
 """What the report says, as titled tables: the Markdown and the HTML page print the same ones."""
 
+import re
 from typing import Any
 
 from electra.report import starts
@@ -243,8 +244,15 @@ def validation(facts: Facts) -> Section:
 def settings_table(facts: Facts) -> Section:
     """All settings that a result depends on, by the path of their key."""
     values = facts.settings.model_dump(mode="json", exclude={"cluster", "profile"})
-    rows = [[key, number(value)] for key, value in sorted(_flat(values).items())]
+    rows = [[key, number(_without_secrets(value))] for key, value in sorted(_flat(values).items())]
     return Section("Settings", f"Profile {facts.settings.profile}.", ["key", "value"], rows)
+
+
+def _without_secrets(value: Any) -> Any:
+    """A URL without user and password and query: the report is in git."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"(?<=://)[^/\s@]*@|(?<=\?)[^\s,]*(?=,|$)", "", value) if "://" in value else value
 
 
 def _flat(value: Any, key: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from electra.artifacts import NOT_JSON
 from electra.finetune.tasks import Kind, TaskSpec
 
 OK = "ok"
@@ -39,8 +40,8 @@ def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
     expected = _KEYS[spec.kind]
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
-        return {}, f"not JSON: {error.msg} at column {error.colno}"
+    except NOT_JSON as error:
+        return {}, f"not JSON: {error}"
     optional = _OPTIONAL_KEYS if spec.kind == "span" else {}
     if not isinstance(record, dict) or set(record) - set(optional) != set(expected):
         return {}, f"keys must be {', '.join(expected)}"
