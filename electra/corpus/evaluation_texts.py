@@ -53,7 +53,7 @@ def collect_evaluation_texts(settings: Settings, paths: Paths) -> None:
             one["compared"] = int(comparable[start : start + one["examples"]].sum())
             start += one["examples"]
         write_manifest(folder, words=rules.words, min_words=rules.min_words, sets=sets)
-    print(f"evaluation texts: {len(texts):,} of {number:,} examples in {len(sets)} sets")
+    print(f"evaluation texts: {len(texts):,} texts of {number:,} examples in {len(sets)} sets")
 
 
 def _evaluation_sets(tasks: Path) -> Iterator[tuple[str, str]]:
