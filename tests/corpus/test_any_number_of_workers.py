@@ -28,10 +28,11 @@ def write_inputs() -> None:
     common = [paragraph(generator) for _ in range(6)]
     for number in range(4):
         documents = []
-        for _ in range(25):
+        extras = [*common, EVALUATION, "Scanned by Jane Doe", "<p>&amp; more</p>"]
+        for place in range(25):
             lines = [paragraph(generator) for _ in range(3)]
-            if generator.random() < 0.3:
-                lines.append(generator.choice([*common, EVALUATION, "Scanned by Jane Doe", "<p>&amp; more</p>"]))
+            if place < len(extras):
+                lines.append(extras[place])
             documents.append("\n".join(lines))
         documents += [documents[0] + " Almost the same.", documents[1], "too short"]
         Path(f"{number}.txt").write_text("\n\n".join(documents + [common[number] + " x\n" + common[5]]))
