@@ -70,6 +70,12 @@ def test_thirteen_words_in_a_row_are_found_and_twelve_are_not() -> None:
     assert find(LONG, " ".join(words[2:14]), num_words=12)
 
 
+def test_a_changed_letter_does_not_hide_what_comes_after_it() -> None:
+    text = f"{LONG} with nothing at all to tell of the storm that had been so long in coming over the sea"
+    changed = text.replace("slowly", "slewly")  # the parts before and after it lie alike in both
+    assert find(text, changed) and find(text, text.replace("slowly", "quickly"))
+
+
 def test_a_short_text_is_found_as_a_whole_only() -> None:
     short = "The captain counted every single ship that came"
     assert find(short, "They say: the CAPTAIN, counted every single ship -- that came; so what?")
