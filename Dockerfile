@@ -9,7 +9,7 @@ RUN apt-get update \
     && useradd --uid 1000 --create-home electra
 
 WORKDIR /opt/electra
-COPY --chown=electra:electra pyproject.toml constraints.txt README.md ./
+COPY --chown=electra:electra pyproject.toml constraints.txt README.md LICENSE ./
 COPY --chown=electra:electra electra ./electra
 COPY --chown=electra:electra flows ./flows
 RUN pip install --no-cache-dir -c constraints.txt -e . dvc-s3

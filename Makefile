@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-cluster soak test-tensorflow lint
+.PHONY: help env run flow test test-cluster soak test-tensorflow lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@git rev-parse --git-dir >/dev/null 2>&1 || \
 		{ echo "no git repository here: DVC runs without it"; $(BIN)/dvc config --local core.no_scm true; }
 
+# DVC removes a stage's outputs before it runs the command: what can be told before is checked before.
 run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends with the score card
+	@$(BIN)/electra check
 	@$(BIN)/electra inputs --watch
 	@$(BIN)/dvc repro
 	@echo "score card: results/report.md (as a page: results/report.html)"
@@ -70,9 +72,13 @@ soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, 
 
 test-tensorflow: $(STAMP) ## install TensorFlow (1.4 GB) and test the import of the original's checkpoints
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[tensorflow]'
-	@$(BIN)/python -m pytest tests/model/test_import_tensorflow.py
+	@$(BIN)/python -m pytest tests/importing/test_import_tensorflow.py
 
 lint: $(STAMP) ## check style, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+hooks: $(STAMP) ## check style and types at every commit, rooms and dependencies at every push (pre-commit)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt pre-commit
+	@$(BIN)/pre-commit install

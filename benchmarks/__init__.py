@@ -1,0 +1,1 @@
+"""Measurements of speed, memory and learning, one command each (benchmarks/README.md)."""

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 import yaml
 
-from electra.model.methods import build_objective
+from electra.config.loading import parse_settings
+from electra.model.objective import build_objective
 from electra.pretrain.checkpoint import Checkpoints
 from electra.pretrain.state import MOMENTS, gather_state
-from electra.settings import parse_settings
 
 VOCAB_SIZE = 30522
 

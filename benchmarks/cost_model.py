@@ -16,9 +16,9 @@ from torch import nn
 
 from benchmarks.measure import run, table
 from benchmarks.workspace import write_workspace
+from electra.common.errors import ConfigError
 from electra.config import Settings
-from electra.errors import ConfigError
-from electra.model.methods import build_objective
+from electra.model.objective import build_objective
 
 ZERO_STAGES = (0, 1, 2, 3)
 

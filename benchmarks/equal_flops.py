@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from electra.artifacts import read_json
+from electra.common.artifacts import read_json
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.finetune.cells import cell_key, read_rows
-from electra.finetune.evaluate import cell_scores
-from electra.finetune.tasks import TASKS
-from electra.paths import Paths
-from electra.pretrain.flops import flops_per_token
+from electra.estimate.flops import flops_per_token
+from electra.evaluation.evaluate import cell_scores
+from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import PRETRAINED, SCRATCH, cell_key, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -75,15 +75,15 @@ def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) 
     Returns:
         ``mean``: of the tasks' medians over the seeds; ``mean_by_seed``; ``tasks``: values by seed, percent.
     """
-    paths, init = Paths(folder), "scratch" if scratch else "pretrained"
+    paths, start = Paths(folder), SCRATCH if scratch else PRETRAINED
     scores: dict[str, list[float]] = {}
     for task in tasks:
         spec = TASKS[task]
         rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
         for seed in seeds:
-            if not (paths.finetuned(cell_key(task, seed, init)) / "manifest.json").exists():
-                electra(folder, "finetune", "--task", task, "--seed", str(seed), *(["--scratch"] if scratch else []))
-            scores.setdefault(task, []).append(cell_scores(paths, spec, rows, seed, init)[spec.headline])
+            if not (paths.finetuned(cell_key(task, seed, start)) / "manifest.json").exists():
+                electra(folder, "finetune", "--task", task, "--seed", str(seed), *start.option.split())
+            scores.setdefault(task, []).append(cell_scores(paths, spec, rows, seed, start)[spec.headline])
     means = [statistics.fmean(values[number] for values in scores.values()) for number in range(len(seeds))]
     return {
         "mean": round(statistics.fmean(statistics.median(values) for values in scores.values()), 2),

@@ -24,20 +24,20 @@ from torch import Tensor, nn
 
 from benchmarks import measure
 from benchmarks.finetune import make_workspace
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
 from electra.config import Cluster, Settings
-from electra.errors import ConfigError
 from electra.finetune.features import Vocabulary, sentence_features
 from electra.finetune.heads import TaskModel
-from electra.finetune.predict import predict_file
 from electra.finetune.run import DROPOUT
 from electra.finetune.saved import load_model, save_model
-from electra.finetune.tasks import TASKS
 from electra.finetune.trainer import train
-from electra.hardware import choose_precision
 from electra.model.heads import DiscriminatorHead
-from electra.model.huggingface import discriminator_weights
 from electra.model.pretrained import load_encoder
-from electra.paths import Paths
+from electra.predict.run import predict_file
+from electra.publish.huggingface import discriminator_weights
+from electra.system.hardware import choose_precision
+from electra.tasks.catalogue import TASKS
 
 TASK = TASKS["CoLA"]
 WORD, TRAINING_TEXTS, EPOCHS = "the", 512, 4.0

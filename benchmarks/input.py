@@ -27,9 +27,9 @@ from benchmarks import measure
 from benchmarks.input_sides import OURS, RAW, SIDES, count_tokens
 from benchmarks.training_run import watched_run
 from benchmarks.workspace import ROOT, copy_text, files_source, run_stage, write_workspace
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.hardware import num_cores
-from electra.paths import Paths
+from electra.system.hardware import num_cores
 
 PROFILES = {"smoke": 200, "small": 8}  # whose steps are watched, and how many of them
 FIRST_STEPS = 3  # not counted: memory pools, kernels' choices
@@ -143,9 +143,9 @@ def measure_training(
 
 
 def time_loader(settings: Settings, paths: Paths, steps: int) -> float:
+    from electra.loader.batches import ExampleDrawer, Share, training_steps
+    from electra.loader.dataset import Shards
     from electra.model.pretrained import special_token_ids
-    from electra.shards.dataset import Shards
-    from electra.shards.loader import ExampleDrawer, Share, training_steps
 
     drawer = ExampleDrawer(Shards(paths.shards, "train"), special_token_ids(paths.tokenizer), settings.pretrain)
     begin = time.perf_counter()

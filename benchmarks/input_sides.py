@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
-from electra.paths import Paths
-from electra.settings import load_settings
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
 
 OURS, RAW, IDS_ONLY, AS_RUN_MLM = "ours", "tokenizer alone", "datasets.map, ids only", "datasets.map as run_mlm"
 CHUNK = 2_000  # lines the tokenizer gets at a time

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import torch
 
-from electra.artifacts import write_json
+from electra.common.artifacts import write_json
+from electra.common.errors import ElectraError
 from electra.config import Cluster
-from electra.errors import ElectraError
-from electra.hardware import choose_device, num_cores
+from electra.system.hardware import choose_device, num_cores
 
 Device = Literal["cpu", "cuda"]
 Side = Callable[[], float | None]  # the seconds it took by its own clock; None: the whole call is on the clock

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from electra.config import Model, Pretrain
-from electra.hardware import Machine, num_cores
+from electra.system.hardware import Machine, num_cores
 
 PAPER: dict[str, Any] = {"max_positions": 512, "dropout": 0.1, "attention_dropout": 0.1}
 SHAPES: dict[str, tuple[dict[str, Any], int]] = {  # the model, and its vocabulary
@@ -75,7 +75,7 @@ def setting(case: dict[str, Any]) -> tuple[Model, Pretrain, Machine, int]:
 
 
 def predicted(case: dict[str, Any]) -> int:
-    from electra.pretrain.memory import predict_step_memory
+    from electra.estimate.memory import predict_step_memory
 
     model, recipe, machine, vocab_size = setting(case)
     recompute = case.get("recompute", False)
@@ -111,10 +111,10 @@ def train(
     shape: Model, recipe: Pretrain, machine: Machine, length: int, vocab_size: int, *, recompute: bool, steps: int = 3
 ) -> None:
     """Steps of the engine on examples of nothing."""
-    from electra.heap import keep_freed_memory
-    from electra.model.methods import build_objective
+    from electra.estimate.memory import placeholder_batch, recompute_layers
+    from electra.model.objective import build_objective
     from electra.pretrain.engine import build_engine, set_step, start_distributed
-    from electra.pretrain.memory import placeholder_batch, recompute_layers
+    from electra.system.memory import keep_freed_memory
 
     torch.set_num_threads(machine.num_threads)
     keep_freed_memory()  # as `electra pretrain` does

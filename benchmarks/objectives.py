@@ -22,10 +22,10 @@ from benchmarks.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
-from electra.artifacts import read_json, write_json, write_text
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.paths import Paths
-from electra.settings import load_settings
+from electra.config.loading import load_settings
 
 METHODS = ("electra", "electra_15", "replace_mlm", "all_tokens_mlm", "bert", "two_stage", "adversarial")
 PUBLISHED = {  # GLUE dev mean, BERT-Base size (paper, table 5)

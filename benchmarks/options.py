@@ -28,11 +28,11 @@ from benchmarks.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
-from electra.artifacts import read_json, write_json, write_text
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import ConfigError
-from electra.paths import Paths
-from electra.settings import parse_settings
+from electra.config.loading import parse_settings
 
 Changes = dict[str, dict[str, Any]]  # section to keys to values
 OPTIONS: dict[str, Changes] = {

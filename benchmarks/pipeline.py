@@ -27,7 +27,7 @@ import psutil
 
 from benchmarks import measure
 from benchmarks.workspace import ROOT, copy_text, files_source, stage, write_workspace
-from electra.errors import InfrastructureError
+from electra.common.errors import InfrastructureError
 
 STAGES = ("corpus", "validate-corpus", "tokenizer", "shards", "validate-shards")
 PROJECT = ("dvc.yaml", "params.yaml", "params", "electra", "flows", ".dvcignore")

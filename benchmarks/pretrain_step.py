@@ -25,14 +25,14 @@ import yaml
 
 from benchmarks import measure
 from electra.config import Cluster, Settings
-from electra.hardware import Machine, matrix_peak, resolve_machine
-from electra.heap import keep_freed_memory
+from electra.config.loading import parse_settings
+from electra.estimate.flops import flops_per_token
 from electra.model.batch import Batch
-from electra.model.electra import Electra
 from electra.model.shape import EncoderConfig
+from electra.objectives.electra import Electra
 from electra.pretrain.engine import build_engine, set_step, start_distributed
-from electra.pretrain.flops import flops_per_token
-from electra.settings import parse_settings
+from electra.system.hardware import Machine, matrix_peak, resolve_machine
+from electra.system.memory import keep_freed_memory
 
 VOCAB_SIZE, MASK = 30522, 103
 STEPS = 3  # per call

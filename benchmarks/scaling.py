@@ -20,11 +20,11 @@ from benchmarks import measure
 from benchmarks.cost_model import ZERO_STAGES, weights_of
 from benchmarks.training_run import watched_run
 from benchmarks.workspace import copy_text, files_source, run_stage, write_workspace
-from electra.artifacts import read_manifest
+from electra.common.artifacts import read_manifest
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import ConfigError
-from electra.hardware import resolve_machine
-from electra.paths import Paths
+from electra.system.hardware import resolve_machine
 
 FIRST_STEPS = 2  # not counted
 

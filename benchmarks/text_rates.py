@@ -15,25 +15,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import sha256
-from electra.checksums import listed_files
+from electra.checks.corpus import corpus_tables
+from electra.checks.shards import shards_tables
+from electra.common.artifacts import listed_files, sha256
+from electra.common.paths import Paths
 from electra.config import Corpus, FilesCorpus, Shards, Tokenizer
+from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
 from electra.corpus.cleaned import read_cleaned, write_cleaned
-from electra.corpus.cleaning.notes import Notes
-from electra.corpus.document import kept_documents
+from electra.corpus.document import SeenIds, kept_documents
 from electra.corpus.files import FilesSource
-from electra.corpus.seen import SeenIds
 from electra.corpus.writer import split_files
-from electra.executors import limit_threads
-from electra.paths import Paths
-from electra.settings import load_settings
-from electra.shards.build import build_shards
-from electra.shards.worker import shard_file
-from electra.tokenizer.build import build_tokenizer
-from electra.tokenizer.documents import count_file, write_sample
-from electra.validation.corpus_table import corpus_tables
-from electra.validation.shards_table import shards_tables
+from electra.shards.build import build_shards, shard_file
+from electra.system.executors import limit_threads
+from electra.tokenizer.build import build_tokenizer, count_file, write_sample
 
 DOCUMENT_CHARACTERS = 3000
 
@@ -71,7 +66,7 @@ def measure(root: Path, megabytes: float) -> None:
     corpus = Corpus(sources=[source], documents_per_file=10**9)
     parts = FilesSource(source).parts()
     report("corpus job: read, clean, hash", megabytes, lambda: [
-        write_cleaned(part, corpus, root, root / f"{number}.arrow") for number, part in enumerate(parts)
+        write_cleaned(part, corpus, root / f"{number}.arrow") for number, part in enumerate(parts)
     ])  # fmt: skip
     report("corpus, one process: de-duplicate, split, write", megabytes, lambda: merge(root, corpus))
 
@@ -104,7 +99,7 @@ def merge(root: Path, corpus: Corpus) -> None:
     out.mkdir()
     with SeenIds(out / "seen") as seen, split_files(out, 50_000, corpus.held_out_fraction) as files:
         for part in sorted(root.glob("*.arrow")):
-            for document in kept_documents("text", read_cleaned(part), seen, Counter(), Notes()):
+            for document in kept_documents("text", read_cleaned(part), seen, Counter()):
                 files.add(document)
 
 

@@ -82,10 +82,10 @@ def main() -> None:
     watch = Watch()
     for name in COLLECTIVES:  # before DeepSpeed takes them
         setattr(torch.distributed, name, watch.collective(name, getattr(torch.distributed, name)))
-    from electra.artifacts import write_json
-    from electra.paths import Paths
+    from electra.common.artifacts import write_json
+    from electra.common.paths import Paths
+    from electra.config.loading import load_settings
     from electra.pretrain import run
-    from electra.settings import load_settings
 
     run.training_steps = watch.loader(run.training_steps)
     # a run looks at its gradients whole when it logs, one step in many: so short a run would log every step
@@ -108,8 +108,8 @@ def watched_run(workspace: Path, num_processes: int) -> list[dict[str, Any]]:
         RuntimeError: the run failed; with its last lines.
     """
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
-    from electra.hardware import resolve_machine
-    from electra.settings import load_settings
+    from electra.config.loading import load_settings
+    from electra.system.hardware import resolve_machine
 
     settings = load_settings(workspace)
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)

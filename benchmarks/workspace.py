@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from electra.common.errors import InfrastructureError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import InfrastructureError
-from electra.paths import Paths
-from electra.settings import load_settings
+from electra.config.loading import load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -2,14 +2,17 @@
 
 import os
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
-    from electra.errors import ElectraError
+    from electra.common.errors import ElectraError
+    from electra.common.paths import Paths
+    from electra.config import Cluster
 
 app = typer.Typer(
     help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
@@ -20,10 +23,27 @@ app = typer.Typer(
 
 
 def _load():
-    from electra.paths import Paths
-    from electra.settings import load_settings
+    from electra.common.paths import Paths
+    from electra.config.loading import load_settings
 
     return load_settings(), Paths()
+
+
+def _cluster() -> "Cluster":
+    """That of the settings; the defaults in a folder without settings."""
+    from electra.config import Cluster
+
+    return _load()[0].cluster if Path("params.yaml").exists() else Cluster()
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Whoever reads the output may have had enough before its end, as in `electra predict ... | head`."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
@@ -66,7 +86,7 @@ def corpus(
 @app.command()
 def validate_corpus() -> None:
     """Judge the corpus; critical failures end with exit code 3."""
-    from electra.validation.gate import validate_corpus
+    from electra.checks.corpus import validate_corpus
 
     validate_corpus(*_load())
 
@@ -90,7 +110,7 @@ def shards() -> None:
 @app.command()
 def validate_shards() -> None:
     """Judge vocabulary and shards; critical failures end with exit code 3."""
-    from electra.validation.gate import validate_shards
+    from electra.checks.shards import validate_shards
 
     validate_shards(*_load())
 
@@ -113,7 +133,7 @@ def pretrain(
 @app.command()
 def tasks() -> None:
     """Read the labelled tasks into one format."""
-    from electra.finetune.prepare import prepare_tasks
+    from electra.readers.build import prepare_tasks
 
     prepare_tasks(*_load())
 
@@ -121,7 +141,7 @@ def tasks() -> None:
 @app.command()
 def validate_tasks() -> None:
     """Judge the labelled tasks; critical failures end with exit code 3."""
-    from electra.validation.gate import validate_tasks
+    from electra.checks.tasks import validate_tasks
 
     validate_tasks(*_load())
 
@@ -129,10 +149,11 @@ def validate_tasks() -> None:
 @app.command()
 def finetune(
     task: Annotated[str, typer.Option(help="task name, such as CoLA or SQuAD1.1")],
-    seed: Annotated[int, typer.Option(help="fine-tuning seed")],
+    seed: Annotated[int, typer.Option(min=0, max=100_000_000, help="fine-tuning seed")],
     scratch: Annotated[bool, typer.Option("--scratch", help="start from random weights: the baseline")] = False,
     milestone: Annotated[
-        str | None, typer.Option(help="start from the weights after this percentage of pre-training")
+        Literal["6.25", "12.5", "25", "50"] | None,
+        typer.Option(help="start from the weights after this percentage of pre-training"),
     ] = None,
     start_from: Annotated[
         str | None, typer.Option(help="start from the encoder that was fine-tuned on this task with the same seed")
@@ -158,8 +179,10 @@ def finetune(
     from electra.finetune.run import finetune_cell
 
     source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
-    finetune_cell(
-        *_load(),
+    settings, paths = _load()
+    cell = finetune_cell(
+        settings,
+        paths,
         task=task,
         seed=seed,
         scratch=scratch,
@@ -169,6 +192,15 @@ def finetune(
         intermediate=intermediate,
         keep=keep,
     )
+    _print_headlines(paths, cell, task)
+
+
+def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
+    """Score the written predictions for the eye: a cell's files, and so its stage, do not depend on the metrics."""
+    from electra.evaluation.evaluate import headlines
+
+    for line in headlines(paths, cell, task):
+        print(line)
 
 
 @app.command()
@@ -186,16 +218,14 @@ def predict(
     batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
 ) -> None:
     """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
-    from electra.config import Cluster
-    from electra.finetune.predict import predict_file
-    from electra.paths import Paths
+    from electra.common.paths import Paths
+    from electra.predict.run import predict_file
 
     columns = tuple(text_columns.split(",")) if text_columns else None
     file = None if source == "-" else Path(source)
-    cluster = _load()[0].cluster if Path("params.yaml").exists() else Cluster()
-    try:
+    with _reader_may_leave():
         predict_file(
-            cluster,
+            _cluster(),
             Paths(),
             model,
             file,
@@ -205,22 +235,41 @@ def predict(
             text_columns=columns,
             batch_size=batch_size,
         )
-    except BrokenPipeError:  # whoever read the output has had enough, as in `electra predict ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @app.command()
-def evaluate() -> None:
-    """Score all predictions: per task and seed, and the median over seeds."""
-    from electra.finetune.evaluate import evaluate_cells
+def evaluate(
+    predictions: Annotated[
+        Path | None, typer.Option(help="score only this file, made elsewhere, and print the official figures")
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(help="the task's own file with the right answers")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="of which task: SQuAD1.1, SQuAD2.0, MRPC, ..., or conll for column files")
+    ] = None,
+    na_prob_file: Annotated[
+        Path | None, typer.Option(help="SQuAD 2.0: JSON with the no-answer score of every question")
+    ] = None,
+    na_prob_thresh: Annotated[float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score")] = 1.0,
+) -> None:
+    """Score all predictions: per task and seed, and the median over seeds. With --predictions: score that file."""
+    from electra.evaluation.evaluate import evaluate_cells
 
-    evaluate_cells(*_load())
+    if predictions or gold or task or na_prob_file:
+        _evaluate_outside(task, predictions, gold, na_prob_file, na_prob_thresh)
+    else:
+        evaluate_cells(*_load())
+
+
+def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage of that name has no use for its imports
+    from electra.predict.outside import print_outside_scores
+
+    print_outside_scores(*arguments)
 
 
 @app.command()
 def seconds() -> None:
     """Tell how long each fine-tuning cell of this workspace took."""
-    from electra.finetune.seconds import seconds_table
+    from electra.system.stopwatch import seconds_table
 
     print(seconds_table(_load()[1]), end="")
 
@@ -239,7 +288,7 @@ def submission(
     ] = None,
 ) -> None:
     """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
-    from electra.finetune.submission import write_submission
+    from electra.predict.submission import write_submission
 
     write_submission(
         _load()[1], seed=seed, fill_missing=fill_missing, null_threshold=null_threshold, start_from=start_from
@@ -257,7 +306,7 @@ def report() -> None:
 @app.command()
 def export() -> None:
     """Write discriminator and generator as Hugging Face folders."""
-    from electra.model.export import export_model
+    from electra.publish.export import export_model
 
     export_model(*_load())
 
@@ -268,7 +317,7 @@ def trace(
     all_files: Annotated[bool, typer.Option("--all", help="name every raw file")] = False,
 ) -> None:
     """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums."""
-    from electra.paths import Paths
+    from electra.common.paths import Paths
     from electra.provenance.trace import render
     from electra.provenance.trace import trace as trace_artefact
 
@@ -297,8 +346,8 @@ def estimate(
     memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
 ) -> None:
     """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory."""
-    from electra.pretrain.estimate import estimate, published_table, render
-    from electra.pretrain.memory import render_memory
+    from electra.estimate.cost import estimate, published_table, render
+    from electra.estimate.memory import render_memory
 
     if published:
         print(published_table(), end="")
@@ -314,10 +363,14 @@ def score(
     file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
 ) -> None:
     """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric."""
-    from electra.model.score import score_lines
+    from electra.common.lines import open_input, text_lines
+    from electra.common.paths import Paths
+    from electra.finetune.run import prepare_machine
+    from electra.predict.pseudo_likelihood import score_lines
 
-    with open(file, encoding="utf-8") if file else nullcontext(sys.stdin) as lines:
-        for text, value, num_tokens in score_lines(_load()[1], lines):
+    with open_input(file) if file else nullcontext(sys.stdin.buffer) as opened, _reader_may_leave():
+        lines = (line for _, line in text_lines(opened, str(file) if file else "standard input"))
+        for text, value, num_tokens in score_lines(Paths(), lines, *prepare_machine(_cluster())):
             print(f"{value:.4f}\t{num_tokens}\t{text}")
 
 
@@ -332,7 +385,7 @@ def import_huggingface(
     generator_revision: Annotated[str | None, typer.Option(help="full commit of the generator on the hub")] = None,
 ) -> None:
     """Turn Hugging Face folders into pre-trained weights for pretrain.initialize_from."""
-    from electra.model.import_huggingface import import_huggingface
+    from electra.importing.huggingface import import_huggingface
 
     import_huggingface(discriminator, generator, target, revision, generator_revision)
 
@@ -348,7 +401,7 @@ def import_tensorflow(
     ] = False,
 ) -> None:
     """Turn an original TensorFlow checkpoint into pre-trained weights; needs tensorflow-cpu."""
-    from electra.model.import_tensorflow import import_tensorflow
+    from electra.importing.tensorflow import import_tensorflow
 
     model = _load()[0].model if settings else None
     import_tensorflow(checkpoint, vocab_file, target, model, lowercase=not cased)
@@ -364,7 +417,7 @@ def resize(
     ] = None,
 ) -> None:
     """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned."""
-    from electra.model.resize import resize_vocabulary
+    from electra.importing.resize import resize_vocabulary
 
     resize_vocabulary(source, vocab_file, target, tokenizer)
 
@@ -374,9 +427,17 @@ def config(
     help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
 ) -> None:
     """Check the settings and print them, or list every key with its description."""
-    from electra.settings import describe_fields, dump_settings
+    from electra.config.loading import describe_fields, dump_settings
 
     print(describe_fields() if help_fields else dump_settings(_load()[0]), end="")
+
+
+@app.command()
+def check() -> None:
+    """Check in a second what can be told before a run: settings, cells, own tasks, what stages would replace."""
+    from electra.preflight import check_run
+
+    print(f"checked: {check_run()}")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -387,13 +448,13 @@ def cluster(context: typer.Context) -> None:
 
 def main() -> None:
     """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
-    from electra.errors import ElectraError
-    from electra.memory import out_of_memory
-    from electra.processes import exit_on_sigterm
+    from electra.common.errors import ElectraError
+    from electra.system.memory import out_of_memory
+    from electra.system.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
-        from electra.lifeline import end_with_parent
+        from electra.system.processes import end_with_parent
 
         end_with_parent()
     try:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from electra.errors import ConfigError, ElectraError, InfrastructureError
+from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from flows.gpus import LIMIT
 from flows.guard import run_guarded
 

@@ -18,11 +18,11 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from electra.lifeline import GRACE, end_with_parent
+from electra.system.processes import GRACE, end_with_parent
 from flows.artifacts import SCORE_CARD, show_plan, show_results
 from flows.gpus import Devices
 from flows.guard import run_guarded
-from flows.plan import PlannedStage, batches, kind_of, longest_grace, make_plan, watch_inputs
+from flows.plan import PlannedStage, batches, check_settings, kind_of, longest_grace, make_plan, watch_inputs
 from flows.stages import StageFailure, StageRunner
 from flows.tasks import run_stage
 from flows.workspace import Workspace, opened
@@ -78,6 +78,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
         end_with_parent()
     try:
         with opened(workspace, flow_run.name) as root:
+            check_settings(root)
             watch_inputs(root)
             plan = make_plan(root, targets)
             show_plan(plan)

@@ -56,6 +56,30 @@ def make_plan(root: Path = Path("."), targets: Sequence[str] = ()) -> list[Plann
     return order([name for name in names if name in wanted], edges, changed, limits)
 
 
+def check_settings(root: Path = Path(".")) -> None:
+    """``electra check``, before DVC removes anything; its output goes to ``logs/check.log``.
+
+    Nothing is checked where no stage is a command of this project.
+
+    Raises:
+        StageFailure: settings, cells or folders are refused; carries the exit code.
+        InfrastructureFailure: the check was ended.
+    """
+    path = root / "dvc.yaml"
+    if not path.is_file() or "electra " not in path.read_text(encoding="utf-8"):
+        return
+    command = [sys.executable, "-m", "electra", "check"]
+    done = subprocess.run(command, cwd=root, env=stage_environment(root), capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    log = root / "logs/check.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    if done.returncode == 5 or done.returncode < 0:
+        raise InfrastructureFailure("check", lines[-15:])
+    if done.returncode:
+        raise StageFailure("check", done.returncode, lines[-15:])
+
+
 def watch_inputs(root: Path) -> None:
     """Bring what DVC watches outside of the workspace into step with the settings (electra/inputs/watch.py).
 

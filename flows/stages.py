@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from electra.lifeline import GRACE
+from electra.system.processes import GRACE
 from flows.guard import end_tree, guarded
 from flows.watch import Limits, Watch
 
@@ -63,7 +63,7 @@ def classify(stage: str, lines: list[str]) -> StageFailure:
     """The failure that the output of a failed ``dvc repro -s`` speaks of.
 
     ``dvc`` itself always ends with 255; the exit code of the stage's command stands in its last message. Codes are
-    those of :mod:`electra.errors`; above 128 and below 0 the command was ended by a signal (such as out of memory).
+    those of :mod:`electra.common.errors`; above 128 and below 0 a signal ended the command (such as out of memory).
     """
     tail, text = lines[-15:], "\n".join(lines)
     found = EXITED.search(text)

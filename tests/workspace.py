@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from electra.common.paths import Paths
 from electra.config import Settings
+from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.paths import Paths
-from electra.settings import load_settings
 from electra.shards.build import build_shards
 from electra.tokenizer.build import build_tokenizer
 
@@ -80,11 +80,11 @@ class Workspace:
     def settings(self) -> Settings:
         return load_settings(self.root)
 
-    def start(self) -> subprocess.Popen[str]:
-        """``electra pretrain`` in a process group of its own."""
+    def start(self, *program: str) -> subprocess.Popen[str]:
+        """``electra pretrain`` in a process group of its own; or Python with these arguments instead."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
-            [sys.executable, "-m", "electra", "pretrain"],
+            [sys.executable, *(program or ("-m", "electra", "pretrain"))],
             cwd=self.root,
             env=environment,
             stdout=subprocess.PIPE,

@@ -3,10 +3,10 @@
 ``params.yaml`` holds the profile's name and what no profile changes (the pre-training method, which cells to fine-tune,
 the machine); ``params/<profile>.yaml`` holds the rest of what a result depends on. Every key stands in exactly one of
 the two. Unknown keys and impossible values are refused with the path of the key. The description of a field is
-also its help text (``electra config --help-fields``). Reading the files: electra/settings.py.
+also its help text (``electra config --help-fields``). Reading the files: electra/config/loading.py.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,6 @@ from electra.config.tasks import (
     Finetune,
     HubTasks,
     Milestone,
-    TaskName,
     Tasks,
 )
 from electra.config.text import (
@@ -33,6 +32,7 @@ from electra.config.text import (
     Tokenizer,
 )
 from electra.config.training import LengthCurriculum, Method, Model, ObjectiveName, Pretrain
+from electra.tasks.catalogue import TASKS
 
 __all__ = [
     "Cells",
@@ -57,7 +57,6 @@ __all__ = [
     "Section",
     "Settings",
     "Shards",
-    "TaskName",
     "Tasks",
     "Tokenizer",
 ]
@@ -89,8 +88,12 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _tasks_are_known(self) -> "Settings":
-        known = [*get_args(TaskName), *self.tasks.own_files]
-        for key, names in [("cells.tasks", self.cells.tasks), ("finetune.task_epochs", self.finetune.task_epochs)]:
+        known = [*TASKS, *self.tasks.own_files]
+        for key, names in [
+            ("cells.tasks", self.cells.tasks),
+            ("finetune.task_epochs", list(self.finetune.task_epochs)),
+            ("finetune.task_max_train_examples", list(self.finetune.task_max_train_examples)),
+        ]:
             for name in names:
                 if name not in known:
                     raise ValueError(f"{key}: there is no task {name!r}; choose among {', '.join(known)}")

@@ -1,25 +1,80 @@
-"""Settings of the machine: speed, never results."""
+"""Settings of the machine: ``cluster``, with one section for each launcher."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from electra.config.launchers import DeepSpeedLauncher, Kubernetes, Slurm, Torchrun
 from electra.config.section import Section
+
+
+class Torchrun(Section):
+    """Launcher ``torchrun``: this machine's processes, joined to those of other nodes where there are several."""
+
+    endpoint: str = Field(
+        "127.0.0.1:0", description="host:port where the nodes of one run meet: the same on every node, one of them"
+    )
+
+
+class DeepSpeedLauncher(Section):
+    """Launcher ``deepspeed``: DeepSpeed's own, which reaches other nodes by ssh."""
+
+    hostfile: Path | None = Field(None, description="lines such as `node1 slots=8`; none: this machine only")
+
+
+class Slurm(Section):
+    """Launcher ``slurm``: a batch job with one task per process."""
+
+    partition: str | None = Field(None, description="of the cluster; none: its default")
+    account: str | None = Field(None, description="that the job is charged to")
+    qos: str | None = Field(None, description="quality of service")
+    constraint: str | None = Field(None, description="features that the nodes must have")
+    time_limit_minutes: int = Field(
+        1440, gt=0, le=1_000_000, description="of one job; what is left goes on in the next one"
+    )
+    cpus_per_task: int | None = Field(None, gt=0, le=65_536, description="cores per process")
+    memory_gb: float | None = Field(None, gt=0, le=1_000_000, description="per node; none: the cluster's default")
+    warning_seconds: int = Field(
+        300, gt=0, le=1_000_000, description="before the time limit: a checkpoint is written and the job ends"
+    )
+    setup: list[str] = Field([], description="shell lines before the command, such as `module load cuda`")
+    options: dict[str, str | int | bool] = Field({}, description="further options of sbatch, such as {reservation: x}")
+
+
+class Kubernetes(Section):
+    """Launcher ``kubernetes``: an Indexed Job with one pod per node, and the headless Service they meet at."""
+
+    image: str = Field("", description="with this project and its environment installed")
+    namespace: str = Field("default", description="where the Job is created")
+    context: str | None = Field(None, description="of kubectl's configuration; none: the current one")
+    volume_claim: str = Field("", description="that holds this workspace; several nodes: ReadWriteMany")
+    workspace: str = Field("/workspace", description="this workspace's folder inside the pods")
+    sub_path: str | None = Field(None, description="of the volume that is this workspace; none: the whole volume")
+    cpus: str | None = Field(None, description="per pod, such as `16`")
+    memory: str | None = Field(None, description="per pod, such as `128Gi`")
+    shared_memory: str = Field("8Gi", description="size of /dev/shm; it counts as memory")
+    gpu_resource: str = Field("nvidia.com/gpu", description="name under which the nodes offer their GPUs")
+    service_account: str | None = Field(None, description="of the pods")
+    node_selector: dict[str, str] = Field({}, description="labels that the nodes must have")
+    labels: dict[str, str] = Field({}, description="of the Job, such as {kueue.x-k8s.io/queue-name: gpus}")
+    secret: str | None = Field(None, description="whose keys become environment variables, such as AWS_ACCESS_KEY_ID")
+
+
+Processes = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class Cluster(Section):
     """The machine. Changes speed, never results; no stage depends on it."""
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
-    num_processes: int | Literal["auto"] = Field(
+    num_processes: Processes | Literal["auto"] = Field(
         "auto", description="training processes, of all nodes together; auto: one per GPU, else 1"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="matrix products; auto: bf16 where the machine has matrix units for it"
     )
     zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
-    micro_batch_size: int | Literal["auto"] = Field(
+    micro_batch_size: Annotated[int, Field(ge=1, le=1_048_576)] | Literal["auto"] = Field(
         "auto", description="examples per process and forward pass; auto: the whole share of the global batch"
     )
     activation_checkpointing: Literal["auto", "off", "layers"] = Field(
@@ -33,32 +88,39 @@ class Cluster(Section):
     pack_examples: bool = Field(
         False, description="several short examples in a row, with attention within each: saves computing on padding"
     )
-    num_threads: int | Literal["auto"] = Field("auto", description="threads per training process; auto: all cores")
+    num_threads: Processes | Literal["auto"] = Field(
+        "auto", description="threads per training process; auto: all cores"
+    )
     executor: Literal["local", "dask"] = Field(
         "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"
     )
     dask_scheduler: str | None = Field(
         None, description="address such as tcp://host:8786 or tls://host:8786, for executor: dask"
     )
-    num_workers: int | Literal["auto"] = Field(
+    num_workers: Processes | Literal["auto"] = Field(
         "auto", description="processes of the text stages on this machine; auto: all cores"
     )
-    checkpoint_minutes: float = Field(5.0, gt=0, description="minutes between checkpoints")
-    keep_checkpoints: int = Field(2, ge=1, description="checkpoints kept while training")
+    checkpoint_minutes: float = Field(5.0, gt=0, le=1_000_000, description="minutes between checkpoints")
+    keep_checkpoints: int = Field(2, ge=1, le=10_000, description="checkpoints kept while training")
     checkpoint_mirror: str | None = Field(
         None, description="fsspec URL that checkpoints are copied to, such as s3://bucket/checkpoints"
     )
     timeout_minutes: float = Field(
-        30.0, gt=0, description="without progress after which pre-training ends and names the process it waited for"
+        30.0,
+        gt=0,
+        le=1_000_000,
+        description="without progress after which pre-training ends and names the process it waited for",
     )
-    grace_seconds: int = Field(120, gt=0, description="a process gets to write its checkpoint, after a signal to end")
+    grace_seconds: int = Field(
+        120, gt=0, le=1_000_000, description="a process gets to write its checkpoint, after a signal to end"
+    )
 
     launcher: Literal["local", "torchrun", "deepspeed", "slurm", "kubernetes"] = Field(
         "local", description="what starts the processes of pre-training (docs/launchers.md)"
     )
-    num_nodes: int = Field(1, ge=1, description="machines of one pre-training; num_processes is of all together")
+    num_nodes: Processes = Field(1, description="machines of one pre-training; num_processes is of all together")
     resubmissions: int = Field(
-        20, ge=0, description="of a job that met its time limit or lost a node, as long as each got further"
+        20, ge=0, le=10_000, description="of a job that met its time limit or lost a node, as long as each got further"
     )
     torchrun: Torchrun = Field(Torchrun(), description="settings of this launcher")
     deepspeed: DeepSpeedLauncher = Field(DeepSpeedLauncher(), description="settings of this launcher")

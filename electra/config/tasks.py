@@ -2,29 +2,32 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from electra.config.section import Probability, Section
+from electra.config.section import Probability, Section, Seed
 from electra.config.text import Revision
+from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import Start
 
-TaskName = Literal[
-    "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "SQuAD1.1", "SQuAD2.0",
-    "CoNLL-2003", "CoNLL-2000", "SWAG", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA",
-]  # fmt: skip
 Milestone = Annotated[
-    Literal["6.25", "12.5", "25", "50"], BeforeValidator(lambda v: f"{v:g}" if isinstance(v, int | float) else v)
+    Literal["6.25", "12.5", "25", "50"],
+    BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v),  # as DVC writes it into commands
 ]
+
+
+# What else lies in data/tasks. Names that differ in case only are one name on some file systems.
+_TAKEN = dict.fromkeys(["manifest.json", "official"], "something else in data/tasks")
 
 
 class EmbeddedTasks(Section):
     """The microworld's tasks, written in the file formats of GLUE and SQuAD."""
 
     kind: Literal["embedded"] = Field(description="the built-in microworld generator")
-    seed: int = Field(1, ge=0, description="seed of the world: the corpus' seed, so that tasks and text share it")
-    train_examples: int = Field(1000, gt=0, description="training examples per task")
-    dev_examples: int = Field(500, gt=0, description="development examples per task")
+    seed: Seed = Field(1, description="seed of the world: the corpus' seed, so that tasks and text share it")
+    train_examples: int = Field(1000, gt=0, le=100_000_000, description="training examples per task")
+    dev_examples: int = Field(500, gt=0, le=100_000_000, description="development examples per task")
 
 
 class FilesTasks(Section):
@@ -34,7 +37,9 @@ class FilesTasks(Section):
     glue: str | None = Field(None, description="folder with CoLA/, MRPC/, ... each with train.tsv and dev.tsv")
     squad: str | None = Field(None, description="folder with train-v1.1.json, dev-v1.1.json, train-v2.0.json, ...")
     conll: str | None = Field(
-        None, description="folder with conll2003/{train,testa,testb}.txt and conll2000/{train,test}.txt"
+        None,
+        description="folder with conll2003/{train,testa,testb}.txt or eng.{train,testa,testb}, {esp,ned}.{train,testa,"
+        "testb} of CoNLL-2002, the files of WNUT-17, and conll2000/{train,test}.txt",
     )
     swag: str | None = Field(None, description="folder with train.csv, val.csv and test.csv of SWAG")
     mrqa: str | None = Field(
@@ -76,16 +81,17 @@ class Tasks(Section):
     def _names_can_be_used(cls, paths: list[str]) -> list[str]:
         names = [Path(path).stem for path in paths]
         for name in names:
-            if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII):
-                raise ValueError(f"{name!r} cannot name a task: letters, digits, _, . and - can")
-            if name in get_args(TaskName):
-                raise ValueError(f"{name} is the name of a built-in task; rename the file")
-        if len(set(names)) < len(names):
-            raise ValueError(f"two files give the same name: {names}")
+            if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, re.ASCII):
+                raise ValueError(f"{name!r} cannot name a task: letters, digits, _, . and - can, 100 at most")
+            if taken := _TAKEN.get(name.lower()) or (name.lower() in map(str.lower, TASKS) and "a built-in task"):
+                raise ValueError(f"{name} is the name of {taken}; rename the file")
+        if len({name.lower() for name in names}) < len(names):
+            raise ValueError(f"two files give the same name, upper and lower case apart: {names}")
         return paths
 
 
-_QUESTION_TASKS = ("SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA")
+Epochs = Annotated[float, Field(gt=0, le=10_000)]
+_QUESTION_TASKS = [name for name, spec in TASKS.items() if spec.kind == "span"]
 
 
 class Finetune(Section):
@@ -93,14 +99,14 @@ class Finetune(Section):
 
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate of the task head")
     layerwise_decay: float = Field(0.8, gt=0, le=1, description="factor on the rate per layer below the head")
-    batch_size: int = Field(32, gt=0, description="examples per step")
-    epochs: float = Field(3.0, gt=0, description="passes over the training set, unless the task is named below")
-    task_epochs: dict[str, float] = Field(
+    batch_size: int = Field(32, gt=0, le=1_048_576, description="examples per step")
+    epochs: Epochs = Field(3.0, description="passes over the training set, unless the task is named below")
+    task_epochs: dict[str, Epochs] = Field(
         {"RTE": 10, "STS-B": 10, **dict.fromkeys(_QUESTION_TASKS, 2)}, description="epochs of single tasks"
     )
     warmup_fraction: Probability = Field(0.1, description="share of steps with linear warm-up")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled decay; biases and LayerNorm are excluded")
-    max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
+    weight_decay: float = Field(0.0, ge=0, le=10, description="decoupled decay; biases and LayerNorm are excluded")
+    max_grad_norm: float = Field(1.0, gt=0, le=1e12, description="clip of the global gradient norm")
     max_length: int = Field(128, ge=8, le=512, description="tokens of a sentence or pair")
     tagging_max_length: int | None = Field(
         None, ge=8, le=512, description="tokens of a tagged sentence; max_length where none is given"
@@ -114,22 +120,31 @@ class Finetune(Section):
     double_unordered: bool = Field(
         False, description="train MRPC, STS-B and own tasks with `unordered` on both orders of their two texts"
     )
-    span_stride: int = Field(128, gt=0, description="tokens between the starts of two windows")
-    max_question_length: int = Field(64, gt=0, description="tokens of a question; longer ones are cut")
-    max_answer_length: int = Field(30, gt=0, description="tokens of an answer")
-    max_train_examples: int | None = Field(None, gt=0, description="use only the first examples (for quick runs)")
+    span_stride: int = Field(128, gt=0, le=512, description="tokens between the starts of two windows")
+    max_question_length: int = Field(64, gt=0, le=512, description="tokens of a question; longer ones are cut")
+    max_answer_length: int = Field(30, gt=0, le=512, description="tokens of an answer")
+    max_train_examples: int | None = Field(
+        None, gt=0, le=1_000_000_000, description="use only the first examples (for quick runs)"
+    )
+    task_max_train_examples: dict[str, Annotated[int, Field(gt=0, le=1_000_000_000)]] = Field(
+        {}, description="the same for single tasks, in place of max_train_examples"
+    )
     keep_models: bool = Field(
         False,
         description="write each cell's fine-tuned model beside its predictions, for `electra predict`: 4 bytes a "
         "parameter, so 54 MB a cell for the small, 440 MB for the base and 1.3 GB for the large shape",
     )
 
+    def limit_of(self, task: str) -> int | None:
+        """The number of training examples that are used of a task; None for all of them."""
+        return self.task_max_train_examples.get(task, self.max_train_examples)
+
 
 class Cells(Section):
     """The fine-tuning matrix: every task with every seed, from the pre-trained and from random weights."""
 
     tasks: list[str] = Field(min_length=1, description="tasks on the score card, built-in or of tasks.own")
-    seeds: list[int] = Field(min_length=1, description="fine-tuning seeds; the card shows their median")
+    seeds: list[Seed] = Field(min_length=1, description="fine-tuning seeds; the card shows their median")
     milestones: list[Milestone] = Field(
         [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"
     )
@@ -151,6 +166,13 @@ class Cells(Section):
         if len(set(values)) < len(values):
             raise ValueError(f"listed twice: {sorted({str(v) for v in values if values.count(v) > 1})}")
         return values
+
+    @field_validator("encoders")
+    @classmethod
+    def _encoders_name_no_other_start(cls, names: list[str]) -> list[str]:
+        if taken := [name for name in names if Start.parse(name).kind != "encoder"]:
+            raise ValueError(f"{', '.join(taken)} names another start of cells; rename the folder in encoders/")
+        return names
 
     @model_validator(mode="after")
     def _intermediate_tasks_fit(self) -> "Cells":

@@ -1,13 +1,28 @@
 """Settings of the text stages: corpus, tokenizer, shards."""
 
+import codecs
+import io
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from electra.config.cleaning import CleaningStep, RepeatedLines, Unwrap
-from electra.config.section import Probability, Section
+from electra.config.section import Probability, Section, Seed
 
+
+def _known_encoding(name: str) -> str:
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding=name)
+        codecs.getincrementaldecoder(name)
+    except LookupError:
+        raise ValueError(
+            "no text encoding that Python knows (https://docs.python.org/3/library/codecs.html#standard-encodings)"
+        ) from None
+    return name
+
+
+Encoding = Annotated[str, AfterValidator(_known_encoding)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
@@ -16,9 +31,9 @@ class EmbeddedCorpus(Section):
 
     kind: Literal["embedded"] = Field(description="the built-in microworld generator")
     name: str = Field("microworld", description="name of the source in the corpus and the manifest")
-    weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
-    num_documents: int = Field(gt=0, description="documents to write")
-    seed: int = Field(1, ge=0, description="seed of the world and its texts")
+    weight: float = Field(1.0, gt=0, le=1_000_000, description="relative share of the mixture, counted in characters")
+    num_documents: int = Field(gt=0, le=1_000_000_000, description="documents to write")
+    seed: Seed = Field(1, description="seed of the world and its texts")
 
 
 class FilesCorpus(Section):
@@ -26,10 +41,13 @@ class FilesCorpus(Section):
 
     kind: Literal["files"] = Field(description="files read from disk or any fsspec URL")
     name: str = Field(description="name of the source in the corpus and the manifest")
-    weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    weight: float = Field(1.0, gt=0, le=1_000_000, description="relative share of the mixture, counted in characters")
     license: str | None = Field(None, description="licence of the text, an SPDX name or a URL: for manifest and cards")
     paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
     text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
+    encoding: Encoding = Field(
+        "utf-8", description="of .txt and .jsonl files, such as cp1252, shift_jis, gb18030 or utf-16"
+    )
     checksums: str | None = Field(
         None, description="file as sha256sum writes it, with a line for every input file; another content is refused"
     )
@@ -43,7 +61,7 @@ class HubCorpus(Section):
 
     kind: Literal["hub"] = Field(description="a hub dataset, streamed")
     name: str = Field(description="name of the source in the corpus and the manifest")
-    weight: float = Field(1.0, gt=0, description="relative share of the mixture, counted in characters")
+    weight: float = Field(1.0, gt=0, le=1_000_000, description="relative share of the mixture, counted in characters")
     license: str | None = Field(None, description="licence of the text, an SPDX name or a URL: for manifest and cards")
     dataset: str = Field(description="owner/name on the hub, or a local dataset folder")
     revision: Revision | None = Field(None, description="full 40-hex commit; required unless dataset is a local folder")
@@ -85,9 +103,13 @@ class Corpus(Section):
     """Documents: where they come from, how they are cleaned, which are held out."""
 
     sources: list[CorpusSource] = Field(min_length=1, description="one or more sources, mixed by weight")
-    max_documents: int | None = Field(None, gt=0, description="stop after this many documents are kept")
-    min_chars: int = Field(20, ge=1, description="shorter documents are dropped")
-    max_chars: int = Field(1_000_000, ge=1, description="longer documents are cut at the last line end before this")
+    max_documents: int | None = Field(
+        None, gt=0, le=1_000_000_000_000, description="stop after this many documents are kept"
+    )
+    min_chars: int = Field(20, ge=1, le=1_000_000_000, description="shorter documents are dropped")
+    max_chars: int = Field(
+        1_000_000, ge=1, le=1_000_000_000, description="longer documents are cut at the last line end before this"
+    )
     repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
     cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")
     near_duplicates: NearDuplicates | None = Field(
@@ -96,13 +118,15 @@ class Corpus(Section):
     decontamination: Decontamination | None = Field(
         None, description="look for the evaluation sets of data/tasks in the corpus ({} for the defaults); null: do not"
     )
-    held_out_fraction: Probability = Field(0.01, description="share of documents held out by document hash")
+    held_out_fraction: float = Field(0.01, gt=0, lt=1, description="share of documents held out by document hash")
     split_longer_than: int | None = Field(
         100_000,
         gt=0,
         description="documents of more characters are held out by groups of paragraphs; null: whole documents only",
     )
-    documents_per_file: int = Field(50_000, gt=0, description="documents per parquet file: the unit of parallel work")
+    documents_per_file: int = Field(
+        50_000, gt=0, le=1_000_000_000, description="documents per parquet file: the unit of parallel work"
+    )
 
     @model_validator(mode="after")
     def _distinct_names(self) -> "Corpus":
@@ -124,15 +148,33 @@ class Corpus(Section):
 class Tokenizer(Section):
     """WordPiece vocabulary with BERT's normaliser and pre-tokeniser."""
 
-    vocab_size: int = Field(30522, ge=100, description="entries including the five special tokens")
+    vocab_size: int = Field(30522, ge=100, le=10_000_000, description="entries including the five special tokens")
     vocab_file: str | None = Field(None, description="use this existing vocab.txt instead of training one")
-    lowercase: bool = Field(True, description="lowercase (and strip accents) before splitting")
-    min_frequency: int = Field(2, ge=1, description="least count of a pair to be merged")
-    max_alphabet: int = Field(
-        1000, ge=1, description="most frequent characters that get entries; words with other characters become [UNK]"
+    lowercase: bool = Field(True, description="lowercase before splitting")
+    strip_accents: bool | None = Field(
+        None,
+        description="remove combining marks before splitting (and with them vowel signs of Indic scripts and the "
+        "dakuten of Japanese); null: where text is lowercased",
+    )
+    min_frequency: int = Field(2, ge=1, le=1_000_000_000, description="least count of a pair to be merged")
+    character_coverage: float = Field(
+        0.9995,
+        gt=0,
+        le=1,
+        description="share of the text that the characters with entries make up: the most frequent, at least 1000; "
+        "words with other characters become [UNK]",
+    )
+    max_alphabet: int | None = Field(
+        None,
+        ge=1,
+        le=0x110000,
+        description="give entries to this many of the most frequent characters; null: by character_coverage",
     )
     max_training_chars: int = Field(
-        2_000_000_000, gt=0, description="train on a hash sample of documents of about this many characters"
+        2_000_000_000,
+        gt=0,
+        le=10**15,
+        description="train on a hash sample of documents of about this many characters",
     )
 
 
@@ -147,5 +189,5 @@ class Shards(Section):
         description="lines: examples end where they are full, segments near line ends. sentences: both end after a "
         "sentence (also 。！？؟।), else a clause, else between words; up to a quarter of an example stays empty",
     )
-    seed: int = Field(1, ge=0, description="seed of segment choices, combined with each document's hash")
-    max_shard_bytes: int = Field(256 * 2**20, ge=2**16, description="upper bound of one .npy file")
+    seed: Seed = Field(1, description="seed of segment choices, combined with each document's hash")
+    max_shard_bytes: int = Field(256 * 2**20, ge=2**16, le=2**40, description="upper bound of one .npy file")

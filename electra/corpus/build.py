@@ -1,35 +1,59 @@
-"""The corpus stage: sources in, cleaned and split parquet files out.
+"""The corpus stage: sources to cleaned, de-duplicated and split documents."""
 
-Everything streams, one document at a time: raw text of a source -> cleaned and hashed -> kept if new and long enough ->
-mixed with the other sources by weight -> split by its hash -> written. Reading, cleaning and hashing are done by the
-workers of ``cluster``, file by file; the rest by this process, since it depends on the documents before.
-"""
-
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from electra.artifacts import building, write_json, write_manifest
-from electra.config import Settings
+from electra.common.artifacts import building, renews, write_json, write_manifest
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config import CorpusSource, EmbeddedCorpus, FilesCorpus, Settings
 from electra.corpus.cleaned import CleanedSource
 from electra.corpus.cleaning.across import repeated_across
 from electra.corpus.cleaning.notes import CLEANING, Notes
 from electra.corpus.decontamination import LeakTable
-from electra.corpus.document import kept_documents
-from electra.corpus.mixture import interleave
+from electra.corpus.document import interleave, kept_documents
+from electra.corpus.embedded import EmbeddedSource
+from electra.corpus.files import FilesSource
+from electra.corpus.hub import HubSource
 from electra.corpus.near_duplicates import near_duplicate_index
-from electra.corpus.progress import Progress
 from electra.corpus.seen import SeenIds
-from electra.corpus.source import Source, open_source
+from electra.corpus.source import Source
 from electra.corpus.splits import by_split
 from electra.corpus.writer import SplitFiles, split_files
-from electra.errors import DataError
-from electra.executors import job_folder, open_workers
-from electra.paths import Paths
+from electra.system.executors import job_folder, open_workers
+
+EVERY_SECONDS = 5.0
 
 
+class Progress:
+    """Counts documents and characters, and prints a line to stderr now and then."""
+
+    def __init__(self) -> None:
+        self.documents = self.characters = 0
+        self._began = self._printed = time.monotonic()
+
+    def add(self, characters: int) -> None:
+        """Count one document."""
+        self.documents += 1
+        self.characters += characters
+        now = time.monotonic()
+        if now - self._printed >= EVERY_SECONDS:
+            self._printed = now
+            million = self.characters / 1e6
+            rate = million / (now - self._began)
+            print(
+                f"corpus: {self.documents:,} documents, {million:,.1f} M characters, {rate:.1f} M/s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+@renews("corpus")
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 
@@ -122,6 +146,15 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             f"corpus: {removed['cut_documents']:,} documents were longer than corpus.max_chars; the"
             f" {removed['cut_characters'] / 1e6:,.1f} M characters beyond it are left out"
         )
+
+
+def open_source(settings: CorpusSource) -> Source:
+    """The source that a ``corpus.sources`` entry describes; nothing is read yet."""
+    if isinstance(settings, EmbeddedCorpus):
+        return EmbeddedSource(settings)
+    if isinstance(settings, FilesCorpus):
+        return FilesSource(settings)
+    return HubSource(settings)
 
 
 @contextmanager

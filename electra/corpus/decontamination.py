@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from electra.artifacts import read_manifest
+from electra.common.artifacts import read_manifest
 from electra.config import Corpus
 from electra.config.text import Decontamination
 from electra.corpus.cleaning.notes import Notes

@@ -1,18 +1,15 @@
-"""A document of the corpus, its identity, and which documents are kept."""
+"""Documents on their way to the corpus: identity, exact de-duplication beyond memory, mixing by weight."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from electra.corpus.cleaning.across import RepeatedAcross
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.near_duplicates import NearDuplicateIndex, Signature
 from electra.corpus.seen import SeenIds
-
-if TYPE_CHECKING:
-    from electra.corpus.decontamination import LeakTable
 
 
 @dataclass(frozen=True)
@@ -72,15 +69,23 @@ def text_hash(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8")).digest()
 
 
+class LeakCounter(Protocol):
+    """Counts evaluation text (:class:`electra.corpus.decontamination.LeakTable`)."""
+
+    def add(self, document: Cleaned) -> None:
+        """Count a document's leaks."""
+        ...
+
+
 def kept_documents(
     source: str,
     cleaned: Iterable[Cleaned],
     seen: SeenIds,
     removed: Counter[str],
-    notes: Notes,
+    notes: Notes | None = None,
     near: NearDuplicateIndex | None = None,
     across: RepeatedAcross | None = None,
-    leaks: "LeakTable | None" = None,
+    leaks: LeakCounter | None = None,
 ) -> Iterator[Document]:
     """Of a source's cleaned documents those that are long enough and new.
 
@@ -93,6 +98,7 @@ def kept_documents(
         leaks: counts evaluation text.
         across: removes lines that earlier documents had; a document that has only such lines counts as ``duplicate``.
     """
+    notes = Notes() if notes is None else notes
     for made in cleaned:
         removed["lines_with_lost_letters"] += made.lost_lines
         notes.add(made.notes)
@@ -120,3 +126,21 @@ def kept_documents(
             removed["cut_documents"] += 1
             removed["cut_characters"] += made.cut_characters
         yield Document(source, text, digest)
+
+
+def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) -> Iterator[Document]:
+    """Documents of all streams, so that the characters of any prefix stand in the ratio of the weights.
+
+    The next document comes from the stream that is furthest behind its share (the first such, if several are), so
+    no stream is ever ahead by more than one document. When a stream ends, the others go on without it.
+    """
+    running = dict(enumerate(streams))
+    characters = [0] * len(streams)
+    while running:
+        behind = min(running, key=lambda i: characters[i] / weights[i])
+        document = next(running[behind], None)
+        if document is None:
+            del running[behind]
+            continue
+        characters[behind] += len(document.text)
+        yield document

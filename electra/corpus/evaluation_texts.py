@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from electra.artifacts import building, read_manifest, write_manifest
-from electra.checksums import listed_files
+from electra.common.artifacts import building, listed_files, read_manifest, write_manifest
+from electra.common.paths import Paths
 from electra.config import Settings
 from electra.corpus.leaks import EvaluationTexts
-from electra.paths import Paths
 
 EXAMPLES = "examples.npy"
 

@@ -1,5 +1,6 @@
 """The files source: .txt, .jsonl and .parquet, plain or compressed, on disk or behind any fsspec URL."""
 
+import codecs
 import glob
 import hashlib
 import shutil
@@ -16,13 +17,23 @@ import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from electra.artifacts import sha256
+from electra.common.artifacts import sha256
+from electra.common.errors import DataError, InfrastructureError
+from electra.common.parsing import parquet_errors
+from electra.common.recoding import recoded
 from electra.config import FilesCorpus
-from electra.corpus.checksum_file import read_checksums
-from electra.corpus.compressed import DAMAGED, SUFFIXES, Exploding, HashingReader, decompressed
+from electra.corpus.file_formats import (
+    DAMAGED,
+    SUFFIXES,
+    WRONG_ENCODING,
+    Exploding,
+    HashingReader,
+    decompressed,
+    jsonl_documents,
+    read_checksums,
+    text_documents,
+)
 from electra.corpus.source import Part
-from electra.corpus.textfile import jsonl_documents, text_documents
-from electra.errors import DataError, InfrastructureError
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 PARQUET_BATCH_ROWS = 64
@@ -134,6 +145,8 @@ class FilePart:
                 return
             raw = HashingReader(opened)
             content = decompressed(raw, file.compression)
+            if codecs.lookup(settings.encoding).name != "utf-8" and file.format != ".parquet":
+                content = recoded(content, file.name, settings.encoding, WRONG_ENCODING)
             if file.format == ".txt":
                 yield from text_documents(content, file.shown, settings.documents)
             elif file.format == ".jsonl":
@@ -223,7 +236,7 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
 
 def _parquet_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]:
     """The column ``text_field``, a small batch at a time; null counts as empty."""
-    try:
+    with parquet_errors(name):
         parquet = pq.ParquetFile(file)
         columns = parquet.schema_arrow
         if text_field not in columns.names:
@@ -241,13 +254,6 @@ def _parquet_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[s
         for batch in parquet.iter_batches(PARQUET_BATCH_ROWS, columns=[text_field], use_threads=False):
             for text in batch.column(0).to_pylist():
                 yield text or ""
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
-        raise DataError(f"not a readable parquet file: {error}", where=name) from error
-    except OSError as error:
-        # damaged pages come as an OSError without a number; a disk or a network gives one
-        if type(error) is not OSError or error.errno is not None:
-            raise
-        raise DataError(f"not a readable parquet file: {error}", where=name) from error
 
 
 def _is_text(type: pa.DataType) -> bool:

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import sha256
+from electra.common.artifacts import sha256
+from electra.common.errors import DataError, InfrastructureError
 from electra.config import HubCorpus
 from electra.corpus.source import Part
-from electra.errors import DataError, InfrastructureError
 
 
 class HubSource:

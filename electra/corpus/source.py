@@ -1,9 +1,7 @@
-"""What every kind of source offers, and the choice of the kind."""
+"""The interface of a source of documents: parts that workers read."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol
-
-from electra.config import CorpusSource, EmbeddedCorpus, FilesCorpus
 
 
 class Part(Protocol):
@@ -30,18 +28,3 @@ class Source(Protocol):
     def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
         """For the manifest, from the facts of the parts that were read."""
         ...
-
-
-def open_source(settings: CorpusSource) -> Source:
-    """The source that a ``corpus.sources`` entry describes; nothing is read yet."""
-    if isinstance(settings, EmbeddedCorpus):
-        from electra.corpus.embedded import EmbeddedSource
-
-        return EmbeddedSource(settings)
-    if isinstance(settings, FilesCorpus):
-        from electra.corpus.files import FilesSource
-
-        return FilesSource(settings)
-    from electra.corpus.hub import HubSource
-
-    return HubSource(settings)

@@ -1,1 +1,1 @@
-"""Labelled tasks, fine-tuning and scores."""
+"""The fine-tuning stages: one task and one seed, from any encoder, to predictions."""

@@ -17,12 +17,13 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from electra.artifacts import sha256
-from electra.errors import ConfigError, DataError
+from electra.common.artifacts import sha256
+from electra.common.errors import ConfigError, DataError
+from electra.common.hub_folder import local_folder
 from electra.finetune.features import Vocabulary
 from electra.finetune.input_format import InputFormat
-from electra.hub_folder import local_folder
 from electra.model.encoder import Encoder
+from electra.tasks.cells import Start
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,7 +32,6 @@ FILES = (  # of a repository on the hub; nothing else is fetched
     *("config.json", "model*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json"),
 )
-RESERVED = re.compile(r"scratch|[0-9.]+|from-.*")  # other cells' names: the baseline, milestones, other tasks' encoders
 _FP32_ONLY = ("deberta",)  # masks bf16 scores with the least float32 number, which bf16 cannot hold
 _FINAL_NORMS = ("ln_f", "norm", "final_norm", "final_layer_norm")  # of pre-norm models, above the last layer
 
@@ -58,10 +58,11 @@ class EncoderSource:
             ConfigError: the name cannot be part of a file name, or is that of other cells.
         """
         name = folder.resolve().name if name is None else name
-        if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or RESERVED.fullmatch(name):
+        if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or Start.parse(name).kind != "encoder":
             raise ConfigError(
                 f"{name!r} cannot be an encoder's name",
-                next_step="give --encoder-name: letters, digits, '-', '_' and '.'; not 'scratch', 'from-' or a number",
+                next_step="give --encoder-name: letters, digits, '-', '_' and '.'; not 'pretrained', 'scratch', "
+                "'from-...' or a number, which name other cells",
             )
         return cls(folder, name, revision)
 

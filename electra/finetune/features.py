@@ -1,26 +1,31 @@
-"""Texts to token ids: single sentences and pairs.
+"""Texts to token ids: single sentences, pairs and choices; batches of them.
 
     [CLS] a [SEP]        or        [CLS] a [SEP] b [SEP]
 
-The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. Encoders that want other special tokens
-have another :class:`InputFormat`.
-"""
+The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. A multiple-choice example is one such pair
+per choice. Encoders with other special tokens have another :class:`InputFormat`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+import numpy as np
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
 
-from electra.artifacts import read_json
-from electra.errors import DataError
+from electra.common.artifacts import read_json
+from electra.common.errors import DataError
+from electra.common.lines import batches
+from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
-from electra.finetune.rows import Row
-from electra.finetune.tasks import TaskSpec
-from electra.paths import Paths
+from electra.tasks.catalogue import TaskSpec
+from electra.tasks.rows import Row
 
-_CHUNK = 10_000  # texts tokenised at a time: bounds the memory of what the tokenizer returns
+_CHUNK = 10_000  # texts tokenised at a time
 
 
 @dataclass
@@ -33,20 +38,28 @@ class Feature:
         target: class number, score in 0..1, (start, end, impossible) of a span, or a class number per token; None
             where unlabelled.
         row: number of the row it comes from.
+        is_cut: whether its texts (of a span task its question) lost tokens, since the model's inputs are limited.
     """
 
     token_ids: Sequence[int]
     first_length: int
     target: Any
     row: int
+    is_cut: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer, and how its model wants inputs."""
+    """The tokenizer, and how its model wants inputs.
+
+    Texts that look like special tokens, such as "[SEP]", are tokenised as text, as in google-research/electra.
+    """
 
     tokenizer: Tokenizer
     inputs: InputFormat
+
+    def __post_init__(self) -> None:
+        self.tokenizer.encode_special_tokens = True  # of this object; tokenizer.json does not hold it
 
     @classmethod
     def load(cls, paths: Paths) -> "Vocabulary":
@@ -83,21 +96,51 @@ class Vocabulary:
     def size(self) -> int:
         return self.tokenizer.get_vocab_size()
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text, without special tokens."""
+    @cached_property
+    def unknown(self) -> list[int]:
+        """The token of a word of which the tokenizer leaves nothing; ids of the text "[UNK]" where it has none."""
+        names = (getattr(self.tokenizer.model, "unk_token", None), "[UNK]", "<unk>")
+        found = [self.tokenizer.token_to_id(name) for name in names if name]
+        known = [number for number in found if number is not None]
+        return known[:1] or self.tokenizer.encode("[UNK]", add_special_tokens=False).ids
+
+    @cached_property
+    def _special_pieces(self) -> set[int]:
+        """Special tokens that are entries of the tokenizer's own model, which finds them in texts: SentencePiece's."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        special = {number: token.content for number, token in added.items() if token.special}
+        return {
+            number
+            for number, text in special.items()
+            if number not in self.unknown and number in self.tokenizer.encode(text, add_special_tokens=False).ids
+        }
+
+    def ids_of(self, encoding: Encoding) -> list[int]:
+        """Ids of an encoded text; a special token that the model found in it counts as unknown."""
+        if not self._special_pieces:
+            return encoding.ids
+        return [self.unknown[0] if number in self._special_pieces else number for number in encoding.ids]
+
+    def encode(self, texts: list[str], longest: int | None = None) -> list[list[int]]:
+        """Token ids of each text, without special tokens.
+
+        Args:
+            longest: tokens kept of a text; all where None.
+        """
         ids: list[list[int]] = []
-        for start in range(0, len(texts), _CHUNK):
-            chunk = self.tokenizer.encode_batch(texts[start : start + _CHUNK], add_special_tokens=False)
-            ids.extend(encoding.ids for encoding in chunk)
+        for chunk in batches(texts, _CHUNK, len):
+            found = self.tokenizer.encode_batch(chunk, add_special_tokens=False)
+            ids.extend(self.ids_of(encoding)[:longest] for encoding in found)
         return ids
 
 
 def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[Feature]:
     """One feature per row, in order; texts that are too long lose tokens at the end of the longer one."""
-    ids_a = vocabulary.encode([row["text_a"] for row in rows])
-    ids_b = vocabulary.encode([row["text_b"] for row in rows]) if spec.text_b else None
     inputs, features = vocabulary.inputs, []
-    room = max_length - inputs.num_special(pair=ids_b is not None)
+    room = max_length - inputs.num_special(pair=spec.text_b is not None)
+    longest = room + 1  # one more tells that a text is cut; no more is kept of it
+    ids_a = vocabulary.encode([row["text_a"] for row in rows], longest)
+    ids_b = vocabulary.encode([row["text_b"] for row in rows], longest) if spec.text_b else None
     for number, row in enumerate(rows):
         a, b = ids_a[number], ids_b[number] if ids_b else None
         if b is None:
@@ -105,8 +148,14 @@ def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, m
         else:
             keep_a, keep_b = truncated_lengths(len(a), len(b), room)
             first, second = inputs.first_part(a[:keep_a]), inputs.second_part(b[:keep_b])
-        features.append(Feature(first + second, len(first), _target(spec, row["label"]), number))
+        is_cut = len(a) + len(b or ()) > room
+        features.append(Feature(first + second, len(first), _target(spec, row["label"]), number, is_cut=is_cut))
     return features
+
+
+def rows_cut(features: Iterable[Feature]) -> int:
+    """Rows of whose texts a model sees only a part."""
+    return len({feature.row for feature in features if feature.is_cut})
 
 
 def both_orders(rows: list[Row]) -> list[Row]:
@@ -131,3 +180,133 @@ def _target(spec: TaskSpec, label: Any) -> Any:
         low, high = spec.score_range
         return (label - low) / (high - low)
     return spec.labels.index(label)
+
+
+@dataclass
+class ChoiceFeature(Feature):
+    """A row; its token ids are those of its longest choice, by which batches are made.
+
+    Attributes:
+        choices: one feature per choice, in the row's order.
+    """
+
+    choices: list[Feature]
+
+
+def choice_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[ChoiceFeature]:
+    """One feature per row, in order; pairs that are too long lose tokens at the end of the longer text."""
+    inputs, features = vocabulary.inputs, []
+    room = max_length - inputs.num_special(pair=True)
+    longest = room + 1  # one more tells that a text is cut; no more is kept of it
+    texts = vocabulary.encode([row["text_a"] for row in rows], longest)
+    endings = iter(vocabulary.encode([choice for row in rows for choice in row["choices"]], longest))
+    for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
+        choices = []
+        for _ in row["choices"]:
+            ending = next(endings)
+            keep_a, keep_b = truncated_lengths(len(text), len(ending), room)
+            first, second = inputs.first_part(text[:keep_a]), inputs.second_part(ending[:keep_b])
+            is_cut = len(text) + len(ending) > room
+            choices.append(Feature(first + second, len(first), None, number, is_cut=is_cut))
+        widest = max(choices, key=lambda choice: len(choice.token_ids))
+        target = None if row["label"] is None else spec.labels.index(row["label"])
+        features.append(
+            ChoiceFeature(
+                widest.token_ids,
+                widest.first_length,
+                target,
+                number,
+                choices,
+                is_cut=any(choice.is_cut for choice in choices),
+            )
+        )
+    return features
+
+
+IGNORED = -100  # a target that no loss counts
+_POOL = 16  # batches sorted by length together: little padding, yet batches still mix
+_MULTIPLE = 8  # of every batch's width: a kernel is made for each width, so few of them; and what matrix units like
+
+
+@dataclass
+class Batch:
+    """Padded inputs. B examples, T tokens; for multiple choice, B counts choices.
+
+    Attributes:
+        first_B: tokens of the first segment.
+        targets: what the head's loss takes, one per example and, for tagging, per token; None where unlabelled.
+    """
+
+    tokens_BT: Tensor  # int64
+    segments_BT: Tensor  # int64
+    mask_BT: Tensor  # bool, True at real tokens
+    first_B: Tensor  # int64
+    targets: Tensor | None
+
+    def to(self, device: torch.device) -> "Batch":
+        moved: dict[str, Any] = {
+            name: None if value is None else value.to(device) for name, value in vars(self).items()
+        }
+        return dataclasses.replace(self, **moved)
+
+
+def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:
+    """Pad to the longest of the features; each choice of a multiple-choice feature is an input of its own.
+
+    Args:
+        longest: tokens of the longest feature in the whole set; batches are padded up to a multiple of 8, if that is
+            not beyond it (an encoder has a place for every token of it, perhaps for no more).
+    """
+    inputs = [part for f in features for part in (f.choices if isinstance(f, ChoiceFeature) else [f])]
+    lengths_B = np.array([len(feature.token_ids) for feature in inputs])
+    width = int(lengths_B.max())
+    width = max(width, min(-(-width // _MULTIPLE) * _MULTIPLE, longest))
+    tokens_BT = np.full((len(inputs), width), pad, dtype=np.int64)
+    for row_T, feature in zip(tokens_BT, inputs, strict=True):
+        row_T[: len(feature.token_ids)] = feature.token_ids
+    first_B = np.array([feature.first_length for feature in inputs])
+    positions_T = np.arange(tokens_BT.shape[1])
+    mask_BT = positions_T < lengths_B[:, None]
+    segments_BT = (mask_BT & (positions_T >= first_B[:, None])).astype(np.int64)
+    targets = None
+    if features[0].target is not None:
+        targets = _targets([feature.target for feature in features], tokens_BT.shape[1])
+    return Batch(
+        tokens_BT=torch.from_numpy(tokens_BT),
+        segments_BT=torch.from_numpy(segments_BT),
+        mask_BT=torch.from_numpy(mask_BT),
+        first_B=torch.from_numpy(first_B),
+        targets=targets,
+    )
+
+
+def _targets(targets: list[Any], length: int) -> Tensor:
+    """One target per example; lists of targets per token are padded."""
+    if isinstance(targets[0], list):
+        targets = [[*target, *[IGNORED] * (length - len(target))] for target in targets]
+    return torch.tensor(targets)
+
+
+def training_order(lengths: list[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
+    """Batches of one epoch: a random order, sorted by length within pools, the batches shuffled again."""
+    order = random.permutation(len(lengths))
+    keys = np.asarray(lengths)
+    batches = []
+    for begin in range(0, len(order), _POOL * batch_size):
+        pool = order[begin : begin + _POOL * batch_size]
+        pool = pool[np.argsort(keys[pool], kind="stable")]
+        batches += [pool[start : start + batch_size].tolist() for start in range(0, len(pool), batch_size)]
+    return [batches[i] for i in random.permutation(len(batches))]
+
+
+def endless_batches(lengths: list[int], batch_size: int, seed: int) -> Iterator[list[int]]:
+    """Epoch after epoch of index lists; a pure function of the seed."""
+    random = np.random.default_rng(seed)
+    while True:
+        yield from training_order(lengths, batch_size, random)
+
+
+def sorted_batches(lengths: list[int], batch_size: int) -> list[list[int]]:
+    """All examples once, longest first: a batch that does not fit into memory fails at the start."""
+    order = np.argsort(-np.asarray(lengths), kind="stable")
+    return [order[start : start + batch_size].tolist() for start in range(0, len(order), batch_size)]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tokenizers import Encoding, Tokenizer
 
-from electra.errors import DataError
+from electra.common.errors import DataError
 
 Position = Literal["first", "last"]
 

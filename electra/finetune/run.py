@@ -1,4 +1,4 @@
-"""One cell of the matrix: a task, a seed, and the weights to start from."""
+"""Fine-tune one cell of the matrix: a task, a seed, and the weights to start from."""
 
 import dataclasses
 import json
@@ -11,31 +11,49 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.artifacts import building, write_json, write_manifest
-from electra.checksums import listed_files, verify_files, verify_folder
+from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
-from electra.errors import ConfigError, DataError
-from electra.finetune.cells import FROM, Init, cell_key, read_rows
-from electra.finetune.choices import choice_features
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
-from electra.finetune.features import Feature, Vocabulary, both_orders, sentence_features
-from electra.finetune.heads import TaskModel
-from electra.finetune.joint_span import JointSpans, best_joint_spans
-from electra.finetune.rows import Row
+from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, rows_cut, sentence_features
+from electra.finetune.heads import JointSpans, TaskModel, best_joint_spans
 from electra.finetune.saved import load_model, save_model
-from electra.finetune.scoring import score
-from electra.finetune.seconds import Stopwatch, note_seconds
-from electra.finetune.spans import BestSpan, answers, best_spans
-from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features
-from electra.finetune.tasks import TaskSpec, find_spec
+from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
+from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features, words_cut
 from electra.finetune.trainer import num_steps, predict, train
-from electra.finetune.unlearnable import unlearnable
-from electra.finetune.windows import span_features
-from electra.hardware import choose_device, choose_precision
-from electra.heap import keep_freed_memory
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
-from electra.paths import Paths
+from electra.system.hardware import choose_device, choose_precision
+from electra.system.memory import keep_freed_memory
+from electra.system.stopwatch import Stopwatch, note_seconds
+from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
+from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
+from electra.tasks.rows import Row
+
+
+def unlearnable(spec: TaskSpec, rows: list[Row], features: Sequence[Feature]) -> dict[str, int]:
+    """Counts for ``run.json``; nothing for kinds whose texts are cut by rule."""
+    if spec.kind == "tagging":
+        return {"words_cut": words_cut(rows, features)}
+    if spec.kind == "span":
+        return {"answers_not_recoverable": len(answers_not_recoverable(rows, features))}
+    return {}
+
+
+def answers_not_recoverable(rows: list[Row], features: Sequence[Feature]) -> list[str]:
+    """Ids of the questions whose learned answer no window can give exactly.
+
+    The answer begins or ends inside a wordpiece ("Japan" in "Japanese"), or is longer than every window.
+    """
+    recovered = set()
+    for window in features:
+        if isinstance(window, Window) and window.target[0]:
+            row, (start, end, _) = rows[window.row], window.target
+            if window.text(row["context"], start, end) == row["answers"][0]["text"]:
+                recovered.add(window.row)
+    return [row["id"] for number, row in enumerate(rows) if not row["impossible"] and number not in recovered]
+
 
 DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, whatever pre-training used
 
@@ -52,10 +70,11 @@ def finetune_cell(
     encoder: EncoderSource | None = None,
     intermediate: bool = False,
     keep: bool | None = None,
-) -> None:
-    """Fine-tune and write ``predictions.jsonl`` and ``run.json``.
+) -> Path:
+    """Fine-tune, write ``predictions.jsonl`` and ``run.json``, and return their folder.
 
-    Predicted are the development splits and, where our own encoder is fine-tuned, the test splits that are there.
+    Predicted are the development splits, the tasks that are evaluated with this one's models and, where our own encoder
+    is fine-tuned, the test splits that are there.
 
     Args:
         scratch: start from random weights instead of the pre-trained ones.
@@ -77,24 +96,25 @@ def finetune_cell(
     watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
     verify_files(listed_files(paths.tasks, f"{task}/*"))
-    init = _init(scratch, milestone, start_from, encoder)
+    first_task = start_from and find_spec(paths.tasks, start_from).name
+    start = Start.chosen(scratch, milestone, first_task, encoder.name if encoder else None)
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
         verify_folder(paths.tokenizer)
         vocabulary = Vocabulary.load(paths)
-        model = _model(settings, paths, spec, vocabulary, init, seed).to(device)
+        model = _model(settings, paths, spec, vocabulary, start, seed).to(device)
     else:
         longest = options.span_max_length if spec.kind == "span" else options.max_length
         module, vocabulary, facts["encoder"] = load_transformers_encoder(encoder, longest)
         random = torch.Generator().manual_seed(seed)
         model = TaskModel(spec, module, random, vocabulary.inputs.layout, span_head=options.span_head).to(device)
 
-    train_rows = read_rows(paths, task, "train")[: options.max_train_examples]
+    train_rows = read_rows(paths, task, "train")[: options.limit_of(task)]
     is_doubled = options.double_unordered and spec.unordered
     features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
-    key = cell_key(task, seed, init)
+    key = cell_key(task, seed, start)
     watch.prepared()
     loss = train(
         model,
@@ -110,14 +130,25 @@ def finetune_cell(
     watch.trained()
 
     cell = paths.intermediate(key) if intermediate else paths.finetuned(key)
+    cut = {"train": rows_cut(features[: len(train_rows)] if is_doubled else features)}
     with building(cell) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
-            predictions = predict_rows(options, spec, model, rows, vocabulary, bf16)
+            dev_features = _features(options, spec, rows, vocabulary)
+            cut[split] = rows_cut(dev_features)
+            predictions = predict_features(options, spec, model, rows, dev_features, vocabulary, bf16)
             _append(folder / "predictions.jsonl", split, predictions)
-            value = score(spec, rows, predictions)[spec.headline]
-            print(f"{key}: {split} {spec.headline} {100 * value:.2f} on {len(rows):,} rows")
-        is_submitted = (init == "pretrained" or start_from is not None) and not intermediate
+            print(f"{key}: {split} predicted, {len(rows):,} rows")
+        for split, number in cut.items():
+            if number:
+                print(f"{key}: {number:,} rows of {split} are longer than the model's inputs and are cut")
+        for other in evaluations(paths.tasks, task):
+            rows = read_rows(paths, other.name, "dev")
+            unlabelled = [{**row, **{key: None for key in ("label", "tags") if key in row}} for row in rows]
+            predictions = predict_rows(options, spec, model, unlabelled, vocabulary, bf16)
+            _append(folder / "predictions.jsonl", other.name, predictions)
+            print(f"{key}: {other.name} predicted, {len(rows):,} rows")
+        is_submitted = start.kind in ("pretrained", "task") and not intermediate
         for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)
             _append(folder / "predictions.jsonl", split, predict_rows(options, spec, model, rows, vocabulary, bf16))
@@ -127,12 +158,13 @@ def finetune_cell(
             {
                 "task": task,
                 "seed": seed,
-                "init": init,
+                "init": str(start),
                 "train_rows": len(train_rows),
                 "epochs": epochs,
                 "steps": num_steps(len(features), options.batch_size, epochs),
                 "loss": float(f"{loss:.6g}"),
                 **facts,
+                "rows_cut": cut,
                 **unlearnable(spec, train_rows, features),
             },
         )
@@ -140,20 +172,11 @@ def finetune_cell(
             save_model(folder, model, spec, vocabulary, options)
         write_manifest(folder, cell=key)
     print(f"{key}: {note_seconds(paths, cell, watch, round(len(features) * epochs), device.type)}")
+    return cell
 
 
 def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
     return [split for split in spec.test_splits if (paths.tasks / spec.name / f"{split}.jsonl").is_file()]
-
-
-def _init(scratch: bool, milestone: str | None, start_from: str | None, encoder: EncoderSource | None) -> Init:
-    asked = ["scratch" if scratch else None, milestone, start_from and FROM + start_from, encoder and encoder.name]
-    starts = [start for start in asked if start]
-    if len(starts) > 1:
-        raise ConfigError(
-            "a cell has one start", next_step="give one of --scratch, --milestone, --start-from and --encoder"
-        )
-    return starts[0] if starts else "pretrained"
 
 
 def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
@@ -169,36 +192,35 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
 
 
 def _model(
-    settings: Settings, paths: Paths, spec: TaskSpec, vocabulary: Vocabulary, init: Init, seed: int
+    settings: Settings, paths: Paths, spec: TaskSpec, vocabulary: Vocabulary, start: Start, seed: int
 ) -> TaskModel:
     """Encoder with fine-tuning's dropout and a new head; all that is random follows from the seed."""
     random = torch.Generator().manual_seed(seed)
-    if init == "scratch":
+    if start.kind == "scratch":
         shape = EncoderConfig.discriminator(settings.model, vocabulary.size)
         encoder = Encoder(dataclasses.replace(shape, **DROPOUT))
         initialize(encoder, settings.model.initializer_range, random)
     else:
-        encoder = _trained_encoder(paths, vocabulary, init, seed)
+        encoder = _trained_encoder(paths, vocabulary, start, seed)
     return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)
 
 
-def _trained_encoder(paths: Paths, vocabulary: Vocabulary, init: Init, seed: int) -> Encoder:
+def _trained_encoder(paths: Paths, vocabulary: Vocabulary, start: Start, seed: int) -> Encoder:
     """The pre-trained encoder, at the end or at a milestone, or the one that was fine-tuned on another task."""
     encoder: AnyEncoder
-    if init.startswith(FROM):
-        task = init.removeprefix(FROM)
-        folder = paths.intermediate(cell_key(task, seed, "pretrained"))
+    if start.kind == "task":
+        folder = paths.intermediate(cell_key(start.name, seed, PRETRAINED))
         if not folder.is_dir():
             raise DataError(
-                f"there is no encoder that was fine-tuned on {task} with seed {seed}",
+                f"there is no encoder that was fine-tuned on {start.name} with seed {seed}",
                 where=str(folder),
-                next_step=f"run: electra finetune --task {task} --seed {seed} --intermediate (or dvc repro)",
+                next_step=f"run: electra finetune --task {start.name} --seed {seed} --intermediate (or dvc repro)",
             )
         encoder = load_model(folder).model.encoder
     else:
         from electra.model.pretrained import load_encoder
 
-        folder = paths.pretrained if init == "pretrained" else paths.milestones / init
+        folder = paths.pretrained if start == PRETRAINED else paths.milestones / start.name
         encoder = load_encoder(folder, **DROPOUT)
     assert isinstance(encoder, Encoder)  # others are not kept there
     if encoder.config.vocab_size != vocabulary.size:
@@ -219,18 +241,32 @@ def predict_rows(
     bf16: bool,
     batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
-    """One prediction per row; see :func:`electra.finetune.scoring.score` for the fields."""
+    """One prediction per row; see :func:`electra.evaluation.metrics.score` for the fields."""
+    features = _features(options, spec, rows, vocabulary)
+    return predict_features(options, spec, model, rows, features, vocabulary, bf16, batch_size)
+
+
+def predict_features(
+    options: Finetune,
+    spec: TaskSpec,
+    model: TaskModel,
+    rows: list[Row],
+    features: Sequence[Feature],
+    vocabulary: Vocabulary,
+    bf16: bool,
+    batch_size: int | None = None,
+) -> list[dict[str, Any]]:
+    """As :func:`predict_rows`, from the rows' inputs."""
     batch_size = batch_size or 2 * options.batch_size  # no gradients are kept: twice as many fit
     pad = vocabulary.pad
     if spec.kind == "span":
-        windows = span_features(rows, vocabulary, options)
+        windows = [feature for feature in features if isinstance(feature, Window)]
         spans = predict(model, windows, batch_size, partial(decode_spans, options), pad=pad, bf16=bf16)
         return answers(rows, windows, spans)
     if spec.kind == "tagging":
-        tagged = _tagging_features(options, spec, rows, vocabulary)
+        tagged = [feature for feature in features if isinstance(feature, TaggedFeature)]
         classes = predict(model, tagged, batch_size, lambda x_BTC: x_BTC.argmax(-1).tolist(), pad=pad, bf16=bf16)
         return tag_predictions(spec, rows, tagged, classes)
-    features = _features(options, spec, rows, vocabulary)
     logits = predict(model, features, batch_size, lambda logits_BC: logits_BC.float().tolist(), pad=pad, bf16=bf16)
     if spec.kind == "regression":
         low, high = spec.score_range

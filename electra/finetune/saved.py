@@ -9,17 +9,17 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from electra.artifacts import read_json, sha256, write_json, write_text
+from electra.common.artifacts import read_json, sha256, write_json, write_text
+from electra.common.errors import DataError
 from electra.config import Finetune
-from electra.errors import DataError
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder, configuration, rebuild
 from electra.finetune.features import Vocabulary
 from electra.finetune.heads import TaskModel
 from electra.finetune.input_format import InputFormat
-from electra.finetune.tasks import TaskSpec
 from electra.model.encoder import Encoder
 from electra.model.pretrained import fill
 from electra.model.shape import EncoderConfig
+from electra.tasks.catalogue import TaskSpec
 
 PARTS = {"task", "encoder", "inputs", "finetune", "tokenizer_sha256"}  # of config.json
 
@@ -67,13 +67,17 @@ def load_model(folder: Path) -> SavedModel:
     facts = read_json(folder / "config.json")
     if not isinstance(facts, dict) or not PARTS <= facts.keys():
         raise DataError("this is another kind of model, not a fine-tuned one", where=str(folder / "config.json"))
-    spec = _spec(facts["task"])
-    inputs = InputFormat.from_facts(facts["inputs"])
+    try:
+        spec = _spec(facts["task"])
+        inputs = InputFormat.from_facts(facts["inputs"])
+        known = {name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields}
+        options = Finetune.model_validate(known)
+        encoder = _encoder(facts["encoder"], inputs)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"this describes no model: {error!r:.200}", where=str(folder / "config.json")) from error
     if sha256(folder / "tokenizer.json") != facts["tokenizer_sha256"]:
         raise DataError("tokenizer.json is not the one the model was fine-tuned with", where=str(folder))
     vocabulary = Vocabulary.read(folder / "tokenizer.json", inputs)
-    options = Finetune(**{name: value for name, value in facts["finetune"].items() if name in Finetune.model_fields})
-    encoder = _encoder(facts["encoder"], inputs)
     model = TaskModel(spec, encoder, torch.Generator(), inputs.layout, span_head=options.span_head)
     try:
         weights = load_file(folder / "model.safetensors")

@@ -1,15 +1,152 @@
-"""Start and end logits of a question's windows to one answer.
+"""Questions with their contexts to token ids, and the answers from the model's scores.
 
-Shape legend: B windows, T tokens, L longest answer.
-"""
+    [CLS] question [SEP] window of the context [SEP]
 
+A long context becomes several overlapping windows. Every token keeps its character range in the context, so an answer
+is always cut from the original text. The special tokens are those of the encoder's
+:class:`~electra.finetune.input_format.InputFormat`."""
+
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from electra.finetune.rows import Row
-from electra.finetune.windows import Window
+from electra.common.lines import batches
+from electra.config import Finetune
+from electra.finetune.features import Feature, Vocabulary
+from electra.tasks.rows import Row
+
+Offsets = Sequence[tuple[int, int]]
+_CHUNK = 1_000  # rows tokenised at a time
+
+
+@dataclass
+class Window(Feature):
+    """A feature with what is needed to turn token positions back into text.
+
+    Attributes:
+        offsets: character range in the context of each context token of the window, with the nonspacing marks that
+            the normaliser drops (see :func:`with_marks`).
+    """
+
+    offsets: Offsets
+
+    def text(self, context: str, start: int, end: int) -> str:
+        """The text from token ``start`` to token ``end`` inclusive; both count from the window's first token."""
+        first, last = self.characters(context, start, end)
+        return context[first:last]
+
+    def characters(self, context: str, start: int, end: int) -> tuple[int, int]:
+        """The character range of these tokens, without white space at its ends."""
+        first = self.offsets[start - self.first_length][0]
+        last = self.offsets[end - self.first_length][1]
+        while first < last and context[first].isspace():  # byte-level tokens begin with the space before their word
+            first += 1
+        while first < last and context[last - 1].isspace():
+            last -= 1
+        return first, last
+
+
+def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -> list[Window]:
+    """The windows of all rows, in order. A target is (start, end, impossible), positions inclusive.
+
+    A window that does not hold the whole answer points at (0, 0), as do questions without answer. The first
+    reference answer is the one that is learned.
+    """
+    windows: list[Window] = []
+    number = 0
+    for chunk in batches(rows, _CHUNK, lambda row: len(row["context"])):
+        questions = vocabulary.encode([row["question"] for row in chunk])
+        contexts = _encoded_contexts(chunk, vocabulary)
+        for row, question in zip(chunk, questions, strict=True):
+            ids, offsets = contexts[row["context"]]
+            windows.extend(_row_windows(number, row, question, ids, offsets, vocabulary, settings))
+            number += 1
+    return windows
+
+
+def _encoded_contexts(rows: list[Row], vocabulary: Vocabulary) -> dict[str, tuple[list[int], Offsets]]:
+    """Ids and offsets of every distinct context: in SQuAD some five questions share one."""
+    contexts = list(dict.fromkeys(row["context"] for row in rows))
+    found = vocabulary.tokenizer.encode_batch(contexts, add_special_tokens=False)
+    return {text: (vocabulary.ids_of(e), with_marks(text, e.offsets)) for text, e in zip(contexts, found, strict=True)}
+
+
+def with_marks(text: str, offsets: Offsets) -> Offsets:
+    """The ranges of tokens, each with the nonspacing marks (category Mn) after it that are in no token's range.
+
+    Stripping accents drops these marks, as in google-research/electra: accents, and vowel signs of Hindi, Thai and
+    other scripts. They belong to the letter before them, also behind a joiner (category Cf), which is dropped too.
+    """
+    if text.isascii():
+        return offsets
+    begins = [*(first for first, _ in offsets[1:]), len(text)]
+    return [(first, _end_of_marks(text, last, limit)) for (first, last), limit in zip(offsets, begins, strict=True)]
+
+
+def _end_of_marks(text: str, end: int, limit: int) -> int:
+    for position in range(end, limit):
+        category = unicodedata.category(text[position])
+        if category == "Mn":
+            end = position + 1
+        elif category != "Cf":
+            break
+    return end
+
+
+def _row_windows(
+    number: int,
+    row: Row,
+    question: list[int],
+    context_ids: list[int],
+    offsets: Offsets,
+    vocabulary: Vocabulary,
+    settings: Finetune,
+) -> list[Window]:
+    # A window needs room for at least one context token beside the question and the special tokens.
+    inputs = vocabulary.inputs
+    room = settings.span_max_length - inputs.num_special(pair=True) - 1
+    longest = min(settings.max_question_length, room)
+    first = inputs.first_part(question[:longest])
+    size = settings.span_max_length - len(first) - len(inputs.after)
+    span = answer_tokens(row, offsets)
+    windows = []
+    for begin in window_starts(len(context_ids), size, settings.span_stride):
+        end = min(begin + size, len(context_ids))
+        position = (0, 0)
+        if span and begin <= span[0] and span[1] < end:
+            position = (len(first) + span[0] - begin, len(first) + span[1] - begin)
+        windows.append(
+            Window(
+                token_ids=[*first, *inputs.second_part(context_ids[begin:end])],
+                first_length=len(first),
+                target=(*position, int(row["impossible"])),
+                row=number,
+                offsets=offsets[begin:end],
+                is_cut=len(question) > longest,
+            )
+        )
+    return windows
+
+
+def window_starts(length: int, size: int, stride: int) -> list[int]:
+    """Where windows begin: every ``stride`` tokens, until one reaches the end; never a gap between two."""
+    starts = [0]
+    while starts[-1] + size < length:
+        starts.append(starts[-1] + min(stride, size))
+    return starts
+
+
+def answer_tokens(row: Row, offsets: Offsets) -> tuple[int, int] | None:
+    """First and last context token that overlap the first reference answer; None where there is none."""
+    if row["impossible"]:
+        return None
+    begin = row["answers"][0]["start"]
+    end = begin + len(row["answers"][0]["text"])
+    inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > begin]
+    return (inside[0], inside[-1]) if inside else None
 
 
 @dataclass

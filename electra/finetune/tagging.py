@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from electra.finetune.batching import IGNORED
-from electra.finetune.features import Feature, Vocabulary
-from electra.finetune.rows import Row
-from electra.finetune.tag_schemes import bioes, entities, iob2
-from electra.finetune.tasks import TaskSpec
+from electra.common.lines import batches
+from electra.finetune.features import IGNORED, Feature, Vocabulary
+from electra.tasks.catalogue import TaskSpec
+from electra.tasks.rows import Row
+from electra.tasks.tag_schemes import bioes, entities, iob2
 
 _CHUNK = 10_000  # sentences tokenised at a time
 NO_TAG = {True: "O", False: ""}  # of words beyond the cut: no entity; where every word has a tag, none of them
@@ -34,16 +34,17 @@ class TaggedFeature(Feature):
 def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[TaggedFeature]:
     """One feature per row, in order; sentences that are too long lose their last wordpieces."""
     classes = {label: number for number, label in enumerate(spec.labels)}
-    inputs, features = vocabulary.inputs, []
+    inputs = vocabulary.inputs
+    features: list[TaggedFeature] = []
     end = max_length - len(inputs.after)  # where the last wordpiece must have ended
-    for begin in range(0, len(rows), _CHUNK):
-        chunk = rows[begin : begin + _CHUNK]
+    for chunk in batches(rows, _CHUNK, lambda row: sum(map(len, row["words"]))):
         pieces = _wordpieces([row["words"] for row in chunk], vocabulary)
-        for number, (row, words) in enumerate(zip(chunk, pieces, strict=True), start=begin):
+        for row, words in zip(chunk, pieces, strict=True):
             ids, positions = list(inputs.before), []
             for word in words:
                 positions.append(len(ids))
                 ids.extend(word)
+            is_cut = len(ids) > end
             ids = [*ids[:end], *inputs.after]
             positions = [position for position in positions if position < end]
             target = None
@@ -51,18 +52,18 @@ def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, ma
                 target = [IGNORED] * len(ids)
                 for position, tag in zip(positions, learned_tags(spec, row["tags"]), strict=False):
                     target[position] = classes[tag]
-            features.append(TaggedFeature(ids, len(ids), target, number, positions))
+            features.append(TaggedFeature(ids, len(ids), target, len(features), positions, is_cut=is_cut))
     return features
 
 
 def _wordpieces(sentences: list[list[str]], vocabulary: Vocabulary) -> list[list[list[int]]]:
     """Token ids per word and sentence. A word of which nothing is left, such as a control character, is unknown."""
-    unknown = vocabulary.encode(["[UNK]"])[0]
+    unknown = vocabulary.unknown
     encodings = vocabulary.tokenizer.encode_batch(sentences, is_pretokenized=True, add_special_tokens=False)
     found = []
     for words, encoding in zip(sentences, encodings, strict=True):
         pieces: list[list[int]] = [[] for _ in words]
-        for word, token in zip(encoding.word_ids, encoding.ids, strict=True):
+        for word, token in zip(encoding.word_ids, vocabulary.ids_of(encoding), strict=True):
             assert word is not None  # only special tokens belong to no word
             pieces[word].append(token)
         found.append([word or unknown for word in pieces])

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from electra.common.errors import TrainingError
 from electra.config import Finetune
-from electra.errors import TrainingError
-from electra.finetune.batching import collate, endless_batches, sorted_batches
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder
-from electra.finetune.features import Feature
+from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
 from electra.finetune.heads import TaskModel
-from electra.pretrain.optimizer import ElectraAdamW, learning_rate
+from electra.optim import ElectraAdamW, learning_rate
 
 
 def depth_of(name: str, encoder: AnyEncoder) -> int:

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import building, write_json, write_manifest
+from electra.common.artifacts import building, write_json, write_manifest
+from electra.common.errors import DataError, InfrastructureError
+from electra.common.paths import Paths
 from electra.config import Settings
 from electra.corpus.files import find_files, without_secrets
-from electra.errors import DataError, InfrastructureError
 from electra.inputs.hashes import RememberedHashes
 from electra.inputs.outside import Outside, outside
 from electra.inputs.watch import watched, write_watched
-from electra.paths import Paths
 
 VERSIONS = ("ETag", "etag", "VersionId", "version_id", "generation", "LastModified", "mtime")
 
@@ -23,7 +23,6 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
     only then. Also keeps the dependencies of ``dvc.yaml`` in step with the settings (:mod:`electra.inputs.watch`).
 
     Raises:
-        ConfigError: a file of ``tasks.own`` is missing or cannot be used.
         DataError: a pattern matches nothing, or a file cannot be read.
         InfrastructureError: a URL cannot be asked, or the disk is full.
     """

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from electra.artifacts import sha256, write_text
+from electra.common.artifacts import sha256, write_text
 
 # A file changed again within a tick of the file system's clock may keep its time: younger files are not remembered
 SETTLED_SECONDS = 2.0

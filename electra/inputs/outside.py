@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
-from electra.finetune.own_schema import read_own_task
 
 STAGES = ("corpus", "tasks", "tokenizer", "pretrain")
 
@@ -25,11 +26,7 @@ class Outside:
 
 
 def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
-    """What each of :data:`STAGES` reads from outside; pinned revisions of a hub are not listed: they cannot change.
-
-    Raises:
-        ConfigError: a file of ``tasks.own`` is missing or cannot be used.
-    """
+    """What each of :data:`STAGES` reads from outside; pinned revisions of a hub are not listed: they cannot change."""
     found: dict[str, list[Outside]] = {stage: [] for stage in STAGES}
     for source in settings.corpus.sources:
         if isinstance(source, FilesCorpus):
@@ -44,14 +41,23 @@ def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
             if value and not key.endswith("_revision") and (root / value).is_dir():
                 found["tasks"].append(Outside(value, f"tasks.source.{key}", is_folder=True))
     for description in settings.tasks.own_files.values():
-        own = read_own_task(root / description)
         found["tasks"].append(Outside(str(description), "tasks.own"))
-        for table in (own.train, own.dev, getattr(own, "test", None)):
-            if table:
-                found["tasks"].append(Outside(str(description.parent / table), f"tasks.own: {description}"))
+        for table in _tables_of(root / description):
+            found["tasks"].append(Outside(str(description.parent / table), f"tasks.own: {description}"))
     if settings.tokenizer.vocab_file:
         found["tokenizer"].append(Outside(settings.tokenizer.vocab_file, "tokenizer.vocab_file"))
     first = settings.pretrain.initialize_from
     if first and (root / first).is_dir():
         found["pretrain"].append(Outside(first, "pretrain.initialize_from", is_folder=True))
     return found
+
+
+def _tables_of(description: Path) -> list[str]:
+    """The tables that the description of a task names; whether it can be used otherwise is for the stage ``tasks``."""
+    try:
+        values = yaml.safe_load(description.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return []
+    if not isinstance(values, dict):
+        return []
+    return [table for split in ("train", "dev", "test") if isinstance(table := values.get(split), str)]

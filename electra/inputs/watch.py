@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from electra.artifacts import write_text
+from electra.common.artifacts import write_text
 from electra.corpus.files import without_secrets
 from electra.inputs.outside import Outside
 

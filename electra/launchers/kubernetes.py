@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from electra.errors import ConfigError, InfrastructureError
+from electra.common.errors import ConfigError, InfrastructureError
 from electra.launchers.job import COMMAND, IN_JOB, Job
 from electra.launchers.queue import Status, run_to_end
 

@@ -5,17 +5,15 @@ import signal
 from contextlib import nullcontext
 from pathlib import Path
 
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
 from electra.config import Cluster, Settings
-from electra.errors import ConfigError
-from electra.hardware import resolve_machine
-from electra.launchers.deepspeed import DeepSpeedLauncher
-from electra.launchers.job import IN_JOB, Job, Launcher
+from electra.launchers.job import IN_JOB, Job, Launcher, Place, find_place, first_failure_told
 from electra.launchers.kubernetes import KubernetesLauncher
-from electra.launchers.local import LocalLauncher, start_processes
-from electra.launchers.place import Place, find_place, first_failure_told
+from electra.launchers.local import DeepSpeedLauncher, LocalLauncher, start_processes
 from electra.launchers.slurm import FIRST_FAILURE, SlurmLauncher
-from electra.paths import Paths
-from electra.processes import LAUNCHER_PID, die_with_parent
+from electra.system.hardware import resolve_machine
+from electra.system.processes import LAUNCHER_PID, die_with_parent
 
 LAUNCHERS: dict[str, type[Launcher]] = {
     "local": LocalLauncher,

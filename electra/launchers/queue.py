@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from electra.artifacts import read_json, write_json
-from electra.errors import DataError, InfrastructureError
+from electra.common.artifacts import read_json, write_json
+from electra.common.errors import DataError, InfrastructureError
 from electra.launchers.job import Job, error_of_code
-from electra.launchers.signals import EndRequest
+from electra.system.processes import EndRequest
 
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_REPORTS = 30.0

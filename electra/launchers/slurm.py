@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import write_text
-from electra.errors import ConfigError, InfrastructureError
+from electra.common.artifacts import write_text
+from electra.common.errors import ConfigError, InfrastructureError
 from electra.launchers.job import COMMAND, IN_JOB, Job
 from electra.launchers.queue import Status, run_to_end
 

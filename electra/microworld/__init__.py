@@ -1,0 +1,1 @@
+"""A seeded English-like world: documents and labelled tasks without a download."""

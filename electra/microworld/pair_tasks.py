@@ -9,8 +9,19 @@ from random import Random
 
 from electra.microworld import nouns
 from electra.microworld.adjectives import MODIFIERS
-from electra.microworld.changes import change, other_verbs, roles_of
-from electra.microworld.grammar import Event, ask, draw_event, hypernym, questions_of, sentence, tell, yes_no
+from electra.microworld.grammar import (
+    Event,
+    ask,
+    change,
+    draw_event,
+    hypernym,
+    other_verbs,
+    questions_of,
+    roles_of,
+    sentence,
+    tell,
+    yes_no,
+)
 from electra.microworld.words import pick
 from electra.microworld.world import World
 

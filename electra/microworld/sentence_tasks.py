@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from electra.microworld import names, nouns
 from electra.microworld.adjectives import MANNER_PAIRS
+from electra.microworld.corpus import TOPIC_NAMES, opinion
 from electra.microworld.grammar import draw_event, sentence, tell
-from electra.microworld.reviews import TOPIC_NAMES, opinion
 from electra.microworld.stories import activity
 from electra.microworld.verbs import INTRANSITIVE, TRANSITIVE
 from electra.microworld.words import pick

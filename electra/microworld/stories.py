@@ -5,17 +5,20 @@ from random import Random
 
 from electra.microworld import nouns
 from electra.microworld.adjectives import ANTONYMS
-from electra.microworld.changes import change, opposite, other_verbs, roles_of
 from electra.microworld.grammar import (
     Event,
     Focus,
     ask,
     be,
+    change,
     draw_event,
     draw_place,
     hypernym,
     noun_phrase,
+    opposite,
+    other_verbs,
     questions_of,
+    roles_of,
     sentence,
     short_answer,
     tell,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from electra.errors import ConfigError
+from electra.common.errors import ConfigError
 from electra.microworld import formats, pair_tasks, sentence_tasks, span_tasks
 from electra.microworld.world import World
 
@@ -39,7 +39,7 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
     """Write ``folder/glue/<Task>/*.tsv`` and ``folder/squad/*.json`` as the official downloads lay them out.
 
     Args:
-        tasks: names as in ``config.TaskName``.
+        tasks: names as in ``electra.tasks.catalogue.TASKS``.
         seed: seed of the world; the corpus of the same seed is about the same world.
         train_examples: rows (questions for SQuAD) per training set; ``dev_examples`` likewise.
 

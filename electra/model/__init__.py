@@ -1,0 +1,1 @@
+"""Encoder, generator, heads, batches and losses, as PyTorch modules."""

@@ -57,3 +57,8 @@ class Outputs:
     labels_BT: Tensor | None = None  # bool, True where the discriminator should say replaced
     discriminator_logits_BT: Tensor | None = None  # above zero: replaced
     judged_BT: Tensor | None = None  # bool, True where the discriminator's loss counts
+
+
+def total(values_BN: Tensor) -> Tensor:
+    """Sum over a batch, a scalar: rows first, since the bits of a whole sum depend on the number of threads."""
+    return values_BN.sum(-1).sum()

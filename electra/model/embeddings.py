@@ -4,9 +4,25 @@ Shape legend: B examples, T tokens, E embedding width.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from electra.model.kernels import functions as fused
 from electra.model.shape import EncoderConfig
+
+
+class LayerNorm(nn.LayerNorm):
+    """LayerNorm of x, or of x + residual; on CPUs its gradients are the same bits on any number of threads."""
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        if self.weight.dtype == torch.float32 and fused.can_fuse(x, x if residual is None else residual):
+            residual = torch.zeros_like(x) if residual is None else residual.expand_as(x)
+            return fused.add_norm(x, None, residual, self.weight, self.bias, self.eps, 0.0)
+        x = x if residual is None else x + residual
+        if x.device.type == "cpu":  # PyTorch's own gradients of weight and bias are sums per thread
+            normalized = F.layer_norm(x.float(), self.normalized_shape, eps=self.eps)
+            return (normalized * self.weight + self.bias).to(x.dtype)
+        return super().forward(x)
 
 
 class Embeddings(nn.Module):
@@ -17,12 +33,12 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(config.vocab_size, config.embedding_size)
         self.position = nn.Embedding(config.max_positions, config.embedding_size)
         self.segment = nn.Embedding(config.num_segments, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
-        return self.dropout(self.norm(self.word(tokens_BT) + self.position(positions) + self.segment(segments_BT)))
+        return self.dropout(self.norm(self.word(tokens_BT) + self.position(positions), self.segment(segments_BT)))
 
 
 class DisentangledEmbeddings(nn.Module):
@@ -41,7 +57,7 @@ class DisentangledEmbeddings(nn.Module):
         self.word_difference = nn.Embedding(config.vocab_size, config.embedding_size)
         self.position_difference = nn.Embedding(config.max_positions, config.embedding_size)
         self.segment_difference = nn.Embedding(config.num_segments, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
@@ -51,7 +67,7 @@ class DisentangledEmbeddings(nn.Module):
         ours_BTE = (
             self.word_difference(tokens_BT) + self.position_difference(positions) + self.segment_difference(segments_BT)
         )
-        return self.dropout(self.norm(theirs_BTE.detach() + ours_BTE))
+        return self.dropout(self.norm(theirs_BTE.detach(), ours_BTE))
 
     @torch.no_grad()
     def merged(self, config: EncoderConfig) -> Embeddings:
@@ -62,3 +78,12 @@ class DisentangledEmbeddings(nn.Module):
             getattr(plain, name).weight.copy_(getattr(self.source, name).weight + difference)
         plain.norm.load_state_dict(self.norm.state_dict())
         return plain
+
+
+def merge_differences(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of an encoder by name, with gradient-disentangled embeddings as the plain ones that compute the same."""
+    merged = {name: tensor for name, tensor in weights.items() if "_difference." not in name and ".source." not in name}
+    for table in ("word", "position", "segment"):
+        if (difference := weights.get(f"embeddings.{table}_difference.weight")) is not None:
+            merged[f"embeddings.{table}.weight"] = weights[f"embeddings.source.{table}.weight"] + difference
+    return merged

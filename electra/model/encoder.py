@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from electra.model.embeddings import DisentangledEmbeddings, Embeddings
+from electra.model.embeddings import DisentangledEmbeddings, Embeddings, LayerNorm
 from electra.model.kernels import functions as fused
 from electra.model.linear import Linear
 from electra.model.packed_attention import (
@@ -66,11 +66,13 @@ class SelfAttention(nn.Module):
             scores_BHTT = q_BHTd @ k_BHTd.transpose(-1, -2) * (1 / math.sqrt(q_BHTd.shape[-1]))
             if bias is not None:
                 scores_BHTT = scores_BHTT + bias.to(scores_BHTT.dtype)
-            mixed_BHTd = self.dropout(scores_BHTT.softmax(-1)) @ v_BHTd
+            # the softmax: PyTorch's own gradient of it has other last bits on one thread than on several
+            shares_BHTT = scores_BHTT.log_softmax(-1, torch.float32).exp().to(v_BHTd.dtype)
+            mixed_BHTd = self.dropout(shares_BHTT) @ v_BHTd
         return self.output(mixed_BHTd.transpose(1, 2).reshape(B, num_asking, D))
 
 
-class AddNorm(nn.LayerNorm):
+class AddNorm(LayerNorm):
     """LayerNorm(residual + dropout(x)): how every part of a layer ends."""
 
     def __init__(self, config: EncoderConfig):

@@ -6,7 +6,7 @@ Shape legend: as in encoder.py; N positions of an example (its masked ones, or a
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.model.embeddings import Embeddings
+from electra.model.embeddings import Embeddings, LayerNorm
 from electra.model.encoder import gelu
 from electra.model.shape import EncoderConfig
 
@@ -23,7 +23,7 @@ class VocabularyHead(nn.Module):
     def __init__(self, config: EncoderConfig, embeddings: Embeddings, hidden_size: int | None = None):
         super().__init__()
         self.transform = nn.Linear(hidden_size or config.hidden_size, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.weight = embeddings.word.weight  # the same parameter, so that ZeRO-3 gathers it for this module too
         self.bias = nn.Parameter(self.weight.new_zeros(config.vocab_size))
 

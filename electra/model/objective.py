@@ -1,5 +1,6 @@
 """What all pre-training methods have in common: terms of a loss, an encoder to publish, stages."""
 
+import importlib
 from typing import ClassVar
 
 import torch
@@ -69,3 +70,14 @@ class Objective(nn.Module):
         if ".embeddings." in parameter or parameter.endswith("generator_head.weight"):
             return "shared_embeddings" if hasattr(self, "generator") else self.main
         return "generator" if parameter.startswith("generator") else self.main
+
+
+def build_objective(model: config.Model, vocab_size: int, mask_id: int, method: config.Method) -> Objective:
+    """The module that ``pretrain.objective`` names, with weights not yet drawn.
+
+    Each method is one file of ``electra/objectives``, imported only when it is asked for; its class has the file's name
+    in CamelCase. So ``dvc.yaml`` can name the one file that a run depends on.
+    """
+    module = importlib.import_module(f"electra.objectives.{method.objective}")
+    name = "".join(part.capitalize() for part in method.objective.split("_"))
+    return getattr(module, name)(model, vocab_size, mask_id, method)

@@ -5,18 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, ValidationError
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from electra import config
-from electra.artifacts import building, read_json, sha256, write_json, write_manifest
-from electra.checksums import verify_folder
-from electra.errors import DataError
-from electra.model.electra import Electra
+from electra.common.artifacts import building, read_json, sha256, verify_folder, write_json, write_manifest
+from electra.common.errors import DataError
+from electra.model.discriminator import ReplacedTokenDetection
+from electra.model.embeddings import merge_differences
 from electra.model.encoder import Encoder
-from electra.model.methods import build_objective
-from electra.model.objective import Objective
+from electra.model.objective import Objective, build_objective
+from electra.model.shape import EncoderConfig
 
 SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -63,6 +64,32 @@ def save_pretrained(
         write_manifest(scratch, parameters=sum(tensor.numel() for tensor in weights.values()))
 
 
+class PretrainedConfig(BaseModel):
+    """``config.json`` of a folder of pre-trained weights."""
+
+    model: config.Model
+    method: config.Method = config.Method()
+    vocab_size: int
+    mask_id: int
+    tokenizer_sha256: str
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """What the weights in a folder are of.
+
+    Raises:
+        DataError: there is no ``config.json``, or it is of another kind of model.
+    """
+    path, next_step = folder / "config.json", "name a folder of pre-trained weights, such as models/pretrained"
+    try:
+        return PretrainedConfig.model_validate(read_json(path, next_step))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "(top level)"
+        what = f"these are no weights that this project pre-trained: {key}: {first['msg']}"
+        raise DataError(what, where=str(path), next_step=next_step) from None
+
+
 def load_objective(folder: Path) -> Objective:
     """The pre-training method's module with its weights, in evaluation mode.
 
@@ -70,21 +97,20 @@ def load_objective(folder: Path) -> Objective:
         DataError: the folder is missing, a file is not as its manifest says, or its weights do not fit its config.
     """
     verify_folder(folder)
-    facts = read_json(folder / "config.json")
-    method = config.Method(**facts.get("method", {}))
-    objective = build_objective(config.Model(**facts["model"]), facts["vocab_size"], facts["mask_id"], method)
+    facts = read_config(folder)
+    objective = build_objective(facts.model, facts.vocab_size, facts.mask_id, facts.method)
     fill(objective, load_file(folder / "model.safetensors"), str(folder))
     return objective.eval()
 
 
-def load_electra(folder: Path) -> Electra:
+def load_electra(folder: Path) -> ReplacedTokenDetection:
     """As :func:`load_objective`, for what needs a generator and a discriminator.
 
     Raises:
         DataError: it was pre-trained by a method that has not both.
     """
     objective = load_objective(folder)
-    if not isinstance(objective, Electra) or objective.generator is None:
+    if not isinstance(objective, ReplacedTokenDetection) or objective.generator is None:
         raise DataError(
             f"pre-trained with objective {objective.method.objective}, generator {objective.method.generator}: "
             "there is no generator and discriminator",
@@ -94,14 +120,23 @@ def load_electra(folder: Path) -> Electra:
 
 
 def load_encoder(folder: Path, **changes: Any) -> Encoder:
-    """The main encoder alone, which is what fine-tuning starts from.
+    """The main encoder alone, in evaluation mode: what fine-tuning starts from.
+
+    Its weights are taken by name; the module of the pre-training method is not needed.
 
     Args:
         changes: fields of :class:`EncoderConfig` to replace, such as the dropout.
+
+    Raises:
+        DataError: the folder is missing, a file is not as its manifest says, or its weights do not fit its config.
     """
-    source = load_objective(folder).encoder_to_publish()
-    encoder = Encoder(replace(source.config, **changes))
-    encoder.load_state_dict(source.state_dict())
+    verify_folder(folder)
+    facts, saved = read_json(folder / "config.json"), load_file(folder / "model.safetensors")
+    main = "discriminator." if any(name.startswith("discriminator.") for name in saved) else "encoder."
+    weights = {name.removeprefix(main): tensor for name, tensor in saved.items() if name.startswith(main)}
+    shape = EncoderConfig.discriminator(config.Model(**facts["model"]), facts["vocab_size"])
+    encoder = Encoder(replace(shape, **changes))
+    fill(encoder, merge_differences(weights), str(folder))
     return encoder.eval()
 
 

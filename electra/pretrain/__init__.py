@@ -1,0 +1,1 @@
+"""The pre-training stage: engine, loop, validation, learning curve and checkpoints."""

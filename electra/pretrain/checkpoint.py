@@ -1,18 +1,12 @@
-"""Checkpoints that survive kill -9 at any moment.
-
-``checkpoints/<fingerprint>/step_<n>/`` with ``weights.safetensors``, ``moments.safetensors`` and ``state.json`` (which
-holds the checksums of both). A checkpoint is written beside, synced and renamed, then ``latest`` is moved; a damaged
-one is passed over for the one before it. The fingerprint is of settings, data and tokenizer, so that a changed learning
-rate starts at step 0 and never from the old run. DVC does not know of this folder: a persisted output would be resumed
-across a parameter change.
-"""
+"""Checkpoints of a run, milestones of its schedule, and the thread that writes them while training goes on."""
 
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +14,110 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from electra.artifacts import disk_errors, read_manifest, sha256, write_json, write_text
+from electra.common.artifacts import (
+    building,
+    disk_errors,
+    read_manifest,
+    sha256,
+    write_json,
+    write_manifest,
+    write_text,
+)
+from electra.common.errors import DataError, InfrastructureError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import DataError, InfrastructureError
-from electra.paths import Paths
+from electra.model.pretrained import save_pretrained
 from electra.pretrain.mirror import Mirror
+
+
+class Background:
+    """One piece of work at a time, in a thread of its own.
+
+    What it is given must not change any more: training goes on meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def __enter__(self) -> "Background":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the work come to its end, whatever the reason to go."""
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Begin, once the work before is done.
+
+        Raises:
+            BaseException: what the work before raised.
+        """
+        self.wait()
+        self._thread = threading.Thread(target=self._run, args=(work,), name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is left to do.
+
+        Raises:
+            BaseException: what the work raised.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def check(self) -> None:
+        """Raise what the work raised, if it did and is over."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # raised where training can end for it
+            self._error = error
+
+
+PERCENTAGES = ("6.25", "12.5", "25", "50")
+
+
+class Milestones:
+    """The milestones of one run.
+
+    Args:
+        folder: the run's checkpoints.
+        num_steps: of the whole schedule.
+    """
+
+    def __init__(self, folder: Path, num_steps: int):
+        self.folder = folder
+        self.steps = {max(1, round(num_steps * float(percent) / 100)): percent for percent in PERCENTAGES}
+
+    def is_due(self, step: int) -> bool:
+        """Whether the weights after this many steps are a milestone not yet kept."""
+        return step in self.steps and not (self._kept(step) / "manifest.json").exists()
+
+    def keep(self, step: int, weights: dict[str, Tensor], settings: Settings, vocab_size: int, tokenizer: Path) -> None:
+        """Write the milestone of ``step`` steps taken."""
+        save_pretrained(self._kept(step), weights, settings.model, vocab_size, tokenizer, settings.pretrain)
+
+    def publish(self, target: Path) -> None:
+        """All milestones as ``target/<percent>``."""
+        with building(target) as scratch:
+            for step, percent in self.steps.items():
+                shutil.copytree(self._kept(step), scratch / percent)
+            write_manifest(scratch, steps={percent: step for step, percent in self.steps.items()})
+
+    def _kept(self, step: int) -> Path:
+        return self.folder / f"milestone_{self.steps[step]}"
 
 
 def fingerprint(settings: Settings, paths: Paths) -> str:

@@ -5,16 +5,17 @@ generator as it is, in validation every one is [MASK], since a token that can be
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from electra.artifacts import write_json, write_text
+from electra.common.artifacts import write_json, write_text
+from electra.common.paths import Paths
 from electra.config import Settings
 
+HEADLINE = ("step", "examples_seen", "disc_auc", "alarms")  # of the metrics, with the held-out loss of every term
 HELDOUT_COLUMNS = ("mlm_loss", "mlm_accuracy", "disc_loss", "fake_rate_entropy", "disc_auc", "disc_recall")
 
 
@@ -70,21 +71,27 @@ class Curve:
         window = _add_up(self.window.clone())
         return {"rows": self.rows, "window": window.tolist(), "steps": self.last_step}
 
-    def write(self, folder: Path, settings: Settings, final: dict[str, float]) -> None:
-        """``pretrain.tsv`` (one row a step that has values; empty cells where it has none) and ``pretrain.json``."""
+    def write(self, paths: Paths, settings: Settings, final: dict[str, float]) -> None:
+        """Write the curve and the final figures.
+
+        ``results/pretrain.tsv`` has one row a step (empty cells where it has no value); ``results/pretrain.json``
+        all final figures; ``results/metrics/pretrain.json`` the headline, which is held-out losses and AUC.
+        """
         found = dict.fromkeys(name for _, row in sorted(self.rows.items()) for name in row)
         train = [name for name in found if name.startswith("train_")]
         columns = [*train, *HELDOUT_COLUMNS, *(n for n in found if n not in train and n not in HELDOUT_COLUMNS)]
         lines = ["\t".join(("step", *columns))]
         for step, row in sorted(self.rows.items()):
             lines.append("\t".join([str(step), *(f"{row[name]:.6g}" if name in row else "" for name in columns)]))
-        write_text(folder / "pretrain.tsv", "\n".join(lines) + "\n")
+        write_text(paths.results / "pretrain.tsv", "\n".join(lines) + "\n")
         facts = {
             "step": settings.pretrain.num_steps,
             "examples_seen": settings.pretrain.num_steps * settings.pretrain.batch_size,
             **{name: float(f"{value:.6g}") for name, value in final.items()},
         }
-        write_json(folder / "pretrain.json", facts)
+        write_json(paths.results / "pretrain.json", facts)
+        headline = {name: value for name, value in facts.items() if name in HEADLINE or name.endswith("_loss")}
+        write_json(paths.metrics / "pretrain.json", headline)
 
 
 def _num_processes() -> int:

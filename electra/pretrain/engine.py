@@ -1,8 +1,9 @@
-"""The DeepSpeed engine: ZeRO, precision, accumulation and clipping from the cluster's settings."""
+"""The DeepSpeed engine: ZeRO, precision, accumulation and clipping from the cluster's settings; gradient norms."""
 
 import os
 import socket
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import torch
 
 from electra import config
-from electra.errors import InfrastructureError
-from electra.hardware import Machine
+from electra.common.errors import InfrastructureError
 from electra.model.objective import Objective
-from electra.pretrain.optimizer import ElectraAdamW, parameter_groups
+from electra.optim import ElectraAdamW, parameter_groups
+from electra.system.hardware import Machine
+from electra.system.processes import free_port
 
 
 def start_distributed(machine: Machine, timeout: timedelta) -> None:
@@ -31,9 +33,7 @@ def start_distributed(machine: Machine, timeout: timedelta) -> None:
     os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     if "MASTER_ADDR" not in os.environ:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
     import deepspeed
 
@@ -123,3 +123,25 @@ def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
         micro_batch: its number in the step's whole batch, those of all processes counted.
     """
     torch.manual_seed((seed * 1_000_003 + step) * 65_537 + micro_batch)
+
+
+def gradient_norms(engine: Any, part_of: Callable[[str], str]) -> dict[str, float]:
+    """Norm of the whole gradient (``total``, what is clipped) and of each part, between backward and step.
+
+    Every process must call it.
+
+    Args:
+        part_of: a parameter's part by its name.
+    """
+    from deepspeed.utils import safe_get_full_grad
+
+    squares: dict[str, torch.Tensor] = {}
+    for name, parameter in engine.module.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        gradient = parameter.grad if engine.zero_optimization_stage() == 0 else safe_get_full_grad(parameter)
+        if gradient is not None:
+            part = part_of(name)
+            squares[part] = squares.get(part, torch.zeros((), device=gradient.device)) + gradient.float().square().sum()
+    norms = {part: square.sqrt().item() for part, square in squares.items()}
+    return {"total": sum(norm**2 for norm in norms.values()) ** 0.5, **norms}

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from electra.loader.dataset import Shards
 from electra.model.batch import Batch, Outputs
-from electra.shards.dataset import Shards
+from electra.model.discriminator import binary_entropy
 
 _BINS = 40_000
 _RANGE = 20.0  # logits beyond are as good as certain
@@ -128,11 +129,6 @@ def area_under_curve(histograms: Tensor) -> float:
     below = negatives.cumsum(0) - negatives
     pairs = negatives.sum() * positives.sum()
     return float((positives * (below + negatives / 2)).sum() / pairs) if pairs else math.nan
-
-
-def binary_entropy(rate: float) -> float:
-    """Loss of a discriminator that knows only how many tokens are replaced, nats: the majority-class plateau."""
-    return -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
 
 
 def unigram_entropy(counts: np.ndarray, heldout_counts: np.ndarray) -> float:

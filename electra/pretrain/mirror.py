@@ -11,8 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import MANIFEST, disk_errors, sha256
-from electra.errors import ConfigError, InfrastructureError
+from electra.common.artifacts import MANIFEST, disk_errors, sha256
+from electra.common.errors import ConfigError, InfrastructureError
 
 SEALS = ("state.json", MANIFEST)
 

@@ -5,48 +5,42 @@ import signal
 import time
 from contextlib import nullcontext
 from datetime import timedelta
-from types import FrameType
 
 import torch
 import torch.distributed
 
+from electra.common.errors import InfrastructureError
+from electra.common.paths import Paths
 from electra.config import Cluster, Settings
-from electra.errors import InfrastructureError
-from electra.hardware import Machine, matrix_peak, resolve_machine
-from electra.heap import keep_freed_memory
+from electra.estimate.flops import flops_per_token
+from electra.estimate.memory import recompute_layers, wants_recompute
+from electra.loader.batches import ExampleDrawer, Share, heldout_batches, training_steps
+from electra.loader.dataset import Pieces, Shards
 from electra.model.batch import Batch
 from electra.model.encoder import Encoder
-from electra.model.methods import build_objective
-from electra.model.objective import Objective
-from electra.model.pair import WithGenerator
+from electra.model.generator import WithGenerator
+from electra.model.objective import Objective, build_objective
 from electra.model.pretrained import save_pretrained, special_token_ids
-from electra.paths import Paths
-from electra.pretrain.alarms import NonFinite, Watch
-from electra.pretrain.background import Background
-from electra.pretrain.checkpoint import Checkpoints, fingerprint
+from electra.monitoring.alarms import NonFinite, Watch
+from electra.monitoring.telemetry import Telemetry, describe_start
+from electra.optim import rate_of
+from electra.pretrain.checkpoint import Background, Checkpoints, Milestones, fingerprint
 from electra.pretrain.curve import Curve
-from electra.pretrain.engine import build_engine, seed_dropout, set_step, start_distributed
-from electra.pretrain.flops import flops_per_token
-from electra.pretrain.gradients import gradient_norms
-from electra.pretrain.inputs import verify_inputs
-from electra.pretrain.memory import recompute_layers, wants_recompute
+from electra.pretrain.engine import build_engine, gradient_norms, seed_dropout, set_step, start_distributed
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
-from electra.pretrain.milestones import Milestones
-from electra.pretrain.optimizer import rate_of
-from electra.pretrain.peers import Peers
-from electra.pretrain.start import start_from
+from electra.pretrain.start import start_from, verify_inputs
 from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
-from electra.pretrain.telemetry import Telemetry, describe_start
-from electra.shards.dataset import Shards
-from electra.shards.loader import ExampleDrawer, Share, heldout_batches, training_steps
-from electra.shards.pieces import Pieces
+from electra.system.hardware import Machine, matrix_peak, resolve_machine
+from electra.system.memory import keep_freed_memory
+from electra.system.peers import Peers
+from electra.system.processes import EndRequest
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:
     """Train the method that ``pretrain.objective`` names on the shards; one of ``cluster.num_processes`` processes.
 
     Resumes from the newest checkpoint of the same settings and data, exactly. Writes ``models/pretrained``,
-    ``models/milestones``, ``results/pretrain.json`` and ``results/pretrain.tsv``.
+    ``models/milestones``, ``results/pretrain.json``, ``results/pretrain.tsv`` and ``results/metrics/pretrain.json``.
 
     Raises:
         DataError: tokenizer or shards are not as their manifests say.
@@ -69,6 +63,10 @@ def pretrain(settings: Settings, paths: Paths) -> None:
         Pretraining(settings, paths, machine, checkpoints, peers).run()
     if is_first:
         checkpoints.clear()
+
+
+# Slurm announces preemption by SIGTERM and the end of a job's time by a signal of the user's choice.
+INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class RollBack(Exception):
@@ -170,7 +168,7 @@ class Pretraining:
     def run(self) -> None:
         """From the first step that is not yet taken to the last, then write the result."""
         telemetry = self._telemetry()
-        with Interruption() as interruption, self.writing:
+        with EndRequest(INTERRUPTIONS) as interruption, self.writing:
             while True:
                 try:
                     results = self._train(interruption, telemetry)
@@ -182,7 +180,7 @@ class Pretraining:
         if telemetry:
             telemetry.close()
 
-    def _train(self, interruption: "Interruption", telemetry: Telemetry | None) -> dict[str, float]:
+    def _train(self, interruption: EndRequest, telemetry: Telemetry | None) -> dict[str, float]:
         recipe, num_steps = self.recipe, self.recipe.num_steps
         log_every = max(1, num_steps // 400)
         saved_at, pause = time.monotonic(), 60 * self.settings.cluster.checkpoint_minutes
@@ -204,7 +202,7 @@ class Pretraining:
             self.peers.arrive(step)
             self.writing.check()
             is_due = self.is_first and time.monotonic() - saved_at > pause and not self.writing.is_busy
-            counts, save, stop = self._agree(micro_batches, is_due, interruption.requested)
+            counts, save, stop = self._agree(micro_batches, is_due, bool(interruption))
 
             done = step + 1
             is_logged = done % log_every == 0 or done == num_steps
@@ -325,7 +323,7 @@ class Pretraining:
                 self.paths.pretrained, weights, self.settings.model, self.vocab_size, tokenizer, self.recipe
             )
             self.milestones.publish(self.paths.milestones)
-            self.curve.write(self.paths.results, self.settings, results)
+            self.curve.write(self.paths, self.settings, results)
 
     def _telemetry(self) -> Telemetry | None:
         """The first process tells how it goes."""
@@ -347,24 +345,3 @@ class Pretraining:
 def seconds_between_checkpoints(cluster: Cluster, waited: float) -> float:
     """As many as the settings say; more where training waited so long for the last one that it would cost over 2%."""
     return max(60 * cluster.checkpoint_minutes, 50 * waited if waited > 1 else 0)
-
-
-class Interruption:
-    """A signal to end as a wish that the loop grants between two steps.
-
-    Slurm announces preemption by SIGTERM and the end of a job's time by a signal of the user's choice.
-    """
-
-    SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-
-    def __enter__(self) -> "Interruption":
-        self.requested = False
-        self.before = {number: signal.signal(number, self._request) for number in self.SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True

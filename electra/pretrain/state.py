@@ -9,7 +9,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from electra.hardware import Machine
+from electra.system.hardware import Machine
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 Gathered = tuple[dict[str, Tensor], dict[str, Tensor]]  # weights, moments

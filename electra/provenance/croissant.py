@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from electra.artifacts import MANIFEST, read_manifest, sha256
+from electra.common.artifacts import MANIFEST, read_manifest, sha256
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.paths import Paths
 
 CONTEXT = {
     "@language": "en",

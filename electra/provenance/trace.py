@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from electra.artifacts import read_json
-from electra.errors import ConfigError, DataError
-from electra.paths import Paths
+from electra.common.artifacts import read_json
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
 
 SHOWN_FILES = 20
 

@@ -1,20 +1,57 @@
-"""Our run beside published rows, on the tasks both have.
-
-Only tasks with the official rows, trained on all of them, are set beside published figures. Scores on other data are
-left out, not only marked: a table travels without its caption, and the same task names would make it look like a
-comparison.
-"""
+"""Published scores (``published_scores.yaml``: every figure with its source) beside the card's own."""
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from electra.report.facts import Facts
-from electra.report.published import GLUE_TASKS, SQUAD_TASKS, Published, published_scores
-from electra.report.section import Section
+import yaml
+
+from electra.report.facts import Facts, Section
+
+FILE = Path(__file__).with_name("published_scores.yaml")
+GLUE_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")  # of the paper's mean
+SQUAD_TASKS = ("SQuAD1.1", "SQuAD2.0")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One model's development-set scores, percent; what is not published is not there.
+
+    Attributes:
+        source: publication and table.
+        glue: task -> the metric of the score card.
+        glue_mean: as published, over :data:`GLUE_TASKS`.
+        squad: task -> ``exact`` and ``f1``.
+    """
+
+    name: str
+    source: str
+    glue: dict[str, float] = field(default_factory=dict)
+    glue_mean: float | None = None
+    squad: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@cache
+def published_scores() -> tuple[Published, ...]:
+    """All models, in the file's order."""
+    content = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return tuple(
+        Published(
+            name=model["name"],
+            source=", ".join([content["sources"][model["source"]], *filter(None, [model.get("where")])]),
+            glue=model.get("glue", {}),
+            glue_mean=model.get("glue_mean"),
+            squad=model.get("squad", {}),
+        )
+        for model in content["models"]
+    )
+
 
 TITLE = "Beside published results"
 MAIN = "this run"
+_NOT_THERE = "not on the official rows or without published figures"
 
 
 def beside_published(facts: Facts) -> Section:
@@ -22,10 +59,13 @@ def beside_published(facts: Facts) -> Section:
     scores = facts.scores
     if not scores:
         return Section(TITLE, "", [], [])
-    known = [task for task in GLUE_TASKS + SQUAD_TASKS if scores["tasks"].get(task, {}).get("official_rows")]
+    there = [task for task in GLUE_TASKS + SQUAD_TASKS if task in scores["tasks"]]
+    known = [task for task in there if scores["tasks"][task].get("official_rows")]
     if not known:
-        note = f"None: the tasks are {scores['data']}. Scores on other data cannot be compared with published ones."
-        return Section(TITLE, note, [], [])
+        reasons = _reasons(scores, there, scores["data"])
+        why = "; ".join(f"{', '.join(tasks)}: {reason}" for reason, tasks in reasons.items())
+        note = f"None. {why}. Such scores cannot be compared with published ones."
+        return Section(TITLE, note if there else "None: no task here has published figures.", [], [])
     seeds = len(facts.settings.cells.seeds)
     ours = _our_rows(scores, known, f"median of {seeds} seeds" if seeds > 1 else "one seed")
     rows = [*ours, *(row for model in published_scores() if (row := _published_row(model, known)).counted)]
@@ -34,7 +74,7 @@ def beside_published(facts: Facts) -> Section:
         columns.append("GLUE mean")
     return Section(
         TITLE,
-        _note([task for task in scores["tasks"] if task not in known]),
+        _note(_reasons(scores, [task for task in scores["tasks"] if task not in known], _NOT_THERE)),
         ["model", *columns, "tasks in common", "mean over them", f"mean of {MAIN}", "source"],
         [row.as_text(columns, ours[0]) for row in rows],
     )
@@ -99,14 +139,22 @@ def _cells(counted: dict[str, float]) -> dict[str, float | None]:
     return cells
 
 
-def _note(left_out: list[str]) -> str:
+def _reasons(scores: dict[str, Any], tasks: list[str], otherwise: str) -> dict[str, list[str]]:
+    """Tasks by the reason why they are not set beside published figures."""
+    reasons: dict[str, list[str]] = {}
+    for task in tasks:
+        has_published = task in GLUE_TASKS + SQUAD_TASKS
+        reason = scores["tasks"][task].get("not_official", otherwise) if has_published else otherwise
+        reasons.setdefault(reason, []).append(task)
+    return reasons
+
+
+def _note(left_out: dict[str, list[str]]) -> str:
     note = (
         "Development sets, percent. The last two means are over the tasks that a row and this run both have, SQuAD by "
         "its F1; a row with a published GLUE mean only counts with it eight times."
     )
-    if left_out:
-        note += f" Left out, since not on the official rows or without published figures: {', '.join(left_out)}."
-    return note
+    return note + "".join(f" Left out, since {reason}: {', '.join(tasks)}." for reason, tasks in left_out.items())
 
 
 def _percent(value: float | None) -> str:

@@ -1,13 +1,40 @@
-"""The stage ``report``: ``results/report.md``, ``results/report.html`` and the score card on the terminal."""
+"""The report stage: the card as Markdown and as one self-contained HTML page (inline CSS and SVG, no scripts)."""
 
-from electra.artifacts import write_text
+from pathlib import Path
+
+import jinja2
+
+from electra.common.artifacts import write_text
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import DataError
-from electra.paths import Paths
-from electra.report.content import data_in_words, plateaus, score_card
+from electra.report.content import METRIC_NAMES, data_in_words, score_card, sections
+from electra.report.curves import draw_curves
 from electra.report.facts import Facts, gather
 from electra.report.markdown import numeric_columns, render_markdown
-from electra.report.page import render_page
+from electra.report.remarks import plateaus, score_remarks
+
+TEMPLATE = Path(__file__).with_name("page.html.j2")
+
+
+def render_page(facts: Facts) -> str:
+    """The page's HTML; the same facts give the same bytes."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        profile=facts.settings.profile,
+        data=data_in_words(facts),
+        scores=facts.scores,
+        metric_names=METRIC_NAMES,
+        card=score_card(facts),
+        pretrain=facts.pretrain or {},
+        remarks=score_remarks(facts),
+        plateaus=plateaus(facts),
+        curves=draw_curves(facts.curves, facts.pretrain or {}) if facts.curves else [],
+        sections=sections(facts),
+        numeric_columns=numeric_columns,
+    )
 
 
 def build_report(settings: Settings, paths: Paths) -> None:
@@ -46,5 +73,5 @@ def print_score_card(facts: Facts) -> None:
     table.add_row(*mean, style="bold")
     console = Console(highlight=False)
     console.print(table)
-    for line in [data_in_words(facts), *plateaus(facts)]:
+    for line in [data_in_words(facts), *score_remarks(facts), *plateaus(facts)]:
         console.print(line, markup=False)

@@ -1,14 +1,76 @@
-"""What the report says, as titled tables: the Markdown and the HTML page print the same ones."""
+"""Content of the score card: sections with their tables, independent of the format they are written in."""
 
 import re
 from typing import Any
 
-from electra.report import starts
 from electra.report.beside import beside_published
 from electra.report.data_quality import leakage, vocabulary_rows
-from electra.report.facts import Facts
-from electra.report.section import Section
-from electra.report.starts import score, statistic
+from electra.report.facts import Facts, Section
+
+
+def milestones(facts: Facts) -> Section:
+    """What more pre-training brings: the score card's headline after each part of it."""
+    scores = facts.scores or {}
+    tasks, parts = scores.get("tasks", {}), scores.get("milestones", {})
+    found = {part: [entry["mean"], *_medians(tasks, "milestones", part)] for part, entry in parts.items()}
+    if found:
+        found["100"] = [scores["mean"]["pretrained"], *(entry["pretrained"] for entry in tasks.values())]
+    rows = [
+        [f"{percent}%", *(f"{value:.1f}" for value in values)]
+        for percent, values in sorted(found.items(), key=lambda item: float(item[0]))
+    ]
+    note = "Development sets after a part of one schedule that is not re-scaled."
+    return Section("Milestones", note, ["pre-training", "mean", *tasks], rows)
+
+
+def encoders(facts: Facts) -> Section:
+    """The run's encoder beside encoders of another make, put through the same tasks by the same harness."""
+    scores = facts.scores or {}
+    tasks, others = scores.get("tasks", {}), scores.get("encoders", {})
+    if not others:
+        return Section("Other encoders", "", [], [])
+    ours = [score(entry["pretrained"], entry.get("pretrained_sd")) for entry in tasks.values()]
+    rows = [["this run", f"{scores['mean']['pretrained']:.1f}", *ours]]
+    for name, mean in others.items():
+        found = [entry["encoders"][name] for entry in tasks.values()]
+        rows.append([name, f"{mean['mean']:.1f}", *(score(entry["median"], entry["sd"]) for entry in found)])
+    note = "The same rows, seeds, heads and settings; " + statistic(facts)
+    return Section("Other encoders", note, ["encoder", "mean", *tasks], rows)
+
+
+def intermediate(facts: Facts) -> Section:
+    """Tasks that were also fine-tuned from an encoder fine-tuned on another task first."""
+    rows = []
+    for task, entry in (facts.scores or {}).get("tasks", {}).items():
+        for first, found in entry.get("intermediate", {}).items():
+            both = [
+                score(entry["pretrained"], entry.get("pretrained_sd")),
+                score(found["median"], found["sd"]),
+            ]
+            rows.append([task, first, *both, f"{found['median'] - entry['pretrained']:+.1f}"])
+    note = (
+        f"Development sets; {statistic(facts)} The paper does this for test submissions only: its development scores "
+        "are without it, and so are the means here."
+    )
+    return Section(
+        "Fine-tuned on another task first", note, ["task", "first on", "pre-trained", "then the task", "gain"], rows
+    )
+
+
+def statistic(facts: Facts) -> str:
+    """What a figure is of the seeds' figures, never the best of them."""
+    seeds = len(facts.settings.cells.seeds)
+    return f"median of {seeds} seeds ± standard deviation." if seeds > 1 else "one seed."
+
+
+def score(value: float, deviation: float | None) -> str:
+    """A median with its standard deviation where there is one."""
+    return f"{value:.1f}" if deviation is None else f"{value:.1f} ± {deviation:.1f}"
+
+
+def _medians(tasks: dict[str, Any], group: str, name: str) -> list[float]:
+    return [entry[group][name]["median"] for entry in tasks.values()]
+
 
 METRIC_NAMES = {
     "matthews": "Matthews corr.",
@@ -17,6 +79,10 @@ METRIC_NAMES = {
     "f1": "F1",
     "exact": "exact match",
     "accuracy": "accuracy",
+    "HasAns_f1": "F1, questions with an answer",
+    "HasAns_exact": "exact match, questions with an answer",
+    "NoAns_f1": "F1, questions without an answer",
+    "NoAns_exact": "exact match, questions without an answer",
     "best_f1": "F1, no-answer threshold tuned on dev",
     "best_exact": "exact match, no-answer threshold tuned on dev",
     "best_f1_threshold": "the threshold tuned on dev for F1",
@@ -64,9 +130,9 @@ def sections(facts: Facts) -> list[Section]:
     """All tables below the score card, those whose stage has run."""
     made = [
         averages(facts),
-        starts.milestones(facts),
-        starts.encoders(facts),
-        starts.intermediate(facts),
+        milestones(facts),
+        encoders(facts),
+        intermediate(facts),
         beside_published(facts),
         _other_metrics(facts),
         pretraining(facts),
@@ -152,23 +218,6 @@ def pretraining(facts: Facts) -> Section:
     return Section("Pre-training", note[0].upper() + note[1:], ["figure", "value"], rows)
 
 
-def plateaus(facts: Facts) -> list[str]:
-    """Whether generator and discriminator do better than guessing by frequency."""
-    known, lines = facts.pretrain or {}, []
-    model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
-    for name, loss, floor in [
-        (model, "mlm_loss", "unigram_entropy"),
-        ("discriminator", "disc_loss", "fake_rate_entropy"),
-    ]:
-        if loss in known and floor in known:
-            better = known[loss] < known[floor]
-            lines.append(
-                f"The {name} {'does better than' if better else 'is still at'} guessing by frequency: "
-                f"loss {known[loss]:.3f}, guessing {known[floor]:.3f}."
-            )
-    return lines
-
-
 def corpus(facts: Facts) -> Section:
     """Sources of the corpus."""
     manifest = facts.manifests.get("corpus", {})
@@ -217,10 +266,27 @@ def _tasks(facts: Facts) -> Section:
             task,
             ", ".join(f"{split} {count(n)}" for split, n in entry["rows"].items()),
             told.get(task, {}).get("data", ""),
+            _cut(told.get(task, {})),
         ]
         for task, entry in tasks.items()
     ]
-    return Section("Tasks", "", ["task", "rows", "data"], rows)
+    note = "Cut: rows that are longer than the model's inputs (finetune.max_length), so that it sees a part of them."
+    return Section("Tasks", note, ["task", "rows", "data", "cut"], rows)
+
+
+def _cut(entry: dict[str, Any]) -> str:
+    """The share of a task's rows that are longer than the model's inputs, and what of them cannot be learned."""
+    totals = {"train": entry.get("train_rows"), "dev": entry.get("dev_rows")}
+    parts = [
+        f"{split} {percent(number / totals[split]) if totals.get(split) else count(number)}"
+        for split, number in entry.get("rows_cut", {}).items()
+        if number
+    ]
+    if words := entry.get("words_cut"):
+        parts.append(f"{count(words)} words of train")
+    if answers := entry.get("answers_not_recoverable"):
+        parts.append(f"{count(answers)} answers of train are not learned as they stand")
+    return ", ".join(parts) or ("none" if "rows_cut" in entry else "")
 
 
 def validation(facts: Facts) -> Section:

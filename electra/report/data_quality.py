@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from electra.report.facts import Facts
-from electra.report.section import Section
+from electra.report.facts import Facts, Section
 
 ACTIONS = {
     "report": "it was left",

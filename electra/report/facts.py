@@ -5,10 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra.artifacts import MANIFEST, read_json
+from electra.common.artifacts import MANIFEST, read_json
+from electra.common.errors import DataError
+from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
-from electra.errors import DataError
-from electra.paths import SCORE_FAMILIES, Paths
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table; numbers are text already. Without columns it is its note alone."""
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[list[str]]
+
 
 Curves = dict[str, list[float | None]]  # column -> values, None where a row has none; the first column is the step
 

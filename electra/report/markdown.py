@@ -1,8 +1,8 @@
 """The report as Markdown."""
 
-from electra.report.content import data_in_words, plateaus, score_card, sections
-from electra.report.facts import Facts
-from electra.report.section import Section
+from electra.report.content import data_in_words, score_card, sections
+from electra.report.facts import Facts, Section
+from electra.report.remarks import plateaus, score_remarks
 
 
 def render_markdown(facts: Facts) -> str:
@@ -10,7 +10,7 @@ def render_markdown(facts: Facts) -> str:
     lines = [f"# ELECTRA score card: profile {facts.settings.profile}", "", data_in_words(facts)]
     if facts.scores:
         lines += ["", table(score_card(facts))]
-    lines += [f"- {line}" for line in plateaus(facts)]
+    lines += [f"- {line}" for line in [*score_remarks(facts), *plateaus(facts)]]
     for section in sections(facts):
         lines += ["", table(section)]
     return "\n".join(lines).rstrip() + "\n"

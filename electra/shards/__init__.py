@@ -1,0 +1,1 @@
+"""The shards stage: documents to fixed-length examples in memory-mapped files."""

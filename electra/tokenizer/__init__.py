@@ -1,0 +1,1 @@
+"""The tokenizer stage: a WordPiece vocabulary, the same bytes on every run."""

@@ -1,32 +1,116 @@
-"""The tokenizer stage: ``data/corpus`` (or an existing vocab.txt) -> ``data/tokenizer``."""
+"""The tokenizer stage: a sample of the corpus, the vocabulary trained on it, and its statistics."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tokenizers import Tokenizer
 
-from electra.artifacts import building, sha256, write_json, write_manifest, write_text
-from electra.checksums import listed_files
+from electra.common.artifacts import (
+    Listed,
+    building,
+    listed_files,
+    renews,
+    sha256,
+    write_json,
+    write_manifest,
+    write_text,
+)
+from electra.common.corpus_file import read_documents
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.corpus_file import read_documents
-from electra.errors import ConfigError, DataError
-from electra.executors import Workers, job_folder, open_workers
-from electra.paths import Paths
-from electra.tokenizer.documents import count_file, line_batches, read_sample, sampled, write_sample
-from electra.tokenizer.vocab_file import read_vocab_file
+from electra.config import Tokenizer as Asked
+from electra.system.executors import Workers, job_folder, open_workers, whole_file
 from electra.tokenizer.wordpiece import (
     SPECIAL_TOKENS,
+    Alphabet,
     alphabet_of,
+    count_characters,
     make_tokenizer,
+    read_vocab_file,
     single_entries,
     train_vocabulary,
+    transformers_config,
 )
 
+BATCH_CHARS = 500_000  # of lines: what the tokenizer makes of them takes some hundred times the room
+SCHEMA = pa.schema([("text", pa.large_string())])
+
+
+def count_file(file: Listed) -> Counter[str]:
+    """How often each character stands in a corpus file, which is checked first.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file.verify()
+    return count_characters(texts for _, texts in read_documents(file.path))
+
+
+def sampled(path: Path, share: float) -> Iterator[list[str]]:
+    """Batches of the texts that belong to the sample."""
+    for ids, texts in read_documents(path):
+        yield [text for doc_id, text in zip(ids, texts, strict=True) if in_sample(doc_id, share)]
+
+
+def write_sample(path: Path, share: float, target: Path) -> Path:
+    """The same as an Arrow file, for another process to read.
+
+    Raises:
+        DataError: the corpus file is damaged.
+        InfrastructureError: the disk is full.
+    """
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with (
+        whole_file(target) as beside,
+        pa.OSFile(str(beside), "wb") as sink,
+        pa.ipc.new_stream(sink, SCHEMA, options=options) as stream,
+    ):
+        for texts in sampled(path, share):
+            stream.write_batch(pa.record_batch([texts], schema=SCHEMA))
+    return target
+
+
+def read_sample(path: Path) -> Iterator[list[str]]:
+    """The batches that :func:`write_sample` wrote."""
+    with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
+        for batch in stream:
+            yield batch.column(0).to_pylist()
+
+
+def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The lines of documents, about ``BATCH_CHARS`` characters at a time: documents may be whole books."""
+    batch: list[str] = []
+    num_chars = 0
+    for text in texts:
+        for line in text.split("\n"):
+            batch.append(line)
+            num_chars += len(line)
+            if num_chars >= BATCH_CHARS:
+                yield batch
+                batch, num_chars = [], 0
+    if batch:
+        yield batch
+
+
+def in_sample(doc_id: str, share: float) -> bool:
+    """Whether a document belongs to a hash sample of about ``share`` of all documents.
+
+    Hashes anew: the held-out split may have been cut by the bytes of ``doc_id`` themselves.
+    """
+    digest = hashlib.blake2b(doc_id.encode(), digest_size=8, person=b"tokenizer").digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
 MEASURED_CHARS = 10_000_000  # held-out text the figures in the manifest are taken from
+SHOWN_LEFT_OUT = 20  # characters named in the log and the manifest
 
 
+@renews("tokenizer")
 def build_tokenizer(settings: Settings, paths: Paths) -> None:
     """Train a WordPiece vocabulary on the corpus, or take ``tokenizer.vocab_file`` (then its size counts).
 
@@ -45,17 +129,24 @@ def build_tokenizer(settings: Settings, paths: Paths) -> None:
             vocabulary = read_vocab_file(path)
             origin: dict[str, dict[str, Any]] = {"vocab_file": {"name": path.name, "sha256": sha256(path)}}
         else:
-            vocabulary, trained_on = _train(settings, paths.corpus, folder)
-            origin = {"trained_on": trained_on}
-        tokenizer = make_tokenizer(vocabulary, lowercase=asked.lowercase)
+            vocabulary, origin = _train(settings, paths.corpus, folder)
+        tokenizer = make_tokenizer(vocabulary, lowercase=asked.lowercase, strip_accents=asked.strip_accents)
         held_out = _measure(tokenizer, paths.corpus)
         write_text(folder / "vocab.txt", "\n".join(vocabulary) + "\n")
         tokenizer.save(str(folder / "tokenizer.json"))
-        write_json(folder / "tokenizer_config.json", _transformers_config(settings))
+        write_json(
+            folder / "tokenizer_config.json",
+            transformers_config(
+                lowercase=asked.lowercase,
+                strip_accents=asked.strip_accents,
+                max_length=settings.model.max_positions,
+            ),
+        )
         write_manifest(
             folder,
             vocab_size=len(vocabulary),
             lowercase=asked.lowercase,
+            **({} if asked.strip_accents is None else {"strip_accents": asked.strip_accents}),
             special_tokens={token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS},
             **origin,
             held_out=held_out,
@@ -66,8 +157,11 @@ def build_tokenizer(settings: Settings, paths: Paths) -> None:
     )
 
 
-def _train(settings: Settings, corpus: Path, folder: Path) -> tuple[list[str], dict[str, int]]:
-    """The vocabulary, and what it was trained on; workers of ``cluster`` count and take the sample, file by file."""
+def _train(settings: Settings, corpus: Path, folder: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """The vocabulary, and for the manifest what it was trained on and what was left out.
+
+    Workers of ``cluster`` count the characters and take the sample, file by file.
+    """
     files = listed_files(corpus.absolute(), "train-*.parquet")
     with (
         job_folder(folder) as scratch,
@@ -96,14 +190,22 @@ def _sample(paths: list[Path], share: float, workers: Workers, scratch: Path) ->
 
 def _train_on(
     settings: Settings, characters: Counter[str], texts: Iterator[list[str]]
-) -> tuple[list[str], dict[str, int]]:
+) -> tuple[list[str], dict[str, dict[str, Any]]]:
     asked = settings.tokenizer
-    alphabet, inside = alphabet_of(characters, lowercase=asked.lowercase, max_alphabet=asked.max_alphabet)
-    if asked.vocab_size < (needed := len(single_entries(alphabet, inside))):
+    alphabet = alphabet_of(
+        characters,
+        lowercase=asked.lowercase,
+        strip_accents=asked.strip_accents,
+        coverage=asked.character_coverage,
+        max_alphabet=asked.max_alphabet,
+    )
+    if asked.vocab_size < (needed := len(single_entries(alphabet))):
         raise ConfigError(
-            f"{asked.vocab_size} entries cannot hold the corpus' single characters, which need {needed}",
+            f"{asked.vocab_size} entries cannot hold the corpus' {len(alphabet.characters)} single characters, which "
+            f"need {needed}",
             where="tokenizer.vocab_size",
-            next_step=f"raise tokenizer.vocab_size well above {needed}, or lower tokenizer.max_alphabet",
+            next_step=f"raise tokenizer.vocab_size well above {needed}, or set tokenizer.max_alphabet to fewer than "
+            f"{len(alphabet.characters)} (words with the rarest characters then become [UNK])",
         )
 
     trained_on = {"documents": 0, "characters": 0}
@@ -117,20 +219,43 @@ def _train_on(
     vocabulary = train_vocabulary(
         counted(),
         alphabet,
-        inside,
         size=asked.vocab_size,
         min_frequency=asked.min_frequency,
         lowercase=asked.lowercase,
+        strip_accents=asked.strip_accents,
     )
     if len(vocabulary) < asked.vocab_size:
         raise ConfigError(
             f"the corpus yields {len(vocabulary)} vocabulary entries, {asked.vocab_size} are asked for",
             where="tokenizer.vocab_size",
-            next_step=f"lower tokenizer.vocab_size to at most {len(vocabulary)}"
+            next_step=(f"{_more_characters(asked)}: {_left_out(alphabet)}; or " if alphabet.left_out else "")
+            + f"lower tokenizer.vocab_size to at most {len(vocabulary)}"
             + (f", lower tokenizer.min_frequency (now {asked.min_frequency})" if asked.min_frequency > 1 else "")
             + ", or add text",
         )
-    return vocabulary, trained_on
+    if not alphabet.left_out:
+        return vocabulary, {"trained_on": trained_on}
+    print(f"tokenizer: {_left_out(alphabet)}; to keep more, {_more_characters(asked)}")
+    facts = {
+        "characters": len(alphabet.characters),
+        "left_out": len(alphabet.left_out),
+        "left_out_share": float(f"{alphabet.left_out_share:.3g}"),
+        "most_frequent_left_out": "".join(alphabet.left_out[:SHOWN_LEFT_OUT]),
+    }
+    return vocabulary, {"trained_on": trained_on, "alphabet": facts}
+
+
+def _left_out(alphabet: Alphabet) -> str:
+    return (
+        f"{len(alphabet.left_out):,} characters, {alphabet.left_out_share:.2%} of the text, have no entry, and words "
+        f"with them become [UNK] (the most frequent: {' '.join(alphabet.left_out[:SHOWN_LEFT_OUT])})"
+    )
+
+
+def _more_characters(asked: Asked) -> str:
+    if asked.max_alphabet is not None:
+        return f"raise tokenizer.max_alphabet (now {asked.max_alphabet})"
+    return f"raise tokenizer.character_coverage (now {asked.character_coverage})"
 
 
 def _measure(tokenizer: Tokenizer, corpus: Path) -> dict[str, float | int | None]:
@@ -159,14 +284,3 @@ def _heldout_texts(corpus: Path) -> Iterator[list[str]]:
         file.verify()
         for _, texts in read_documents(file.path):
             yield texts
-
-
-def _transformers_config(settings: Settings) -> dict[str, str | bool | int]:
-    """What ``transformers`` needs besides tokenizer.json to load the folder as ``ElectraTokenizerFast``."""
-    roles = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-    return {
-        "tokenizer_class": "ElectraTokenizer",
-        "do_lower_case": settings.tokenizer.lowercase,
-        "model_max_length": settings.model.max_positions,
-        **roles,
-    }

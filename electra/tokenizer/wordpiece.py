@@ -1,24 +1,52 @@
-"""WordPiece as BERT and ELECTRA use it, with training that gives the same vocabulary on every run."""
+"""WordPiece as BERT and ELECTRA use it: repeatable training, and reading an existing ``vocab.txt``."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from electra.common.errors import ConfigError, DataError
+
 CHUNK_CHARS = 1_000_000  # counted at a time: sixteen bytes each
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+MAX_WORD_CHARS = 200  # a longer word is [UNK], as in the original; the library's default is 100
+LEAST_ALPHABET = 1000  # characters kept whatever they cover: enough for alphabetic scripts, rare signs included
 
 
-def make_tokenizer(vocabulary: list[str], *, lowercase: bool) -> Tokenizer:
+@dataclass(frozen=True)
+class Alphabet:
+    """The single characters of a vocabulary, after normalising.
+
+    Attributes:
+        characters: those that get entries, sorted.
+        inside: those of them that can continue a word (no punctuation, no Chinese characters: the pre-tokeniser makes
+            these words of their own), sorted.
+        left_out: the others, most frequent first; a word that holds one becomes [UNK].
+        left_out_share: of the text's characters.
+    """
+
+    characters: list[str]
+    inside: list[str]
+    left_out: list[str]
+    left_out_share: float
+
+
+def make_tokenizer(vocabulary: list[str], *, lowercase: bool, strip_accents: bool | None = None) -> Tokenizer:
     """A tokenizer of a finished vocabulary: BERT's normaliser and pre-tokeniser, ``[CLS] A [SEP] B [SEP]``.
 
     Args:
         vocabulary: entries in the order of their ids; holds the special tokens.
-        lowercase: lowercase the text and strip its accents.
+        lowercase: lowercase the text.
+        strip_accents: remove combining marks; None: where the text is lowercased.
     """
     ids = {entry: index for index, entry in enumerate(vocabulary)}
-    tokenizer = _blank(models.WordPiece(ids, unk_token="[UNK]"), lowercase)
+    model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
+    tokenizer = _blank(model, bert_normalizer(lowercase=lowercase, strip_accents=strip_accents))
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
@@ -29,40 +57,89 @@ def make_tokenizer(vocabulary: list[str], *, lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-def alphabet_of(characters: Counter[str], *, lowercase: bool, max_alphabet: int) -> tuple[list[str], list[str]]:
-    """The single characters that get vocabulary entries.
+def bert_normalizer(
+    *, lowercase: bool, strip_accents: bool | None = None, handle_chinese_chars: bool = True
+) -> normalizers.Normalizer:
+    """BERT's normaliser, after NFC where accents stay: the corpus is NFC, and so must be all text that is tokenized.
+
+    Where accents are stripped text is decomposed first, so that it does not matter how they were written.
+    """
+    bert = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=handle_chinese_chars
+    )
+    strips = lowercase if strip_accents is None else strip_accents
+    return bert if strips else normalizers.Sequence([normalizers.NFC(), bert])
+
+
+def normalizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
+    """``lowercase``, ``strip_accents`` and what else a tokenizer's BERT normaliser is set to; empty if it has none."""
+    state = json.loads(tokenizer.to_str())["normalizer"] or {}
+    found = (part for part in state.get("normalizers", [state]) if part.get("type") == "BertNormalizer")
+    return {key: value for key, value in next(found, {}).items() if key != "type"}
+
+
+def transformers_config(*, lowercase: bool, strip_accents: bool | None, max_length: int) -> dict[str, Any]:
+    """Contents of ``tokenizer_config.json``: what ``transformers`` needs besides tokenizer.json to load a folder.
+
+    The class is the one that takes tokenizer.json as it is. ``ElectraTokenizer`` would build its own normaliser and
+    model, without NFC and with a limit of 100 characters a word.
+    """
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "do_lower_case": lowercase,
+        **({} if strip_accents is None else {"strip_accents": strip_accents}),
+        "model_max_length": max_length,
+        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+    }
+
+
+def alphabet_of(
+    characters: Counter[str],
+    *,
+    lowercase: bool,
+    strip_accents: bool | None = None,
+    coverage: float = 1.0,
+    max_alphabet: int | None = None,
+) -> Alphabet:
+    """Choose the single characters that get entries: the most frequent ones, the lower code point among equals.
 
     Args:
         characters: how often each character stands in the raw text.
-        lowercase: as in :func:`make_tokenizer`.
-        max_alphabet: keep this many characters, the most frequent ones (the lower code point among equals).
-
-    Returns:
-        The characters after normalising, sorted; and those of them that can continue a word (no punctuation, no
-        Chinese characters: the pre-tokeniser makes these words of their own), sorted.
+        lowercase, strip_accents: as in :func:`make_tokenizer`.
+        coverage: share of the text that the chosen characters make up (SentencePiece's ``character_coverage``), though
+            never fewer than ``LEAST_ALPHABET`` are chosen.
+        max_alphabet: keep this many instead, whatever they cover.
     """
-    blank = _blank(models.WordPiece(unk_token="[UNK]"), lowercase)
-    normalised: Counter[str] = Counter()
+    normalizer = bert_normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    counts: Counter[str] = Counter()
     for character, count in characters.items():
-        for part in "".join(blank.normalizer.normalize_str(character).split()):
-            normalised[part] += count
-    kept = sorted(sorted(normalised, key=lambda c: (-normalised[c], c))[:max_alphabet])
+        for part in "".join(normalizer.normalize_str(character).split()):
+            counts[part] += count
+    ordered = sorted(counts, key=lambda c: (-counts[c], c))
+    if max_alphabet is None:
+        covered = np.cumsum([counts[character] for character in ordered])
+        max_alphabet = max(LEAST_ALPHABET, int(np.searchsorted(covered, coverage * counts.total())) + 1)
+    kept = sorted(ordered[:max_alphabet])
 
     def continues_a_word(character: str) -> bool:
-        pieces = blank.pre_tokenizer.pre_tokenize_str(blank.normalizer.normalize_str("a" + character))
-        return [piece for piece, _ in pieces] == ["a" + character]
+        # after a letter that no accent is composed with
+        pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str("q" + character))
+        return [piece for piece, _ in pieces] == ["q" + character]
 
-    return kept, [character for character in kept if continues_a_word(character)]
+    left_out = ordered[max_alphabet:]
+    share = sum(counts[character] for character in left_out) / max(1, counts.total())
+    return Alphabet(kept, [character for character in kept if continues_a_word(character)], left_out, share)
 
 
 def train_vocabulary(
     texts: Iterator[list[str]],
-    alphabet: list[str],
-    inside: list[str],
+    alphabet: Alphabet,
     *,
     size: int,
     min_frequency: int,
     lowercase: bool,
+    strip_accents: bool | None = None,
 ) -> list[str]:
     """Train WordPiece; the same texts give the same entries in the same order on every run and machine.
 
@@ -72,21 +149,24 @@ def train_vocabulary(
 
     Args:
         texts: batches of documents, or of their lines: no word goes beyond one.
-        alphabet, inside: see :func:`alphabet_of`.
+        alphabet: see :func:`alphabet_of`.
         size: entries asked for; there are fewer if no pair is left that occurs ``min_frequency`` times.
         min_frequency: least count of a pair to be merged.
-        lowercase: as in :func:`make_tokenizer`.
+        lowercase, strip_accents: as in :func:`make_tokenizer`.
 
     Returns:
         The special tokens, the alphabet, the ``##`` alphabet, then the merged pieces, most frequent merge first.
     """
-    tokenizer = _blank(models.WordPiece(unk_token="[UNK]"), lowercase)
+    normalizer = bert_normalizer(lowercase=lowercase, strip_accents=strip_accents)
+    tokenizer = _blank(models.WordPiece(unk_token="[UNK]"), normalizer)
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_frequency,
-        special_tokens=single_entries(alphabet, inside),
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),  # nothing but the alphabet given: the trainer's own cut has unordered ties
+        special_tokens=single_entries(alphabet),
+        initial_alphabet=alphabet.characters,
+        limit_alphabet=len(
+            alphabet.characters
+        ),  # nothing but the alphabet given: the trainer's own cut has unordered ties
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
@@ -94,9 +174,9 @@ def train_vocabulary(
     return sorted(ids, key=ids.__getitem__)
 
 
-def single_entries(alphabet: list[str], inside: list[str]) -> list[str]:
+def single_entries(alphabet: Alphabet) -> list[str]:
     """The entries every vocabulary begins with: special tokens, characters, characters that continue a word."""
-    return [*SPECIAL_TOKENS, *alphabet, *("##" + character for character in inside)]
+    return [*SPECIAL_TOKENS, *alphabet.characters, *("##" + character for character in alphabet.inside)]
 
 
 def count_characters(batches: Iterator[list[str]]) -> Counter[str]:
@@ -110,8 +190,48 @@ def count_characters(batches: Iterator[list[str]]) -> Counter[str]:
     return Counter({chr(point): int(counts[point]) for point in np.flatnonzero(counts)})
 
 
-def _blank(model: models.WordPiece, lowercase: bool) -> Tokenizer:
+def _blank(model: models.WordPiece, normalizer: normalizers.Normalizer) -> Tokenizer:
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)  # accents are stripped where it lowercases
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return tokenizer
+
+
+def read_vocab_file(path: Path) -> list[str]:
+    """Read and check a vocabulary; ids are kept.
+
+    Raises:
+        ConfigError: there is no such file.
+        DataError: it is no UTF-8 text, lacks a special token, repeats an entry, or ``[PAD]`` is not its first line
+            (shards are padded with zeros).
+    """
+    try:
+        # bytes: read_text would take a carriage return within an entry for a line end
+        entries = path.read_bytes().decode("utf-8").split("\n")
+    except (FileNotFoundError, IsADirectoryError):
+        raise ConfigError(
+            f"there is no file {path}", where="tokenizer.vocab_file", next_step="correct the path, or train: null"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"the vocabulary is not UTF-8 text: {error.reason}", where=str(path)) from None
+    entries = [entry.removesuffix("\r") for entry in entries]
+    if entries[-1] == "":
+        entries.pop()
+
+    if missing := [token for token in SPECIAL_TOKENS if token not in entries]:
+        raise DataError(
+            f"the vocabulary lacks {', '.join(missing)}",
+            where=str(path),
+            next_step=f"use a BERT or ELECTRA vocab.txt: one entry per line, with {' '.join(SPECIAL_TOKENS)}",
+        )
+    if repeated := [entry for entry, count in Counter(entries).items() if count > 1]:
+        lines = [number for number, entry in enumerate(entries, 1) if entry == repeated[0]]
+        raise DataError(
+            f"the vocabulary repeats {len(repeated)} entries, first {repeated[0]!r} in lines {lines}", where=str(path)
+        )
+    if entries[0] != "[PAD]":
+        raise DataError(
+            f"the first line of the vocabulary is {entries[0]!r}, it must be [PAD]: examples are padded with zeros",
+            where=f"{path}, line 1",
+        )
+    return entries

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from benchmarks.measure import device_of, interleave, machine, ratios, run, spread, summary, table
-from electra.errors import ConfigError
+from electra.common.errors import ConfigError
 
 
 def test_sides_take_turns_in_changing_order_and_warm_ups_do_not_count():

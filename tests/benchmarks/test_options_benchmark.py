@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import equal_flops, options
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import ConfigError
-from electra.paths import Paths
-from electra.pretrain.flops import flops_per_token
+from electra.estimate.flops import flops_per_token
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_an_option_that_costs_more_gets_fewer_steps(settings: Settings) -> None:
 
 
 def test_a_workspace_has_schedule_and_warm_up_scaled(settings: Settings, tmp_path: Path) -> None:
-    from electra.settings import load_settings
+    from electra.config.loading import load_settings
 
     (tmp_path / "data").mkdir()
     equal_flops.write_workspace(

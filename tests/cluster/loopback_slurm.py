@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from electra.system.processes import free_port
+
 DAEMONS = ("slurmctld", "slurmd", "munged")
 CONFIGURATION = """\
 ClusterName=loopback
@@ -123,9 +125,3 @@ class LoopbackSlurm:
         return subprocess.run(
             command, capture_output=True, text=True, env={**os.environ, **self.environment}, timeout=60
         )
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

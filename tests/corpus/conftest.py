@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from electra.common.paths import Paths
 from electra.config import Corpus
+from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.paths import Paths
-from electra.settings import load_settings
 
 from .small import REPO, Build, Built
 

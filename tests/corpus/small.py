@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from electra.artifacts import read_manifest
-from electra.paths import Paths
+from electra.common.artifacts import read_manifest
+from electra.common.paths import Paths
 
 REPO = Path(__file__).resolve().parents[2]
 Build = Callable[..., "Built"]

@@ -2,6 +2,7 @@
 
 import hashlib
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
@@ -9,10 +10,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from electra.artifacts import sha256
-from electra.corpus.document import Document, text_hash
-from electra.corpus.mixture import interleave
-from electra.corpus.seen import SeenIds
+from electra.common.artifacts import sha256
+from electra.corpus.document import Cleaned, Document, SeenIds, interleave, kept_documents, text_hash
 from electra.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
 
 from .small import REPO, Build, sentences
@@ -53,7 +52,7 @@ def test_when_a_source_ends_the_others_go_on_and_the_manifest_says_so(build: Bui
     write("a.txt", ["a" * 100 + str(i) for i in range(10, 20)])
     write("b.txt", ["b" * 100 + str(i) for i in range(10, 70)])
     built = build(
-        {"name": "a", "paths": ["a.txt"], "weight": 3}, {"name": "b", "paths": ["b.txt"]}, held_out_fraction=0.0
+        {"name": "a", "paths": ["a.txt"], "weight": 3}, {"name": "b", "paths": ["b.txt"]}, held_out_fraction=1e-9
     )
     order = [row["source"] for row in built.rows("train")]
     assert order[:11].count("b") in (2, 3, 4)
@@ -81,6 +80,30 @@ def test_duplicates_are_found_across_files_and_sources_after_cleaning(build: Bui
     built = build({"name": "a", "paths": ["a.txt"]}, {"name": "b", "paths": ["b.txt"]})
     assert sorted(built.texts()) == ["Only in a.", "Only in b.", "Une café.\nTwo lines."]
     assert built.manifest["dropped"] == {"duplicate": 1, "too_short": 0}
+
+
+def test_documents_that_begin_alike_are_different_documents(build: Build) -> None:
+    beginning = "The same title page. " * 5000
+    write("a.txt", [beginning + ending for ending in ("One.", "Two.", "Three.")])
+    built = build({"paths": ["a.txt"]})
+    assert sorted(text.removeprefix(beginning) for text in built.texts()) == ["One.", "Three.", "Two."]
+    assert len({row["doc_id"] for row in built.rows()}) == 3
+
+
+def test_a_duplicate_is_told_by_the_eight_bytes_that_name_a_document(tmp_path: Path) -> None:
+    digests = [bytes([1] * 7 + [last] + [9] * 24) for last in (1, 2)] + [bytes([1] * 8 + [3] * 24)]
+    removed: Counter[str] = Counter()
+    with SeenIds(tmp_path / "seen") as seen:
+        cleaned = [Cleaned(f"text {number}", digest, 0, 0) for number, digest in enumerate(digests)]
+        kept = list(kept_documents("s", cleaned, seen, removed))
+    assert [document.text for document in kept] == ["text 0", "text 1"]
+    assert removed["duplicate"] == 1
+
+
+def test_the_split_is_decided_by_other_bytes_than_the_name() -> None:
+    low, high = bytes(8), b"\xff" * 8
+    assert Document("s", "", low + high + low + low).split_point > 0.999
+    assert Document("s", "", high + low + high + high).split_point == 0
 
 
 def test_length_limits(build: Build) -> None:
@@ -125,7 +148,7 @@ def test_the_split_of_a_document_does_not_depend_on_the_others(build: Build) -> 
 def test_a_tiny_corpus_holds_out_the_same_document_in_any_order(build: Build, order: int) -> None:
     texts = sentences(5)
     write("a.txt", texts[::order])
-    built = build({"paths": ["a.txt"]}, held_out_fraction=0.0)
+    built = build({"paths": ["a.txt"]}, held_out_fraction=1e-9)
     assert built.texts("heldout") == [min(texts, key=lambda text: make_document("", text).split_point)]
     assert len(built.texts("train")) == 4
 

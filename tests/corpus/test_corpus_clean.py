@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra.corpus.clean import clean, cut
+from electra.corpus.cleaned import clean, cut
 
 
 def cleaned(text: str) -> str:

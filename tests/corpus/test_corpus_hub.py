@@ -6,8 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
+from pydantic import ValidationError
 
-from electra.errors import DataError, InfrastructureError
+from electra.common.errors import DataError, InfrastructureError
+from electra.config import Corpus
 
 from .small import Build, sentences
 
@@ -91,3 +93,10 @@ def test_load_dataset_still_takes_the_options_used() -> None:
     import inspect
 
     inspect.signature(load_dataset).bind("owner/name", "en", split="train", revision="0" * 40, streaming=True)
+
+
+@pytest.mark.parametrize("revision", [None, "main", "b04c8d1", "B" * 40, "b" * 41])
+def test_a_hub_dataset_without_its_full_commit_is_refused(workspace: Path, revision: str | None) -> None:
+    source = {"kind": "hub", "name": "wikipedia", "dataset": "wikimedia/wikipedia", "revision": revision}
+    with pytest.raises(ValidationError, match="40-hex commit|should match pattern"):
+        Corpus.model_validate({"sources": [source]})

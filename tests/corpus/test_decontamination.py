@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from electra.artifacts import read_json, write_manifest
+from electra.common.artifacts import read_json, write_manifest
+from electra.common.paths import Paths
 from electra.config import Corpus, Settings
+from electra.config.loading import load_settings
 from electra.config.section import Section
 from electra.corpus.build import build_corpus
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.corpus.evaluation_texts import collect_evaluation_texts
 from electra.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
-from electra.paths import Paths
 from electra.report.data_quality import leakage
 from electra.report.facts import Facts
-from electra.settings import load_settings
 from tests.corpus.small import REPO, Built
 
 VOCABULARY = ["".join(random.Random(i).choices("abcdefghijklmnop", k=2 + i % 7)) for i in range(3000)]
@@ -165,7 +165,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
 
 def corpus_section(**rules: Any) -> Section:
     source = {"kind": "files", "name": "a", "paths": ["a.txt"]}
-    return Corpus.model_validate({"sources": [source], "held_out_fraction": 0.0, **rules})
+    return Corpus.model_validate({"sources": [source], "held_out_fraction": 1e-9, **rules})
 
 
 def built(settings: Settings, action: str) -> Built:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from electra.artifacts import read_json
+from electra.common.artifacts import read_json
 from electra.config import Corpus
 from electra.config.text import NearDuplicates
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned

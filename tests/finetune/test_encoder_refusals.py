@@ -10,11 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from electra.errors import ConfigError, DataError
+from electra.common.errors import ConfigError, DataError
 from electra.finetune.encoders import EncoderSource, load_transformers_encoder
 from electra.finetune.run import finetune_cell
-
-from .foreign import load, write_encoder
+from tests.foreign_encoders import load, write_encoder
 
 
 def test_a_folder_with_a_pickle_only_is_refused(folders, tmp_path):

@@ -5,24 +5,23 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from electra.artifacts import read_json
+from electra.common.artifacts import read_json
 from electra.config import Cluster
-from electra.finetune.batching import collate
-from electra.finetune.cells import read_lines, read_rows
+from electra.evaluation.metrics import score
 from electra.finetune.encoders import EncoderSource
-from electra.finetune.features import sentence_features
+from electra.finetune.features import collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.scoring import score
-from electra.finetune.tasks import TASKS
+from electra.finetune.spans import span_features
+from electra.finetune.tagging import tagging_features
 from electra.finetune.trainer import parameter_groups, predict
-from electra.finetune.windows import span_features
-from electra.model.electra import Electra
-from electra.model.export import export_model
 from electra.model.pretrained import save_pretrained
-
-from .foreign import MAKES, load
-from .small import VOCAB, make_settings
+from electra.objectives.electra import Electra
+from electra.publish.export import export_model
+from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import read_lines, read_rows
+from tests.foreign_encoders import MAKES, load
+from tests.small_tasks import VOCAB, make_settings
 
 SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
 PAIR = {"id": "0", "text_a": "the cat sat on a blue house", "text_b": "a dog ran", "label": "entailment"}
@@ -55,6 +54,24 @@ def test_texts_that_are_too_long_keep_their_special_tokens(folders, make):
     assert tuple(cut.token_ids[: len(inputs.before)]) == inputs.before
     assert tuple(cut.token_ids[8 - len(inputs.after) :]) == inputs.after
     assert tuple(cut.token_ids[cut.first_length - len(inputs.between) : cut.first_length]) == inputs.between
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_texts_that_look_like_special_tokens_are_text(folders, make):
+    _, vocabulary, _ = load(folders[make])
+    inputs = vocabulary.inputs
+    special = {*inputs.before, *inputs.between, *inputs.after}
+    assert special or make == "gpt2"
+    words = [*(vocabulary.tokenizer.id_to_token(i) for i in sorted(special)), "cat", "\u0001"]
+    row = {"text_a": " ".join(words), "question": "who?", "context": " ".join(words), "words": words, "label": None}
+    row |= {"tags": None, "impossible": True}
+    single = sentence_features(TASKS["CoLA"], [row], vocabulary, 60)[0].token_ids
+    assert special.isdisjoint(single[len(inputs.before) : len(single) - len(inputs.after)])
+    (tagged,) = tagging_features(TASKS["CoNLL-2003"], [row], vocabulary, 60)
+    assert len(tagged.positions) == len(words)
+    assert special.isdisjoint(tagged.token_ids[len(inputs.before) : len(tagged.token_ids) - len(inputs.after)])
+    (window,) = span_features([row], vocabulary, SETTINGS.model_copy(update={"span_max_length": 60}))
+    assert special.isdisjoint(window.token_ids[window.first_length : len(window.token_ids) - len(inputs.after)])
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -149,7 +166,7 @@ def test_an_exported_encoder_fares_as_it_does_at_home(paths, workspace, monkeypa
     save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB), paths.tokenizer)
     (paths.tokenizer / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
     (paths.tokenizer / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    monkeypatch.setattr("electra.report.model_card.model_card", lambda *_: "")
+    monkeypatch.setattr("electra.publish.model_card.model_card", lambda *_: "")
     export_model(settings, paths)
     # what the folder says of dropout is pre-training's, fine-tuning's own is another
     monkeypatch.setattr("electra.finetune.run.DROPOUT", {"dropout": 0.0, "attention_dropout": 0.0})

@@ -6,19 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from electra.artifacts import read_json
-from electra.finetune.batching import collate
-from electra.finetune.features import Feature
-from electra.finetune.heads import TaskModel
-from electra.finetune.joint_span import JointSpanHead, JointSpans, best_joint_spans
-from electra.finetune.prepare import prepare_tasks
+from electra.common.artifacts import read_json
+from electra.evaluation.metrics import score
+from electra.finetune.features import Feature, collate
+from electra.finetune.heads import JointSpanHead, JointSpans, TaskModel, best_joint_spans
 from electra.finetune.run import finetune_cell
-from electra.finetune.scoring import score
-from electra.finetune.spans import BestSpan, answers
-from electra.finetune.tasks import TASKS
-from electra.finetune.windows import Window
-
-from .small import make_settings, write_squad, write_tsv
+from electra.finetune.spans import BestSpan, Window, answers
+from electra.readers.build import prepare_tasks
+from electra.tasks.catalogue import TASKS
+from tests.small_tasks import make_settings, write_squad, write_tsv
 
 WIDTH = 6
 

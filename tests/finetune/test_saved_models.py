@@ -7,15 +7,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from electra.artifacts import read_json, read_manifest
-from electra.errors import DataError
-from electra.finetune.cells import read_lines, read_rows
+from electra.common.artifacts import read_json, read_manifest
+from electra.common.errors import DataError
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.run import finetune_cell
 from electra.finetune.saved import load_model
-
-from .foreign import MAKES, write_encoder
-from .small import CPU, predict
+from electra.tasks.cells import read_lines, read_rows
+from tests.foreign_encoders import MAKES, write_encoder
+from tests.small_tasks import CPU, predict
 
 
 @pytest.mark.parametrize("task", ["CoLA", "STS-B", "SQuAD1.1", "SQuAD2.0"])

@@ -5,19 +5,17 @@ import json
 import pytest
 from tokenizers import BertWordPieceTokenizer
 
-from electra.artifacts import read_json, read_manifest
-from electra.errors import ConfigError, DataError
-from electra.finetune.batching import IGNORED, collate
-from electra.finetune.evaluate import evaluate_cells
-from electra.finetune.features import Vocabulary
-from electra.finetune.official import OfficialSource
-from electra.finetune.prepare import prepare_tasks
+from electra.common.artifacts import read_json, read_manifest
+from electra.common.errors import ConfigError, DataError
+from electra.evaluation.evaluate import evaluate_cells
+from electra.finetune.features import IGNORED, Vocabulary, collate
 from electra.finetune.run import finetune_cell
 from electra.finetune.tagging import learned_tags, tag_predictions, tagging_features, words_cut
-from electra.finetune.tasks import TASKS
+from electra.readers.build import prepare_tasks
+from electra.readers.official import OfficialSource
 from electra.report.facts import read_scores
-
-from .small import SHARED, make_settings
+from electra.tasks.catalogue import TASKS
+from tests.small_tasks import SHARED, make_settings
 
 NER, CHUNK = TASKS["CoNLL-2003"], TASKS["CoNLL-2000"]
 

@@ -4,14 +4,23 @@ import numpy as np
 import pytest
 from tokenizers import BertWordPieceTokenizer
 
-from electra.finetune.batching import collate, sorted_batches, training_order
-from electra.finetune.features import Feature, Vocabulary, sentence_features, truncated_lengths
-from electra.finetune.official import OfficialSource
-from electra.finetune.tasks import TASKS
-from electra.finetune.unlearnable import answers_not_recoverable, unlearnable
-from electra.finetune.windows import span_features, window_starts
-
-from .small import SHARED, make_settings
+from electra.finetune.features import (
+    Feature,
+    Vocabulary,
+    choice_features,
+    collate,
+    rows_cut,
+    sentence_features,
+    sorted_batches,
+    training_order,
+    truncated_lengths,
+)
+from electra.finetune.run import answers_not_recoverable, unlearnable
+from electra.finetune.spans import span_features, window_starts, with_marks
+from electra.finetune.tagging import tagging_features
+from electra.readers.official import OfficialSource
+from electra.tasks.catalogue import TASKS
+from tests.small_tasks import SHARED, VOCAB, make_settings
 
 SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
 
@@ -32,6 +41,38 @@ def test_sentences_and_pairs_get_their_special_tokens(paths):
     assert single.first_length == 5
 
 
+SPECIAL = "the [SEP] cat [MASK][CLS]"
+
+
+def inner(vocabulary, feature):
+    """The tokens that are of the texts, not of the frame around them."""
+    ids = list(feature.token_ids)
+    first = ids[len(vocabulary.inputs.before) : feature.first_length - 1]
+    return first + ids[feature.first_length : -1] if len(ids) > feature.first_length else first
+
+
+def test_texts_that_look_like_special_tokens_are_text_for_every_kind_of_task(paths):
+    vocabulary = Vocabulary.load(paths)
+    pair = {"id": "0", "text_a": SPECIAL, "text_b": SPECIAL, "label": None}
+    tagged = {"id": "0", "words": SPECIAL.split(), "tags": None}
+    choice = {"id": "0", "text_a": SPECIAL, "choices": [SPECIAL] * 4, "label": None}
+    question = {"id": "0", "question": SPECIAL, "context": SPECIAL, "answers": [], "impossible": True}
+    long = SETTINGS.model_copy(update={"span_max_length": 64, "max_question_length": 30})
+    features = [
+        *sentence_features(TASKS["RTE"], [pair], vocabulary, 64),
+        *sentence_features(TASKS["CoLA"], [pair], vocabulary, 64),
+        *tagging_features(TASKS["CoNLL-2003"], [tagged], vocabulary, 64),
+        *choice_features(TASKS["SWAG"], [choice], vocabulary, 64)[0].choices,
+        *span_features([question], vocabulary, long),
+    ]
+    pieces = "the [UNK] s ##e ##p [UNK] cat [UNK] m ##a ##s ##k [UNK] [UNK] c ##l ##s [UNK]".split()
+    for feature in features:
+        ids = inner(vocabulary, feature)
+        found = [vocabulary.tokenizer.id_to_token(i) for i in ids]
+        assert found in (pieces, pieces * 2)
+        assert not set(ids) & {vocabulary.pad, *vocabulary.inputs.before, *vocabulary.inputs.after}
+
+
 def test_truncation_takes_from_the_longer_text_token_by_token():
     for a in range(12):
         for b in range(12):
@@ -40,6 +81,27 @@ def test_truncation_takes_from_the_longer_text_token_by_token():
                 while x + y > limit:
                     x, y = (x - 1, y) if x > y else (x, y - 1)
                 assert truncated_lengths(a, b, limit) == (x, y)
+
+
+def test_rows_that_lose_tokens_are_counted_once_each(paths):
+    vocabulary = Vocabulary.load(paths)
+    words = [("the cat sat", "a dog"), ("the cat sat on", "a dog"), ("the cat", "a dog sat on the park"), ("a", "the")]
+    pairs = [{"id": "0", "text_a": a, "text_b": b, "label": None} for a, b in words]
+    assert rows_cut(sentence_features(TASKS["RTE"], pairs, vocabulary, 8)) == 2  # 5 tokens beside three special ones
+    assert rows_cut(sentence_features(TASKS["RTE"], pairs, vocabulary, 9)) == 1
+    assert rows_cut(sentence_features(TASKS["CoLA"], pairs, vocabulary, 5)) == 1
+    choices = [
+        {"id": "0", "text_a": "the cat", "choices": ["a", "dog", "a dog", end], "label": None} for end, _ in words
+    ]
+    choices.append(
+        {**choices[0], "text_a": "the cat sat on a dog", "choices": ["\u0001"] * 4}
+    )  # nothing is left of these
+    assert rows_cut(choice_features(TASKS["SWAG"], choices, vocabulary, 8)) == 2
+    tagged = [{"id": "0", "words": a.split(), "tags": None} for a, _ in words]
+    assert rows_cut(tagging_features(TASKS["CoNLL-2003"], tagged, vocabulary, 5)) == 1
+    asked = [{"id": "0", "question": a, "context": f"{b} " * 20, "answers": [], "impossible": True} for a, b in words]
+    options = SETTINGS.model_copy(update={"max_question_length": 3})
+    assert rows_cut(span_features(asked, vocabulary, options)) == 1, "contexts are not cut: windows hold all of them"
 
 
 def test_padding_is_masked_and_the_second_segment_marked():
@@ -102,6 +164,46 @@ def test_the_answer_is_recovered_exactly_from_windows_over_unicode_text(paths, a
         assert window.text(UNICODE, *window.target[:2]) == answer
     for window in windows:
         assert len(window.offsets) == len(window.token_ids) - window.first_length - 1
+
+
+def answers_of(paths, context, answers, **options):
+    """The text that windows over the context give for each answer; every letter is a wordpiece."""
+    letters = sorted(set(BertWordPieceTokenizer(**options).normalize(context)) - {" "})
+    vocabulary = paths.root / "letters.txt"
+    vocabulary.write_text("\n".join([*VOCAB[:5], *letters, *(f"##{letter}" for letter in letters)]) + "\n")
+    BertWordPieceTokenizer(str(vocabulary), **options).save(str(paths.tokenizer / "tokenizer.json"))
+    vocabulary = Vocabulary.load(paths)
+    assert vocabulary.tokenizer.token_to_id("[UNK]") not in vocabulary.encode([context])[0]
+    found = []
+    for answer in answers:
+        spans = [{"text": answer, "start": context.index(answer)}]
+        row = {"id": "q", "question": "who?", "context": context, "answers": spans, "impossible": False}
+        windows = span_features([row], vocabulary, SETTINGS.model_copy(update={"span_max_length": 128}))
+        found.append(windows[0].text(context, *windows[0].target[:2]))
+    return found
+
+
+HINDI = "दिल्ली की कुतुब मीनार को ऐबक ने सन् 1193 में बनवाना शुरू किया, और यह ईंट से बनी सबसे ऊँची मीनार है।"
+THAI = "กรุงเทพมหานครเป็นเมืองหลวงของประเทศไทย มีประชากรมากที่สุด ตั้งอยู่ริมแม่น้ำเจ้าพระยา เปิดเมื่อปีนี้"
+MARKED = {  # answers that end in a nonspacing mark; those of most are of combining class 0
+    "Hindi": (HINDI, ["ऐबक ने", "सन्", "1193 में", "कुतुब मीनार को ऐबक ने", "ईंट से", "बनी सबसे", "मीनार है", "दिल्ली"]),
+    "Thai": (THAI, ["มี", "ที่", "ตั้งอยู่", "แม่น้ำเจ้า", "ปีนี้", "กรุงเทพมหานครเป็", "เมื่อปี", "ประเทศไทย"]),
+    "Arabic": ("كَتَبَ الوَلَدُ في البَيْتِ", ["كَتَبَ", "الوَلَدُ", "البَيْتِ"]),
+    "a joiner between letter and mark": ("अक्\u200d\u0941 ब", ["अक्\u200d\u0941"]),
+}
+
+
+@pytest.mark.parametrize("script", MARKED)
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_answers_keep_the_marks_that_the_normaliser_drops(paths, script, lowercase):
+    context, answers = MARKED[script]
+    assert answers_of(paths, context, answers, lowercase=lowercase) == answers
+
+
+def test_marks_of_other_tokens_and_joiners_without_a_mark_are_not_part_of_an_answer():
+    assert with_marks("ae\u0301i", [(0, 1), (1, 2), (2, 3), (3, 4)]) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert with_marks("ab\u200b c", [(0, 2), (4, 5)]) == [(0, 2), (4, 5)]
+    assert with_marks("ab\u0941", [(0, 2)]) == [(0, 3)]
 
 
 def test_unanswerable_questions_and_windows_without_the_answer_point_at_cls(paths):

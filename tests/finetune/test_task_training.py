@@ -2,26 +2,27 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
-from electra.artifacts import read_json, write_manifest
-from electra.errors import ConfigError, DataError, TrainingError
-from electra.finetune.evaluate import evaluate_cells
-from electra.finetune.features import Vocabulary, sentence_features
+from electra.common.artifacts import read_json, write_manifest
+from electra.common.errors import ConfigError, DataError, TrainingError
+from electra.evaluation.evaluate import evaluate_cells
+from electra.finetune.features import Vocabulary, collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import BestSpan, answers, best_spans
-from electra.finetune.tasks import TASKS
+from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
 from electra.finetune.trainer import num_steps, parameter_groups, train
-from electra.finetune.windows import Window
-from electra.model.electra import Electra
 from electra.model.encoder import Encoder, initialize
 from electra.model.pretrained import save_pretrained
 from electra.model.shape import EncoderConfig
+from electra.objectives.electra import Electra
+from electra.optim import ElectraAdamW
 from electra.report.facts import read_scores
-
-from .small import VOCAB, make_settings
+from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import read_lines
+from tests.small_tasks import VOCAB, make_settings
 
 
 def encoder(num_layers=3, embedding_size=8):
@@ -136,6 +137,26 @@ def test_the_same_cell_gives_the_same_bytes_and_another_seed_others(paths, works
     assert (run["task"], run["seed"], run["init"], run["train_rows"], run["steps"]) == ("CoLA", 1, "scratch", 64, 8)
 
 
+def test_rows_that_are_cut_are_counted_in_the_cell_and_on_the_card(paths, workspace, capsys):
+    settings = workspace(["STS-B", "CoLA"], epochs=0.01, max_length=8, double_unordered=True)
+    rows = read_lines(paths.tasks / "STS-B/train.jsonl", "")
+    for row in rows[:5]:
+        row["text_b"] = "the cat sat on the park"
+    (paths.tasks / "STS-B/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_manifest(paths.tasks, **{k: v for k, v in read_json(paths.tasks / "manifest.json").items() if k != "files"})
+    for task in ("STS-B", "CoLA"):
+        for seed in (1, 2):
+            finetune_cell(settings, paths, task=task, seed=seed, scratch=True)
+            cell = paths.finetuned(f"{task}-{seed}-scratch")
+            cell.with_name(f"{task}-{seed}").symlink_to(cell.name)
+    assert read_json(cell / "run.json")["rows_cut"] == {"train": 0, "dev": 0}
+    assert "STS-B-1-scratch: 5 rows of train are longer than the model's inputs" in capsys.readouterr().out
+    evaluate_cells(settings, paths)
+    entry = read_scores(paths)["tasks"]["STS-B"]
+    assert entry["rows_cut"] == {"train": 5, "dev": 0}, "each once, in both orders"
+    assert not entry["official_rows"] and entry["not_official"] == "not on the official rows"
+
+
 def test_a_cell_starts_from_the_pretrained_weights_and_a_scratch_cell_never_reads_them(paths, workspace, monkeypatch):
     settings = workspace(["CoLA"], epochs=0.01)
     electra = Electra(settings.model, len(VOCAB), mask_id=4).initialize(0.02, seed=7)
@@ -216,6 +237,66 @@ def test_the_best_window_answers_and_the_least_sure_refusal_counts():
     spans = [BestSpan(2, 3, -5.0, 2.0), BestSpan(3, 3, -1.0, -1.0)]
     rows = [{"id": "q", "context": "the cat sat"}]
     assert answers(rows, windows, spans) == [{"id": "q", "text": "sat", "null_score": -1.0}]
+
+
+def test_three_seeds_are_told_by_their_median_and_the_sample_deviation(paths, workspace):
+    settings = workspace(["CoLA"])
+    settings = settings.model_copy(update={"cells": settings.cells.model_copy(update={"seeds": [1, 2, 3]})})
+    rows = read_lines(paths.tasks / "CoLA/dev.jsonl", "")
+    for seed, wrong in [(1, 0), (2, 16), (3, 24)]:
+        for init in ("", "-scratch"):
+            labels = ["10"[int(row["label"])] if i < wrong else row["label"] for i, row in enumerate(rows)]
+            folder = paths.finetuned(f"CoLA-{seed}{init}")
+            folder.mkdir(parents=True)
+            lines = [{"split": "dev", "id": row["id"], "label": label} for row, label in zip(rows, labels, strict=True)]
+            (folder / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (folder / "run.json").write_text('{"train_rows": 64}')
+            write_manifest(folder)
+    evaluate_cells(settings, paths)
+    entry = read_scores(paths)["tasks"]["CoLA"]
+    assert entry["other_metrics"]["accuracy"]["pretrained"] == 75  # of 100, 75 and 62.5
+    values = [entry["seeds"][seed]["pretrained"]["matthews"] for seed in "123"]
+    assert entry["pretrained"] == values[1]
+    assert entry["pretrained_sd"] == pytest.approx(np.std(values, ddof=1), abs=2e-3)
+
+
+def test_warm_up_is_the_whole_steps_of_its_share(paths, workspace, monkeypatch):
+    """As in google-research/electra: int(steps * share)."""
+    settings = workspace(["CoLA"], warmup_fraction=0.1, layerwise_decay=1.0, learning_rate=1e-3)
+    row = {"id": "0", "text_a": "cat", "text_b": None, "label": "1"}
+    features = sentence_features(TASKS["CoLA"], [row] * 8, Vocabulary.load(paths), 16)
+    rates = []
+
+    class Recording(ElectraAdamW):
+        def step(self, *arguments):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(*arguments)
+
+    monkeypatch.setattr("electra.finetune.trainer.ElectraAdamW", Recording)
+    for epochs, warmup_steps in [(19, 1), (20, 2), (9, 0)]:
+        rates.clear()
+        model = TaskModel(TASKS["CoLA"], encoder(1), torch.Generator())
+        train(model, features, settings.finetune, epochs=epochs, seed=1, pad=0, bf16=False, name="x")
+        expected = [1e-3 * min(1, step / max(1, warmup_steps) or not warmup_steps) for step in range(epochs)]
+        assert rates == pytest.approx([rate * (1 - step / epochs) for step, rate in enumerate(expected)])
+
+
+def test_the_loss_of_a_span_task_counts_the_refusal_half(paths):
+    rows = [
+        {"id": "0", "question": "who?", "context": "the cat", "answers": [{"text": "cat", "start": 4}]},
+        {"id": "1", "question": "where?", "context": "a dog", "answers": []},
+    ]
+    rows = [{**row, "impossible": not row["answers"]} for row in rows]
+    settings = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
+    batch = collate(span_features(rows, Vocabulary.load(paths), settings), 0)
+    model = TaskModel(TASKS["SQuAD2.0"], encoder(1), torch.Generator().manual_seed(1)).eval()
+    with torch.no_grad():
+        start_BT, end_BT, impossible_B = model(batch)
+        starts_B, ends_B, labels_B = batch.targets.unbind(1)
+        spans = [-logits.log_softmax(-1)[[0, 1], at].mean() for logits, at in ((start_BT, starts_B), (end_BT, ends_B))]
+        refusal = -torch.where(labels_B.bool(), impossible_B.sigmoid(), 1 - impossible_B.sigmoid()).log().mean()
+        assert model.loss(batch).item() == pytest.approx((sum(spans) / 2 + refusal / 2).item(), rel=1e-5)
+    assert refusal > 0.1
 
 
 def test_the_card_has_medians_deviations_and_says_what_the_data_is(paths, workspace):

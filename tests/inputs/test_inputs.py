@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from electra.artifacts import sha256
-from electra.errors import DataError
+from electra.common.artifacts import sha256
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
 from electra.inputs import hashes
 from electra.inputs.build import list_inputs
 from electra.inputs.hashes import RememberedHashes
 from electra.inputs.outside import Outside
 from electra.inputs.watch import BEGIN, END, watched, write_watched
-from electra.paths import Paths
-from electra.settings import load_settings
 from tests.workspace import Workspace
 
 DVC_YAML = f"""stages:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from electra.common.errors import InfrastructureError
 from electra.config import Cluster
-from electra.errors import InfrastructureError
 from electra.launchers.job import Job
 from electra.launchers.kubernetes import KubernetesLauncher
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from electra.common.errors import ConfigError, InfrastructureError, TrainingError
 from electra.config import Cluster
-from electra.errors import ConfigError, InfrastructureError, TrainingError
 from electra.launchers import queue as queue_module
 from electra.launchers.job import Job
 from electra.launchers.queue import Status, run_to_end

@@ -12,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from electra.common.errors import ConfigError
 from electra.config import Cluster
-from electra.errors import ConfigError
 from electra.launchers.job import Job
 from electra.launchers.pretraining import LAUNCHERS, render_pretraining
 from tests.workspace import Workspace

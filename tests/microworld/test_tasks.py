@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from electra.errors import ConfigError
+from electra.common.errors import ConfigError
 from electra.microworld import pair_tasks, sentence_tasks
-from electra.microworld.changes import change
+from electra.microworld.grammar import change
 from electra.microworld.sentiment import NEGATIVE_ADJECTIVES, POSITIVE_ADJECTIVES
 from electra.microworld.tasks import EMBEDDED_TASKS, write_official_tasks
 from electra.microworld.world import World

@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra.config import Model
+from electra.estimate.memory import recompute_layers
+from electra.loader.packing import packed
 from electra.model import encoder as encoder_module
 from electra.model.batch import Batch
-from electra.model.electra import Electra
 from electra.model.encoder import SelfAttention
+from electra.model.generator import token_losses
 from electra.model.kernels import functions as fused
 from electra.model.packed_attention import BLOCKED, positions
-from electra.model.pair import token_losses
-from electra.pretrain.memory import recompute_layers
-from electra.shards.packing import packed
+from electra.objectives.electra import Electra
 from tests.model.test_electra import random_batch
 
 V = 60
@@ -90,7 +90,7 @@ def test_head_on_masked_positions_alone_is_the_head_on_all() -> None:
             return outputs
 
         def mask_input(self, batch: Batch) -> Tensor:
-            from electra.model.corruption import masked_input
+            from electra.model.generator import masked_input
 
             return masked_input(batch, self.mask_id, self.vocab_size)
 
@@ -166,7 +166,7 @@ def test_positions_start_again_in_every_example() -> None:
 @pytest.mark.parametrize("objective", ["replace_mlm", "all_tokens_mlm", "bert", "electric", "electra_15"])
 def test_every_method_can_be_packed(objective: str) -> None:
     from electra.config import Method
-    from electra.model.methods import build_objective
+    from electra.model.objective import build_objective
 
     batch, found = uneven_batch(), []
     for one in (batch, packed(batch, 24)):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra.model.corruption import sample
+from electra.model.generator import sample
 from electra.model.kernels import build, functions
 
 pytestmark = pytest.mark.skipif(build.library() is None, reason="no C++ compiler here: the loops are not built")

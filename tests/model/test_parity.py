@@ -5,8 +5,8 @@ import torch
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra.config import Model
-from electra.model.electra import Electra
-from electra.model.huggingface import discriminator_weights, huggingface_config, masked_language_model_weights
+from electra.objectives.electra import Electra
+from electra.publish.huggingface import discriminator_weights, huggingface_config, masked_language_model_weights
 from tests.model.test_electra import BASE, LARGE, SMALL
 
 V = 400

@@ -96,6 +96,21 @@ def test_the_flow_runs_what_is_out_of_date_and_ends_with_the_exit_code_of_a_fail
     assert take_ran(workspace) == ["made"], "neither a retry nor a later stage"
 
 
+def test_a_wrong_setting_is_told_before_dvc_removes_anything(workspace, monkeypatch, capsys):
+    """The check is that of the workspace's own code; the stage is never begun."""
+    stages = {"make": {"cmd": "electra corpus", "params": ["profile"], "outs": ["made"]}}
+    (workspace / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    (workspace / "params.yaml").write_text("profile: smal\n")
+    (workspace / "params").mkdir()
+    (workspace / "params/small.yaml").write_text("corpus: {}\n")
+    (workspace / "made").write_text("of the last run")
+    monkeypatch.chdir(workspace)
+    assert pipeline.main([]) == 2
+    assert "check failed with exit code 2" in capsys.readouterr().err
+    assert "there is no profile 'smal'" in (workspace / "logs/check.log").read_text()
+    assert (workspace / "made").read_text() == "of the last run"
+
+
 def newest_tasks() -> dict[str, str]:
     """The tasks of the newest flow run, each with the name of its state."""
     with get_client(sync_client=True) as client:

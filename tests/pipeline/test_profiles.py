@@ -1,12 +1,16 @@
 """The profiles load, and three of them are the paper's recipes number for number."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from pydantic import BaseModel
 
 from electra.config import Settings
-from electra.settings import load_settings
+from electra.config.loading import load_settings, parse_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,3 +87,28 @@ def test_paper_profiles_share_the_rest_of_the_recipe(load, name):
     assert (finetune.max_question_length, finetune.max_answer_length) == (64, 30)
     questions = ["SQuAD1.1", "SQuAD2.0", "NewsQA", "NaturalQuestions", "TriviaQA", "SearchQA"]
     assert finetune.task_epochs == {"RTE": 10, "STS-B": 10} | dict.fromkeys(questions, 2)
+
+
+def _unset(section: BaseModel, prefix: str, stands: dict[str, Any]) -> Iterator[str]:
+    """Keys that a section of the settings has and the file does not."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if name not in stands:
+            yield f"{prefix}{name}"
+        elif isinstance(value, BaseModel):
+            yield from _unset(value, f"{prefix}{name}.", stands[name])
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                if isinstance(item, BaseModel):
+                    yield from _unset(item, f"{prefix}{name}[{number}].", stands[name][number])
+
+
+@pytest.mark.parametrize("profile", sorted(path.stem for path in (ROOT / "params").glob("*.yaml")))
+def test_every_value_that_a_result_depends_on_stands_in_the_profile(profile):
+    """DVC compares the profile: a value that is only a default could change and leave a stale result."""
+    common = yaml.safe_load((ROOT / "params.yaml").read_text())
+    own = yaml.safe_load((ROOT / f"params/{profile}.yaml").read_text())
+    sections = {name: {**(common.get(name) or {}), **values} for name, values in own.items()}
+    settings = parse_settings({**common, **sections, "profile": profile}, where=profile)
+    missing = [key for name in own for key in _unset(getattr(settings, name), f"{name}.", sections[name])]
+    assert not missing, f"params/{profile}.yaml: write out {missing}"

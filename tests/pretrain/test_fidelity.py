@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from electra.finetune.trainer import layer_factor
+from electra.loader.masking import MaskingRule, draw_masking, num_slots
 from electra.model.batch import Batch
-from electra.model.corruption import put_samples
-from electra.shards.masking import MaskingRule, draw_masking, num_slots
-from tests.pretrain.test_random import SPECIAL, rows
+from electra.model.generator import put_samples
+from tests.loader.test_random import SPECIAL, rows
 
 ORIGINAL = MaskingRule(with_replacement=True)
 

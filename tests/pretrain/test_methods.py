@@ -2,17 +2,18 @@
 
 import json
 import signal
+from typing import get_args
 
 import pytest
 from safetensors.numpy import load_file
 
-from electra.model.export import export_model
-from electra.model.methods import METHODS
+from electra.config import ObjectiveName
 from electra.model.pretrained import load_encoder, load_objective
+from electra.publish.export import export_model
 from tests.pretrain.test_resume import EVERY_STEP, assert_curves_close, kill_at, weights
 from tests.workspace import Workspace
 
-OTHERS = [name for name in METHODS if name != "electra"]
+OTHERS = [name for name in get_args(ObjectiveName) if name != "electra"]
 
 
 @pytest.mark.parametrize("objective", OTHERS)

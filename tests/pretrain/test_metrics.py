@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from electra.model.electra import Electra
+from electra.loader.dataset import Shards
+from electra.objectives.electra import Electra
 from electra.pretrain.metrics import HeldoutSums, area_under_curve, token_counts, unigram_entropy
-from electra.shards.dataset import Shards
 from tests.model.test_electra import TINY, random_batch
 from tests.workspace import Workspace
 

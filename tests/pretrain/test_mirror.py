@@ -9,8 +9,8 @@ import fsspec
 import pytest
 import torch
 
-from electra.artifacts import write_manifest, write_text
-from electra.errors import ConfigError, InfrastructureError
+from electra.common.artifacts import write_manifest, write_text
+from electra.common.errors import ConfigError, InfrastructureError
 from electra.pretrain.checkpoint import Checkpoints
 
 

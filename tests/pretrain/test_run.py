@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from electra.config import Cluster
-from electra.hardware import resolve_machine
 from electra.pretrain.checkpoint import Checkpoints, fingerprint
 from electra.pretrain.run import seconds_between_checkpoints
+from electra.system.hardware import resolve_machine
 from tests.workspace import Workspace
 
 GOLDEN = Path(__file__).parent / "golden_curve.tsv"
@@ -46,23 +46,38 @@ def test_cluster_section_is_not_in_the_fingerprint(workspace: Workspace) -> None
 
 
 def test_second_process_on_the_same_run_is_refused(tmp_path: Path) -> None:
-    from electra.errors import InfrastructureError
+    from electra.common.errors import InfrastructureError
 
     first, second = Checkpoints(tmp_path, keep=1), Checkpoints(tmp_path, keep=1)
     with first.only_writer(), pytest.raises(InfrastructureError, match="another process"), second.only_writer():
         pass
 
 
+# `electra pretrain` with weights so large that no gradient is finite; the schema refuses such a setting.
+DIVERGING = """
+import sys
+import electra.config.loading as loading
+load = loading.load_settings
+def diverging(*root):
+    settings = load(*root)
+    return settings.model_copy(update={"model": settings.model.model_copy(update={"initializer_range": 1e25})})
+loading.load_settings = diverging
+sys.argv = ["electra", "pretrain"]
+from electra.cli import main
+main()
+"""
+
+
 def test_diverged_run_ends_with_exit_code_4(workspace: Workspace) -> None:
-    workspace.write(model={"initializer_range": 1e25}, pretrain={"num_steps": 6, "eval_every": 6})
-    process = workspace.start()
+    workspace.write(pretrain={"num_steps": 6, "eval_every": 6})
+    process = workspace.start("-c", DIVERGING)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 4, output
     assert "no longer finite" in output and "learning_rate" in output and "Traceback" not in output
 
 
 def test_batch_that_does_not_split_is_refused(workspace: Workspace) -> None:
-    from electra.errors import ConfigError
+    from electra.common.errors import ConfigError
 
     settings = workspace.write({"cluster": {"num_processes": 3}}).settings()
     with pytest.raises(ConfigError, match="does not split"):

@@ -6,9 +6,9 @@ import sys
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from electra.errors import DataError
-from electra.model.methods import build_objective
-from electra.paths import Paths
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.model.objective import build_objective
 from electra.pretrain.start import start_from
 from tests.workspace import ROOT, Workspace
 

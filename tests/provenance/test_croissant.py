@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from electra.common.paths import Paths
 from electra.config import Corpus
+from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.paths import Paths
 from electra.provenance.croissant import describe_corpus
-from electra.settings import load_settings
 
 REPO = Path(__file__).resolve().parents[2]
 

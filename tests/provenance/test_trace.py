@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from electra.errors import ConfigError, DataError
-from electra.paths import Paths
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
 from electra.provenance.trace import SHOWN_FILES, digest, render, trace
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from electra.finetune.evaluate import evaluate_cells
-from electra.finetune.prepare import prepare_tasks
+from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
-from electra.model.methods import build_objective
+from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained, special_token_ids
+from electra.readers.build import prepare_tasks
 from tests.workspace import Workspace
 
 Start = Callable[..., BaseProcess]

@@ -81,7 +81,7 @@ def on_a_full_disk(arguments: list[str], prepared: Path, root: Path, log: Path, 
 
 def digests(root: Path) -> dict[str, str]:
     """sha256 of every artefact's files, by path; what is only there while something is built has a leading dot."""
-    from electra.artifacts import sha256
+    from electra.common.artifacts import sha256
 
     folders = [root / name for name in ("data", "models", "results")]
     files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]

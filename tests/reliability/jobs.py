@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from electra.errors import DataError
+from electra.common.errors import DataError
 
 
 def slow_square(number: int, log: Path) -> int:
@@ -40,21 +40,21 @@ def clean_or_die(part: Any, corpus: Any, evaluation_texts: Path, file: Path) -> 
 
 
 def describe_or_die(corpus: Any, path: Path, *rest: Any) -> Any:
-    from electra.validation.corpus_table import count_file
+    from electra.checks.corpus import count_file
 
     _once(path.parent, "validate_corpus", leave=False)
     return count_file(corpus, path, *rest)
 
 
 def count_or_die(file: Any) -> Any:
-    from electra.tokenizer.documents import count_file
+    from electra.tokenizer.build import count_file
 
     _once(file.path.parent, "tokenizer", leave=False)
     return count_file(file)
 
 
 def shard_or_die(corpus_file: Any, tokenizer_file: Path, rules: Any, folder: Path, unfinished: Path) -> Any:
-    from electra.shards.worker import shard_file
+    from electra.shards.build import shard_file
 
     _once(unfinished, "shards")
     return shard_file(corpus_file, tokenizer_file, rules, folder, unfinished)

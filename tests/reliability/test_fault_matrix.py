@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from electra.artifacts import write_manifest
+from electra.common.artifacts import write_manifest
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings
 from electra.corpus.build import build_corpus
-from electra.errors import DataError
-from electra.finetune.evaluate import evaluate_cells
+from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
-from electra.paths import Paths
 from electra.shards.build import build_shards
 from electra.tokenizer.build import build_tokenizer
 from tests.reliability.conftest import Start

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from electra.checksums import Listed
-from electra.pretrain.inputs import share_of
+from electra.common.artifacts import Listed
+from electra.pretrain.start import share_of
 from tests.reliability.test_fault_matrix import flip
 from tests.workspace import ROOT, Workspace
 

@@ -3,7 +3,7 @@
 import pytest
 
 from electra.config import Settings
-from electra.settings import parse_settings
+from electra.config.loading import parse_settings
 
 from .example import TASKS
 

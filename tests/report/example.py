@@ -2,8 +2,8 @@
 
 import math
 
-from electra.artifacts import write_json, write_text
-from electra.paths import Paths
+from electra.common.artifacts import write_json, write_text
+from electra.common.paths import Paths
 
 TASKS = {"MRPC": (81.4, 68.4), "STS-B": (77.25, 12.3), "SQuAD1.1": (61.0, 22.4), "CoLA": (-1.5, 0.0)}
 DATA = "microworld (embedded), not the real GLUE or SQuAD"

@@ -5,13 +5,12 @@ import statistics
 import pytest
 import yaml
 
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.paths import Paths
-from electra.report.beside import beside_published
+from electra.report.beside import FILE, GLUE_TASKS, beside_published, published_scores
 from electra.report.build import build_report
 from electra.report.content import averages
 from electra.report.facts import gather, read_scores
-from electra.report.published import FILE, GLUE_TASKS, published_scores
 
 from .example import official, write_example_results, write_scores
 
@@ -77,6 +76,42 @@ def test_means_are_over_the_tasks_that_both_have(settings: Settings, results: Pa
     assert "ELMo" not in rows and "GLUE mean" not in section.columns  # its only figure is over tasks we lack
     assert "STS-B" not in section.columns
     assert section.note.endswith("published figures: STS-B, CoLA.")
+
+
+PART = "trained on a part of their rows (finetune.max_train_examples)"
+
+
+def test_the_reason_for_no_published_rows_is_that_of_the_tasks(settings: Settings, results: Paths):
+    scores = scores_of(results)
+    scores["data"] = "files with the row counts of the official releases (development sets)"
+    for task in ("MRPC", "STS-B", "CoLA"):
+        scores["tasks"][task] |= {"official_rows": False, "not_official": PART}
+    scores["tasks"]["SQuAD1.1"] |= {"official_rows": False, "not_official": "not on the official rows"}
+    write_scores(results, scores)
+    section = beside_published(gather(settings, results))
+    assert not section.rows
+    assert section.note == (
+        f"None. CoLA, MRPC, STS-B: {PART}; SQuAD1.1: not on the official rows. Such scores cannot be compared with "
+        "published ones."
+    )
+
+
+def test_tasks_left_out_of_the_table_have_their_reasons(settings: Settings, results: Paths):
+    scores = official(scores_of(results), ["MRPC"])
+    for task in ("STS-B", "CoLA"):
+        scores["tasks"][task]["not_official"] = PART
+    scores["tasks"]["SWAG"] = {**scores["tasks"]["CoLA"]}
+    write_scores(results, scores)
+    note = beside_published(gather(settings, results)).note
+    assert f"Left out, since {PART}: STS-B, CoLA." in note
+    assert "Left out, since not on the official rows or without published figures: SWAG, SQuAD1.1." in note
+
+
+def test_tasks_without_any_published_figure_are_not_called_other_data(settings: Settings, results: Paths):
+    scores = scores_of(results)
+    scores["tasks"] = {"SWAG": scores["tasks"]["MRPC"]}
+    write_scores(results, scores)
+    assert beside_published(gather(settings, results)).note == "None: no task here has published figures."
 
 
 def test_a_published_mean_counts_as_eight_tasks_and_other_starts_are_rows(settings: Settings, results: Paths):

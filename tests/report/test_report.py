@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import DataError
-from electra.paths import Paths
+from electra.publish.model_card import model_card
 from electra.report.build import build_report
 from electra.report.curves import draw_curves
-from electra.report.facts import read_curves
-from electra.report.model_card import model_card
+from electra.report.facts import read_curves, read_scores
 
-from .example import DATA, TASKS, write_example_results
+from .example import DATA, TASKS, write_example_results, write_scores
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,27 @@ def test_score_card_is_printed(settings: Settings, built: Paths, capsys: pytest.
     build_report(settings, built)
     printed = capsys.readouterr().out
     assert all(task in printed for task in TASKS) and "+28.8" in printed and "not the real GLUE" in printed
+
+
+def test_the_card_shows_how_many_rows_were_cut(settings: Settings, tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    write_example_results(paths)
+    scores = read_scores(paths)
+    assert scores
+    scores["tasks"]["MRPC"]["rows_cut"] = {"train": 704, "dev": 345}
+    scores["tasks"]["STS-B"]["rows_cut"] = {"train": 0, "dev": 0}
+    scores["tasks"]["SQuAD1.1"] |= {"rows_cut": {"train": 0, "dev": 1}, "answers_not_recoverable": 25}
+    scores["tasks"]["CoLA"] |= {"rows_cut": {"train": 0, "dev": 0, "dev_more": 3}, "words_cut": 1200}
+    write_scores(paths, scores)
+    build_report(settings, paths)
+    rows = [line.split(" | ") for line in (paths.results / "report.md").read_text().splitlines()]
+    cut = {cells[0].removeprefix("| "): cells[-1].removesuffix(" |") for cells in rows if DATA in cells}
+    assert cut == {
+        "MRPC": "train 70.4%, dev 69.0%",
+        "STS-B": "none",
+        "SQuAD1.1": "dev 0.2%, 25 answers of train are not learned as they stand",
+        "CoLA": "dev_more 3, 1,200 words of train",
+    }
 
 
 def test_report_without_scores_names_what_is_missing(settings: Settings, tmp_path: Path) -> None:

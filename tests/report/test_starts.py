@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings
-from electra.errors import DataError
-from electra.paths import Paths
 from electra.report.build import build_report
+from electra.report.content import encoders, intermediate, milestones
 from electra.report.facts import gather, read_scores
-from electra.report.starts import encoders, intermediate, milestones
 
 from .example import write_example_results, write_scores
 
@@ -65,6 +65,7 @@ def test_the_report_says_median_and_where_thresholds_come_from(settings: Setting
     scores = read_scores(results)
     assert scores
     tuned = {"best_f1": {"pretrained": 62.0, "scratch": 30.0}, "best_f1_threshold": {"pretrained": -2.75, "scratch": 0}}
+    tuned |= {"HasAns_f1": {"pretrained": 61.0, "scratch": 31.0}, "NoAns_exact": {"pretrained": 9.0, "scratch": 0}}
     scores["tasks"]["SQuAD1.1"]["other_metrics"] = tuned
     write_scores(results, scores)
     many = settings.model_copy(update={"cells": settings.cells.model_copy(update={"seeds": [1, 2, 3]})})
@@ -72,6 +73,7 @@ def test_the_report_says_median_and_where_thresholds_come_from(settings: Setting
     text = (results.results / name).read_text()
     assert text.count("median of 3 seeds ± standard deviation") >= 3
     assert "F1, no-answer threshold tuned on dev" in text and "the threshold tuned on dev for F1" in text
+    assert "F1, questions with an answer" in text and "exact match, questions without an answer" in text
     assert "best f1" not in text and "best_f1" not in text
 
 

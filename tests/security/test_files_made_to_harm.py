@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import zstandard
 
+from electra.common.errors import DataError, InfrastructureError
 from electra.config import FilesCorpus, Settings
-from electra.corpus import compressed
+from electra.config.loading import load_settings
+from electra.corpus import file_formats as compressed
 from electra.corpus.files import FilePart, FilesSource, find_files, without_secrets
-from electra.errors import DataError, InfrastructureError
 from electra.report.content import settings_table
 from electra.report.facts import Facts
-from electra.settings import load_settings
 
 REPO = Path(__file__).resolve().parents[2]
 SECRET = "https://jane:pass-word@host.example/a.txt?token=se-cret"

@@ -20,15 +20,15 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from electra.common.errors import ElectraError
 from electra.config import FilesCorpus
-from electra.corpus.checksum_file import read_checksums
+from electra.config.loading import load_settings
+from electra.corpus.file_formats import read_checksums
 from electra.corpus.files import FilesSource
-from electra.errors import ElectraError
-from electra.finetune.official import OfficialSource
-from electra.finetune.own_schema import read_own_task
-from electra.finetune.tasks import TASKS
-from electra.settings import load_settings
-from electra.tokenizer.vocab_file import read_vocab_file
+from electra.readers.custom_schema import read_own_task
+from electra.readers.official import OfficialSource
+from electra.tasks.catalogue import TASKS
+from electra.tokenizer.wordpiece import read_vocab_file
 
 EXAMPLES = int(os.environ.get("ELECTRA_FUZZ_EXAMPLES", "60"))
 fuzz = settings(

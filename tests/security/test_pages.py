@@ -8,13 +8,13 @@ import pytest
 import yaml
 from rich.console import Console
 
-from electra.artifacts import write_json, write_manifest
+from electra.common.artifacts import write_json, write_manifest
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
 from electra.corpus.cleaning.notes import CLEANING
 from electra.corpus.cleaning.show import show_corpus
-from electra.errors import ConfigError
-from electra.finetune.own_schema import read_own_task
-from electra.paths import Paths
-from electra.settings import load_settings
+from electra.readers.custom_schema import read_own_task
 
 ELECTRA = Path(__file__).resolve().parents[2] / "electra"
 HOSTILE = "\x1b]0;title\x07\x1b[2J[bold red]<script>alert(1)</script>\u202e"

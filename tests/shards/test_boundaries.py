@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from electra.config import Shards
-from electra.corpus.clean import clean
+from electra.corpus.cleaned import clean
 from electra.shards.boundaries import Boundaries
 from electra.shards.examples import cut_document, document_generator
 from electra.tokenizer.wordpiece import alphabet_of, make_tokenizer, single_entries
@@ -41,7 +41,7 @@ class Encoded:
     def __init__(self, text: str):
         self.text, _ = clean(text, repair_mojibake=True)
         characters = Counter(self.text)
-        self.vocabulary = single_entries(*alphabet_of(characters, lowercase=False, max_alphabet=1000))
+        self.vocabulary = single_entries(alphabet_of(characters, lowercase=False, max_alphabet=1000))
         self.tokenizer = make_tokenizer(self.vocabulary, lowercase=False)
         self.lines = [self.tokenizer.encode(line, add_special_tokens=False) for line in self.text.split("\n")]
         self.pieces = np.array([id for line in self.lines for id in line.ids], dtype=np.uint16)

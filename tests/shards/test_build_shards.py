@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from electra.artifacts import read_manifest, sha256, write_manifest
+from electra.common.artifacts import read_manifest, sha256, write_manifest
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Settings, Shards
-from electra.errors import DataError
-from electra.paths import Paths
-from electra.settings import load_settings
+from electra.config.loading import load_settings
+from electra.loader.dataset import Shards as ShardReader
 from electra.shards import build
-from electra.shards.dataset import Shards as ShardReader
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
 
 REPO = Path(__file__).resolve().parents[2]

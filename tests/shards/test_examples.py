@@ -1,5 +1,6 @@
 """Cutting documents into examples: nothing lost, nothing twice, nothing out of order."""
 
+from collections import Counter
 from itertools import accumulate
 
 import numpy as np
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra.config import Shards
-from electra.shards.examples import cut_document, document_generator, write_example
+from electra.loader.layout import write_example
+from electra.shards.examples import cut_document, document_generator
 
 LINES = st.lists(st.integers(0, 90), min_size=1, max_size=40)
 PROBABILITY = st.sampled_from([0.0, 0.1, 0.5, 1.0])
@@ -78,3 +80,11 @@ def test_the_choices_depend_on_seed_and_document_only() -> None:
     assert cuts(lines, rules) == cuts(lines, rules)
     assert cuts(lines, rules) != cuts(lines, rules.model_copy(update={"seed": 2}))
     assert cuts(lines, rules) != cuts(lines, rules, "00000000000000ac")
+
+
+def test_short_examples_are_of_any_length_up_to_the_full_one() -> None:
+    rules = Shards(max_length=8, single_segment_probability=0, short_example_probability=1)
+    made = [cut for number in range(50) for cut in cuts([20] * 5, rules, f"{number:016x}")[:-1]]
+    lengths = Counter(end - start + (2 if middle == end else 3) for start, middle, end in made)
+    assert sorted(lengths) == [5, 6, 7, 8]
+    assert max(lengths.values()) < 1.5 * min(lengths.values())

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from electra.shards import words
-from electra.shards.words import WordEncoder
+from electra.shards import build as words
+from electra.shards.build import WordEncoder
 from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
 
 PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]<=~$+*中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]
@@ -29,6 +29,13 @@ def test_ids_are_the_tokenizers_own(lines, lowercase):
     for _ in range(2):  # the second time from the cache
         found = [np.frombuffer(ids, np.uint16).tolist() for ids in encoder.encode(lines)]
         assert found == [made.encode(line, add_special_tokens=False).ids for line in lines]
+
+
+@pytest.mark.parametrize("line", ["a=\u0338b", "=\u0323\u0338 <\u0338", ">\u0338é=", "<é\u0338b>", "=="])
+def test_marks_that_are_composed_with_punctuation_are_not_cut_off(line):
+    made = make_tokenizer([*PIECES, "≠", "##≠", "≮", "≯", "##b"], lowercase=False)
+    (ids,) = WordEncoder(made, np.dtype(np.uint16)).encode([line])
+    assert np.frombuffer(ids, np.uint16).tolist() == made.encode(line, add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])

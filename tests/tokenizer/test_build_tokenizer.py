@@ -1,6 +1,5 @@
 """The tokenizer stage: reproducible training, existing vocabularies, and loading with transformers."""
 
-import hashlib
 import os
 import random
 import subprocess
@@ -8,36 +7,20 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
 
-from electra.artifacts import read_manifest, sha256, write_manifest
-from electra.config import Settings
-from electra.config import Tokenizer as TokenizerSettings
-from electra.errors import ConfigError, DataError
-from electra.paths import Paths
-from electra.settings import load_settings
-from electra.tokenizer.build import build_tokenizer
-from electra.tokenizer.documents import in_sample
-from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
+from electra.common.artifacts import read_manifest, sha256, write_manifest
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
+from electra.tokenizer.build import build_tokenizer, in_sample
+from electra.tokenizer.wordpiece import SPECIAL_TOKENS, alphabet_of, count_characters, make_tokenizer, train_vocabulary
 
-REPO = Path(__file__).resolve().parents[2]
+from .small import REPO, settings, write_corpus
+
 BERT_VOCABULARY = REPO / "../shared/data/vocab/bert-base-uncased-vocab.txt"
 SENTENCES = ["The café's naïve owner (aged 42) re-opened it!", "中文 and unbelievable ﬁne print?", "x [SEP] y"]
-
-
-def settings(**tokenizer: object) -> Settings:
-    return load_settings(REPO).model_copy(update={"tokenizer": TokenizerSettings.model_validate(tokenizer)})
-
-
-def write_corpus(folder: Path, split: str, texts: list[str]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    ids = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
-    table = pa.table({"doc_id": ids, "source": ["made up"] * len(texts), "text": texts})
-    pq.write_table(table, folder / f"{split}-00000.parquet", compression="zstd")
-    write_manifest(folder)
 
 
 @pytest.fixture
@@ -60,8 +43,8 @@ def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from electra.config import Tokenizer\n"
-        "from electra.settings import load_settings\n"
-        "from electra.paths import Paths\n"
+        "from electra.config.loading import load_settings\n"
+        "from electra.common.paths import Paths\n"
         "from electra.tokenizer.build import build_tokenizer\n"
         "made = load_settings(Path(sys.argv[1])).model_copy(update={'tokenizer': Tokenizer(vocab_size=900)})\n"
         "build_tokenizer(made, Paths(Path(sys.argv[2])))\n"
@@ -93,9 +76,9 @@ def test_a_trained_vocabulary_starts_with_special_tokens_and_the_sorted_alphabet
 
 
 def test_frequent_words_become_one_piece() -> None:
-    alphabet, inside = alphabet_of(Counter("winter garden"), lowercase=True, max_alphabet=100)
+    alphabet = alphabet_of(Counter("winter garden"), lowercase=True)
     texts = iter([["winter garden winter garden\nwinter garden"]])
-    entries = train_vocabulary(texts, alphabet, inside, size=100, min_frequency=2, lowercase=True)
+    entries = train_vocabulary(texts, alphabet, size=100, min_frequency=2, lowercase=True)
     tokenizer = make_tokenizer(entries, lowercase=True)
     assert tokenizer.encode("Winter garden dire", add_special_tokens=False).tokens == [
         "winter", "garden", "d", "##i", "##r", "##e",
@@ -139,9 +122,60 @@ def test_a_vocabulary_too_small_for_the_characters_is_refused(paths: Paths) -> N
 def test_only_the_most_frequent_characters_get_entries() -> None:
     characters = count_characters(iter([["aaa bbb"], ["ab!!! cab! dÉ", "中中中中"]]))
     assert characters["É"] == 1
-    assert alphabet_of(characters, lowercase=True, max_alphabet=4) == (["!", "a", "b", "中"], ["a", "b"])
-    assert alphabet_of(characters, lowercase=True, max_alphabet=9)[1] == ["a", "b", "c", "d", "e"]
-    assert alphabet_of(characters, lowercase=False, max_alphabet=9)[1] == ["a", "b", "c", "d", "É"]
+    chosen = alphabet_of(characters, lowercase=True, max_alphabet=4)
+    assert (chosen.characters, chosen.inside) == (["!", "a", "b", "中"], ["a", "b"])
+    assert chosen.left_out == ["c", "d", "e"] and chosen.left_out_share == 3 / 21
+    assert alphabet_of(characters, lowercase=True, max_alphabet=9).inside == ["a", "b", "c", "d", "e"]
+    assert alphabet_of(characters, lowercase=False, max_alphabet=9).inside == ["a", "b", "c", "d", "É"]
+
+
+def many_characters(count: int) -> Counter[str]:
+    """Chinese characters with the frequencies of a large corpus: the n-th stands 1 / n times as often as the first."""
+    return Counter({chr(0x4E00 + rank): 10**7 // (rank + 1) for rank in range(count)})
+
+
+def test_the_alphabet_covers_the_share_of_the_text_that_is_asked_for() -> None:
+    characters = many_characters(8000)
+    for coverage in (0.99, 0.9995, 1.0):
+        chosen = alphabet_of(characters, lowercase=True, coverage=coverage)
+        assert chosen.left_out_share <= 1 - coverage
+        assert sum(characters[c] for c in chosen.characters[:-1]) < coverage * characters.total()
+        assert Counter([*chosen.characters, *chosen.left_out]).keys() == characters.keys()
+    assert alphabet_of(characters, lowercase=True, coverage=0.9995, max_alphabet=1234).left_out == [
+        chr(0x4E00 + rank) for rank in range(1234, 8000)
+    ]
+
+
+def test_an_alphabet_of_a_thousand_characters_loses_none() -> None:
+    characters = many_characters(1000) | Counter({"a": 10**12})
+    assert alphabet_of(characters, lowercase=True, coverage=0.5).left_out == [chr(0x4E00 + 999)]
+    del characters[chr(0x4E00 + 999)]
+    assert alphabet_of(characters, lowercase=True, coverage=0.5).left_out == []
+
+
+def test_characters_that_were_left_out_are_named(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    build_tokenizer(settings(vocab_size=100, max_alphabet=17), paths)
+    facts = read_manifest(paths.tokenizer)["alphabet"]
+    assert (facts["characters"], facts["left_out"], facts["most_frequent_left_out"]) == (17, 2, "n.")
+    assert 0.05 < facts["left_out_share"] < 0.06
+    printed = capsys.readouterr().out
+    assert f"2 characters, {facts['left_out_share']:.2%} of the text, have no entry" in printed
+    assert "(the most frequent: n .)" in printed and "raise tokenizer.max_alphabet (now 17)" in printed
+    build_tokenizer(settings(vocab_size=100), paths)
+    assert "alphabet" not in read_manifest(paths.tokenizer)
+    assert "no entry" not in capsys.readouterr().out
+
+
+def test_where_characters_are_left_out_they_are_the_remedy_for_a_small_vocabulary(paths: Paths) -> None:
+    """A Chinese vocabulary is its characters: a smaller one would only make more of the text [UNK]."""
+    text = "".join(character * min(count // 10**3, 50) for character, count in many_characters(1500).items())
+    write_corpus(paths.corpus, "train", [text])
+    with pytest.raises(ConfigError, match=r"yields 1\d{3} vocabulary entries, 5000 are asked for") as caught:
+        build_tokenizer(settings(vocab_size=5000, character_coverage=0.9), paths)
+    assert "raise tokenizer.character_coverage (now 0.9): " in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        build_tokenizer(settings(vocab_size=5000, character_coverage=1.0), paths)
+    assert "character_coverage" not in str(caught.value)
 
 
 def test_training_takes_a_sample_of_about_the_size_asked_for(paths: Paths) -> None:
@@ -155,6 +189,12 @@ def test_the_sample_is_independent_of_the_held_out_split_by_document_id() -> Non
     assert all(in_sample(doc_id, 1.0) for doc_id in ids)
 
 
+def test_the_sample_is_the_same_in_every_version() -> None:
+    """A vocabulary that was trained on a sample can be trained again: the hash may not change."""
+    ids = [f"{number:016x}" for number in range(24)]
+    assert [number for number, doc_id in enumerate(ids) if in_sample(doc_id, 0.25)] == [2, 16, 19]
+
+
 def test_an_existing_vocabulary_keeps_its_ids(paths: Paths) -> None:
     if not BERT_VOCABULARY.exists():
         pytest.skip("the BERT vocabulary is not on this machine")
@@ -165,6 +205,16 @@ def test_an_existing_vocabulary_keeps_its_ids(paths: Paths) -> None:
     tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
     assert tokenizer.encode("Hello, world!").ids == [101, 7592, 1010, 2088, 999, 102]
     assert (paths.tokenizer / "vocab.txt").read_bytes().rstrip(b"\n") == BERT_VOCABULARY.read_bytes().rstrip(b"\n")
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_entries_of_a_given_vocabulary_may_hold_line_ends_of_other_kinds(paths: Paths, line_end: str) -> None:
+    entries = [*SPECIAL_TOKENS, "a", "\u2028", "##\u2029", "b\rc", "\x85"]
+    (paths.root / "own.txt").write_bytes("".join(entry + line_end for entry in entries).encode())
+    build_tokenizer(settings(vocab_file="own.txt"), paths)
+    tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+    assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(entries)}
+    assert (paths.tokenizer / "vocab.txt").read_bytes() == ("\n".join(entries) + "\n").encode()
 
 
 @pytest.mark.parametrize(

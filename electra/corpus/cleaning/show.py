@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from electra.artifacts import read_json
-from electra.checksums import listed_files
+from electra.common.artifacts import listed_files, read_json
+from electra.common.corpus_file import read_documents
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.corpus.cleaning.notes import CLEANING, EXAMPLE_CHARACTERS
-from electra.corpus_file import read_documents
-from electra.errors import DataError
-from electra.paths import Paths
 
 
 def show_corpus(paths: Paths, number: int, console: Console | None = None) -> None:

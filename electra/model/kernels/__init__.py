@@ -1,4 +1,4 @@
-"""What lies between the matrix products of a layer, fused for CPUs; plain PyTorch elsewhere and where no compiler is.
+"""The operations between the matrix products of a layer, fused for CPUs; plain PyTorch where no compiler is.
 
 :mod:`electra.model.kernels.functions` has the operations, ``cpu.cpp`` their loops, :mod:`electra.model.kernels.build`
 compiles them once per machine.

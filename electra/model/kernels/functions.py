@@ -39,7 +39,7 @@ def new_key() -> int:
 def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
     """Run a loop; tensors are handed over as addresses, float arguments as C floats.
 
-    Fake tensors, which have shapes and no bytes (electra/pretrain/memory.py), stay as they are.
+    Fake tensors, which have shapes and no bytes (electra/estimate/memory.py), stay as they are.
     """
     if isinstance(like, FakeTensor):
         return

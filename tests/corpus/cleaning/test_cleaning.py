@@ -10,7 +10,9 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
-from electra.artifacts import read_json
+from electra.common.artifacts import read_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.cleaning import CleaningStep, Gopher, Repetition
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
@@ -18,8 +20,6 @@ from electra.corpus.cleaning.apply import apply_steps, before_cleaning
 from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes
 from electra.corpus.cleaning.show import show_corpus
 from electra.corpus.cleaning.unwrap import unwrap
-from electra.errors import DataError
-from electra.paths import Paths
 from tests.corpus.small import Build, sentences
 
 STEP: TypeAdapter[Any] = TypeAdapter(CleaningStep)

@@ -1,0 +1,1 @@
+"""The validate stages: data quality, judged by Great Expectations."""

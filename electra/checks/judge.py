@@ -1,0 +1,329 @@
+"""Judge tables by suites of expectations (Great Expectations), on tables of bounded size.
+
+A table has all rows where they fit, else a fixed sample by hash and every row that breaks a rule."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import numpy as np
+import pandas as pd
+from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.expectations.metadata_types import FailureSeverity
+
+from electra.common.artifacts import MANIFEST, sha256, write_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+
+MAX_ROWS = 200_000  # rows in a table; more are sampled
+MAX_OFFENDERS = 1_000  # rule-breaking rows that are added to the sample
+MAX_HASHES = 4_000_000  # hashes held while looking for duplicates: 32 MB
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a suite judges by columns, and which of them name a row to a person (none: the table has one row)."""
+
+    frame: pd.DataFrame
+    named_by: list[str]
+
+
+class RowSample:
+    """Collects a table from a stream of rows.
+
+    A row is in the sample where its 64-bit key falls below a bound, so the choice depends on the row alone. Rows that
+    break a rule are always taken (up to ``MAX_OFFENDERS``): a rule that must hold everywhere is judged everywhere.
+
+    Args:
+        expected_rows: rows in the whole stream.
+        named_by: columns that name a row to a person.
+    """
+
+    def __init__(self, expected_rows: int, named_by: list[str]):
+        self.named_by = named_by
+        self._bound = hash_bound(expected_rows, MAX_ROWS)
+        self._offenders = 0
+        self._taken: list[tuple[pd.DataFrame, np.ndarray, np.ndarray]] = []
+
+    def chooses(self, keys: np.ndarray) -> np.ndarray:
+        """Which rows are in the sample proper, bool [N]: for figures that are too dear to take everywhere."""
+        return keys <= self._bound
+
+    def add(self, rows: pd.DataFrame, keys: np.ndarray, breaks_rule: np.ndarray) -> None:
+        """Take the rows [N] that belong in the table; keys uint64 [N], breaks_rule bool [N]."""
+        sampled = self.chooses(keys)
+        extra = breaks_rule & ~sampled
+        extra &= np.cumsum(extra) + self._offenders <= MAX_OFFENDERS
+        self._offenders += int(extra.sum())
+        taken = sampled | extra
+        self._taken.append((rows[taken], keys[taken], breaks_rule[taken]))
+
+    def add_all(self, part: "RowSample") -> None:
+        """Take what a sample of the next part of the stream has; the result is that of one sample of both parts."""
+        for rows, keys, breaks_rule in part._taken:
+            self.add(rows, keys, breaks_rule)
+
+    def table(self, columns: list[str]) -> Table:
+        """The rows in the order of the stream; ``columns`` serves where there was none."""
+        frames = [rows for rows, _, _ in self._taken if len(rows)] or [pd.DataFrame(columns=columns)]
+        return Table(pd.concat(frames, ignore_index=True), self.named_by)
+
+
+@dataclass
+class DuplicateCount:
+    """Share of rows whose 64-bit hash was seen before.
+
+    Above ``MAX_HASHES`` expected rows only hashes below a bound are held. Equal rows have equal hashes, so they are in
+    or out together and the share stays an unbiased estimate.
+    """
+
+    expected_rows: int
+    _held: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Count rows by their hashes, uint64 [N]."""
+        self._held.append(hashes[hashes <= hash_bound(self.expected_rows, MAX_HASHES)])
+
+    def add_all(self, part: "DuplicateCount") -> None:
+        """Count the rows of another count that expects as many."""
+        self._held += part._held
+
+    def hashes(self) -> np.ndarray:
+        """The hashes held, uint64."""
+        return np.concatenate([*self._held, np.empty(0, np.uint64)])
+
+    def share(self) -> float:
+        """Rows that repeat an earlier one, as a share of all rows."""
+        hashes = self.hashes()
+        return (len(hashes) - len(np.unique(hashes))) / max(1, len(hashes))
+
+
+def hash_bound(expected: int, wanted: int) -> np.uint64:
+    """The largest 64-bit hash to take so that about ``wanted`` of ``expected`` are taken."""
+    return np.uint64(2**64 - 1) if expected <= wanted else np.uint64(2**64 * wanted // expected)
+
+
+CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
+MAX_EXAMPLES = 5
+
+Suite = dict[str, list[gxe.Expectation]]  # table name -> what must hold there
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judged expectation."""
+
+    table: str
+    description: str
+    expectation: str
+    column: str | None
+    severity: str
+    success: bool
+    observed: Any  # the value of a one-row table, else {"unexpected": rows that break the rule, "rows": rows judged}
+    hint: str
+    examples: list[str] = field(default_factory=list)  # rows that break the rule, named, at most MAX_EXAMPLES
+
+
+def judge(tables: dict[str, Table], suite: Suite) -> list[Check]:
+    """Judge every table of a suite; checks come in the order of the suite.
+
+    Raises:
+        RuntimeError: an expectation could not be evaluated: a defect of the suite, not of the data.
+    """
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    checks = []
+    for name, expectations in suite.items():
+        table = tables[name]
+        source = context.data_sources.add_pandas(name)
+        batch = (
+            source.add_dataframe_asset("table")
+            .add_batch_definition_whole_dataframe("whole")
+            .get_batch(batch_parameters={"dataframe": table.frame})
+        )
+        result = batch.validate(
+            gx.ExpectationSuite(name=name, expectations=expectations),
+            result_format={
+                "result_format": "SUMMARY",
+                "partial_unexpected_count": MAX_EXAMPLES,
+                **({"unexpected_index_column_names": table.named_by} if table.named_by else {}),
+            },
+        )
+        # results come back in any order
+        by_description = {r.expectation_config.description: r for r in result.results if r.expectation_config}
+        checks += [_check(name, table, by_description[e.description]) for e in expectations]
+    return checks
+
+
+def _check(name: str, table: Table, result: Any) -> Check:
+    config, details = result.expectation_config, result.result
+    if not details:
+        raise RuntimeError(f"could not evaluate {config.type} on {name}: {result.exception_info}")
+    column = config.kwargs.get("column")
+    examples = []
+    if not table.named_by:
+        observed = plain(table.frame[column].iloc[0])
+    else:
+        observed = {"unexpected": int(details["unexpected_count"]), "rows": int(details["element_count"])}
+        if not result.success:
+            examples = [_name(row, column) for row in details["partial_unexpected_index_list"]]
+    return Check(
+        table=name,
+        description=config.description,
+        expectation=config.type,
+        column=column,
+        severity=str(config.severity.value),
+        success=bool(result.success),
+        observed=observed,
+        hint=config.notes or "",
+        examples=examples,
+    )
+
+
+def _name(row: dict[str, Any], column: str) -> str:
+    """Where the row is, then the value that breaks the rule: ``file=train-00000.parquet row=7 -> chars=3``."""
+    shown = {key: _show(value) for key, value in row.items()}
+    return " ".join(f"{key}={shown[key]}" for key in row if key != column) + f" -> {column}={shown[column]}"
+
+
+def _show(value: Any) -> str:
+    text = str(plain(value)).replace("\n", " ")
+    return text if text.isprintable() else repr(text)
+
+
+def plain(value: Any) -> Any:
+    """A JSON value without numpy types; floats with six significant digits, so that reports have stable bytes."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(v) for v in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return None if pd.isna(value) else float(f"{value:.6g}")
+    return value
+
+
+INTACT = "as listed"
+
+
+def files_table(
+    folder: Path, manifest: dict[str, Any], read: Callable[[Path], object], errors: tuple[type[Exception], ...]
+) -> tuple[Table, list[Path]]:
+    """One row per file on disk or in the manifest: path and state.
+
+    A file that is as listed can be read, since its writer is trusted. A changed one is tried, so that a suite can name
+    the rows that changed where the file still opens.
+
+    Args:
+        read: reads one file whole.
+        errors: what ``read`` raises where it cannot.
+
+    Returns:
+        The table, and the paths that can be read, sorted.
+    """
+    listed = {entry["path"]: entry for entry in manifest["files"]}
+    on_disk = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST}
+    rows, readable = [], []
+    for name in sorted(listed | on_disk):
+        path = on_disk.get(name)
+        if path is None:
+            rows.append((name, "missing"))
+            continue
+        state = _compare(path, listed.get(name))
+        if state != INTACT:
+            try:
+                read(path)
+            except errors as error:
+                rows.append((name, f"{state}; cannot be read: {str(error).splitlines()[0]:.160}"))
+                continue
+        rows.append((name, state))
+        readable.append(path)
+    return Table(pd.DataFrame(rows, columns=["file", "state"]), named_by=["file"]), readable
+
+
+def _compare(path: Path, entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return "not in the manifest"
+    if path.stat().st_size != entry["bytes"] or sha256(path) != entry["sha256"]:
+        return "changed since it was written"
+    return INTACT
+
+
+def files_expectations(folder: str, stage: str) -> list[gxe.Expectation]:
+    """Expectations on a files table; ``folder`` and ``stage`` are the names a user knows."""
+    return [
+        gxe.ExpectColumnValuesToBeInSet(
+            column="state",
+            value_set=[INTACT],
+            severity=CRITICAL,
+            description=f"the files in {folder} are those of its manifest (sha256)",
+            notes=f"make the {stage} again: dvc repro -f {stage}",
+        )
+    ]
+
+
+def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: Paths) -> None:
+    """Write ``results/validation/<name>.json`` and print the warnings.
+
+    Raises:
+        DataError: a critical expectation failed; the rows are named.
+    """
+    failed = {s: [c for c in checks if not c.success and c.severity == s] for s in ("critical", "warning")}
+    report_path = paths.results / "validation" / f"{name}.json"
+    write_json(
+        report_path,
+        {
+            "suite": name,
+            "success": not failed["critical"],
+            "expectations": len(checks),
+            "failed_critical": len(failed["critical"]),
+            "failed_warning": len(failed["warning"]),
+            "checks": [_entry(check) for check in checks],
+            "statistics": _plain_tree(statistics),
+        },
+    )
+    for check in failed["warning"]:
+        print(f"warning: {_explain(check)}\n    hint: {check.hint}")
+    if failed["critical"]:
+        count = len(failed["critical"])
+        hints = sorted({check.hint for check in failed["critical"]})
+        raise DataError(
+            f"{name}: {count} critical {'check' if count == 1 else 'checks'} of {len(checks)} failed\n"
+            + "\n".join(f"- {_explain(check)}" for check in failed["critical"]),
+            where=str(report_path),
+            next_step="; ".join(hints),
+        )
+    num_warnings = len(failed["warning"])
+    warnings = "1 warning" if num_warnings == 1 else f"{num_warnings or 'no'} warnings"
+    print(f"validate_{name}: {len(checks) - num_warnings} of {len(checks)} checks passed, {warnings}")
+
+
+def _entry(check: Check) -> dict[str, Any]:
+    entry = {
+        "check": check.description,
+        "table": check.table,
+        "expectation": check.expectation,
+        "column": check.column,
+        "severity": check.severity,
+        "success": check.success,
+        "observed": check.observed,
+    }
+    return entry if check.success else {**entry, "examples": check.examples, "hint": check.hint}
+
+
+def _explain(check: Check) -> str:
+    """Two to seven lines: what should hold, what was seen, the rows."""
+    if isinstance(check.observed, dict):
+        seen = f"{check.observed['unexpected']} of {check.observed['rows']} rows break it"
+    else:
+        seen = f"observed {check.observed}"
+    lines = [f"expected: {check.description}", f"    {check.expectation}({check.table}.{check.column}): {seen}"]
+    return "\n".join(lines + [f"    {example}" for example in check.examples])
+
+
+def _plain_tree(value: Any) -> Any:
+    return {k: _plain_tree(v) for k, v in value.items()} if isinstance(value, dict) else plain(value)

@@ -1,0 +1,390 @@
+"""Checks of ``data/tokenizer`` and ``data/shards``: statistics, read once as a stream, and what must hold.
+
+Memory: one block of rows, a bounded table, and at most 32 MB of hashes per split."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from electra.checks.judge import (
+    CRITICAL,
+    WARNING,
+    DuplicateCount,
+    RowSample,
+    Suite,
+    Table,
+    conclude,
+    files_expectations,
+    files_table,
+    gxe,
+    judge,
+)
+from electra.common.artifacts import (
+    JudgedShardsManifest,
+    TokenizerManifest,
+    read_json,
+    read_manifest,
+    refuse_earlier,
+    sha256,
+)
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config import Settings
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+BLOCK = 8192  # examples looked at together
+NAMED_BY = ["file", "row", "begins"]
+RULES = ["spans_possible", "ids_known", "starts_with_cls", "segments_end_with_sep", "padding_is_zero"]
+COLUMNS = ["file", "row", "begins", "tokens", "first_segment", "max_id", *RULES, "stray_specials"]
+
+
+def validate_shards(settings: Settings, paths: Paths) -> None:
+    """Judge ``data/tokenizer`` and ``data/shards``.
+
+    Raises:
+        DataError: a critical expectation failed; the rows are named.
+    """
+    refuse_earlier(paths, "tokenizer")
+    refuse_earlier(paths, "shards")
+    tables, statistics = shards_tables(paths)
+    conclude("shards", judge(tables, shards_suite(settings)), statistics, paths)
+
+
+def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
+    """The tables ``vocabulary``, ``tokenizer_files``, ``shard_files``, ``shards``, ``examples`` and ``totals``, and the
+    statistics of the report.
+
+    Raises:
+        DataError: a folder has no manifest.
+    """
+    tokenizer_manifest = read_manifest(paths.tokenizer, TokenizerManifest)
+    manifest = read_manifest(paths.shards, JudgedShardsManifest)
+    tokenizer_files, _ = files_table(paths.tokenizer, tokenizer_manifest, Path.read_text, (UnicodeDecodeError,))
+    shard_files, readable = files_table(paths.shards, manifest, np.load, (ValueError, EOFError, OSError))
+    ids = _read_vocabulary(paths.tokenizer / "tokenizer.json")
+    entries = (paths.tokenizer / "vocab.txt").read_bytes().decode("utf-8").split("\n")
+    entries = entries[:-1] if entries[-1] == "" else entries
+    vocabulary = _vocabulary(entries, ids)
+
+    scan = ShardScan(ids, manifest)
+    listed = [(split, shard) for split, facts in sorted(manifest["splits"].items()) for shard in facts["shards"]]
+    shards = pd.DataFrame([scan.shard(paths.shards, split, shard, readable) for split, shard in listed])
+    statistics = {
+        "vocabulary": len(entries),
+        "continuation_share": float(vocabulary.frame["token"].str.startswith("##").mean()),
+        **scan.statistics(),
+    }
+    totals = {
+        **statistics,
+        "size_difference": len(entries) - tokenizer_manifest["vocab_size"],
+        "shards_size_difference": len(entries) - manifest["vocab_size"],
+        "other_tokenizer": manifest["tokenizer_sha256"] != sha256(paths.tokenizer / "tokenizer.json"),
+        "specials_missing": sum(token not in ids for token in SPECIALS),
+        "held_out_examples": int(shards.loc[shards["split"] == "heldout", "examples"].sum()),
+        "train_examples": int(shards.loc[shards["split"] == "train", "examples"].sum()),
+    }
+    tables = {
+        "tokenizer_files": tokenizer_files,
+        "vocabulary": vocabulary,
+        "shard_files": shard_files,
+        "shards": Table(shards, named_by=["shard"]),
+        "examples": scan.sample.table(COLUMNS),
+        "totals": Table(pd.DataFrame([totals]), named_by=[]),
+    }
+    return tables, statistics
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Token -> id from tokenizer.json, which is plain JSON."""
+    try:
+        return read_json(path)["model"]["vocab"]
+    except (KeyError, TypeError):
+        raise DataError(
+            "the tokenizer holds no vocabulary", where=str(path), next_step="make it again: dvc repro -f tokenizer"
+        ) from None
+
+
+def _vocabulary(entries: list[str], ids: dict[str, int]) -> Table:
+    """One row per line of vocab.txt; ``id`` is the tokenizer's, which must be the line's number."""
+    rows = pd.DataFrame({"line": np.arange(len(entries)), "token": entries})
+    rows["id_minus_line"] = [ids.get(token, -1) - line for line, token in enumerate(entries)]
+    rows["chars"] = rows["token"].str.len()
+    return Table(rows, named_by=["line", "token"])
+
+
+class ShardScan:
+    """Looks at every example of every shard.
+
+    Args:
+        ids: token -> id of the tokenizer the shards were made with.
+        manifest: the shards' manifest.
+    """
+
+    def __init__(self, ids: dict[str, int], manifest: dict[str, Any]):
+        self._token_of = {id: token for token, id in ids.items()}
+        self._vocab_size, self._max_length = manifest["vocab_size"], manifest["max_length"]
+        self._unk, self._cls, self._sep, self._mask = (ids.get(token, -1) for token in SPECIALS[1:])
+        expected = {split: facts["examples"] for split, facts in manifest["splits"].items()}
+        self.sample = RowSample(sum(expected.values()), NAMED_BY)
+        self._duplicates = {split: DuplicateCount(num) for split, num in expected.items()}
+        self._examples = self._tokens = self._held_out_tokens = self._held_out_unknown = self._two_segments = 0
+        # Row hash: a dot product with fixed odd 64-bit numbers, modulo 2^64
+        self._multipliers = np.random.Generator(np.random.Philox(0)).integers(
+            0, 2**63, self._max_length, np.uint64
+        ) * np.uint64(2) + np.uint64(1)
+
+    def shard(self, folder: Path, split: str, facts: dict[str, Any], readable: list[Path]) -> dict[str, Any]:
+        """Look at one shard; returns its row of the table ``shards``."""
+        name = facts["name"]
+        row = {"shard": name, "split": split, "examples": 0, "layout": "as listed", "examples_missing": 0}
+        files = [folder / f"{name}.tokens.npy", folder / f"{name}.spans.npy"]
+        if not set(files) <= set(readable):
+            return {**row, "layout": "cannot be read", "tokens_missing": facts["tokens"], "pad_share": 0.0}
+        tokens, spans = (np.load(file, mmap_mode="r") for file in files)
+        token_type = "uint16" if self._vocab_size <= 2**16 else "uint32"
+        if (tokens.dtype, spans.dtype) != (token_type, "uint16"):
+            row["layout"] = f"types are {tokens.dtype}, {spans.dtype}"
+        if (tokens.shape, spans.shape) != ((len(spans), self._max_length), (len(tokens), 2)):
+            return {**row, "layout": f"shapes are {tokens.shape}, {spans.shape}", "tokens_missing": 0, "pad_share": 0.0}
+        num_tokens = sum(self._block(f"{name}.tokens.npy", split, *block) for block in _blocks(tokens, spans))
+        return {
+            **row,
+            "examples": len(tokens),
+            "examples_missing": facts["examples"] - len(tokens),
+            "tokens_missing": facts["tokens"] - num_tokens,
+            "pad_share": 1 - num_tokens / max(1, tokens.size),
+        }
+
+    def _block(self, file: str, split: str, first_row: int, tokens: np.ndarray, spans: np.ndarray) -> int:
+        """Look at examples [B, max_length] with spans [B, 2]; returns their real tokens."""
+        width, length, first = tokens.shape[1], spans[:, 0].astype(np.int64), spans[:, 1].astype(np.int64)
+        two_segments = first < length
+        real = np.arange(width) < length[:, None]
+        rows = pd.DataFrame({"file": file, "row": np.arange(first_row, first_row + len(tokens))})
+        rows["tokens"], rows["first_segment"], rows["max_id"] = length, first, tokens.max(axis=1)
+        # the least segment is [CLS] x [SEP]; the least second one is x [SEP]
+        rows["spans_possible"] = (first >= 3) & (length <= width) & ((first == length) | (first + 2 <= length))
+        rows["ids_known"] = rows["max_id"] < self._vocab_size
+        rows["starts_with_cls"] = tokens[:, 0] == self._cls
+        rows["segments_end_with_sep"] = (_last(tokens, length) == self._sep) & (_last(tokens, first) == self._sep)
+        rows["padding_is_zero"] = ((tokens == 0) == ~real).all(axis=1)  # [PAD] is 0 in every vocabulary
+        rows["stray_specials"] = (
+            (tokens == self._cls).sum(axis=1) + (tokens == self._sep).sum(axis=1) + (tokens == self._mask).sum(axis=1)
+        ) - (2 + two_segments)
+        hashes = (tokens.astype(np.uint64) * self._multipliers).sum(axis=1, dtype=np.uint64)
+        wrong = ~rows[RULES].all(axis=1).to_numpy() | (rows["stray_specials"] != 0).to_numpy()
+        rows["begins"] = [self._begins(ids) if bad else "" for ids, bad in zip(tokens[:, :8], wrong, strict=True)]
+        self.sample.add(rows, hashes, wrong)
+        self._duplicates[split].add(hashes)
+        self._examples += len(tokens)
+        self._tokens += int(length.sum())
+        self._two_segments += int(two_segments.sum())
+        if split == "heldout":
+            self._held_out_tokens += int(length.sum())
+            self._held_out_unknown += int(((tokens == self._unk) & real).sum())
+        return int(length.sum())
+
+    def _begins(self, ids: np.ndarray) -> str:
+        return " ".join(self._token_of.get(int(i), f"<{i}>") for i in ids)
+
+    def statistics(self) -> dict[str, Any]:
+        """Figures over all examples looked at."""
+        train, held_out = (self._duplicates[split].hashes() for split in ("train", "heldout"))
+        return {
+            "examples": self._examples,
+            "tokens": self._tokens,
+            "tokens_per_example": self._tokens / max(1, self._examples),
+            "pad_share": 1 - self._tokens / max(1, self._examples * self._max_length),
+            "two_segment_share": self._two_segments / max(1, self._examples),
+            "duplicate_share": self._duplicates["train"].share(),
+            "held_out_seen_share": float(np.isin(held_out, train).mean()) if len(held_out) else 0.0,
+            "held_out_unknown_share": self._held_out_unknown / max(1, self._held_out_tokens),
+        }
+
+
+def _last(tokens: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The token before position ``end`` [B] of each example [B, max_length]."""
+    return np.take_along_axis(tokens, np.clip(end - 1, 0, tokens.shape[1] - 1)[:, None], 1)[:, 0]
+
+
+def _blocks(tokens: np.ndarray, spans: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    for start in range(0, len(tokens), BLOCK):
+        yield start, np.asarray(tokens[start : start + BLOCK]), np.asarray(spans[start : start + BLOCK])
+
+
+RESHARD = "make the shards again: dvc repro -f shards"
+RETOKENIZE = "make the tokenizer again: dvc repro -f tokenizer"
+RULE_TEXT = {
+    "spans_possible": "spans fit: 3 <= first segment <= tokens <= max_length",
+    "ids_known": "token ids are in the vocabulary",
+    "starts_with_cls": "examples start with [CLS]",
+    "segments_end_with_sep": "both segments end with [SEP]",
+    "padding_is_zero": "padding, and nothing else, is zero",
+}
+
+
+def shards_suite(settings: Settings) -> Suite:
+    """Expectations per table of ``shards_table.shards_tables``."""
+    return {
+        "tokenizer_files": files_expectations("data/tokenizer", "tokenizer"),
+        "vocabulary": [
+            gxe.ExpectColumnValuesToBeUnique(
+                column="token", severity=CRITICAL, description="no entry stands twice", notes=RETOKENIZE
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="id_minus_line",
+                value_set=[0],
+                severity=CRITICAL,
+                description="ids in tokenizer.json are the line numbers of vocab.txt: 0, 1, 2, ... without gaps",
+                notes=RETOKENIZE,
+            ),
+            *([] if settings.tokenizer.vocab_file else _trained_entries()),
+        ],
+        "shard_files": files_expectations("data/shards", "shards"),
+        "shards": [
+            gxe.ExpectColumnValuesToBeInSet(
+                column="layout",
+                value_set=["as listed"],
+                severity=CRITICAL,
+                description="types and shapes are those of the manifest",
+                notes=RESHARD,
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="examples_missing",
+                value_set=[0],
+                severity=CRITICAL,
+                description="examples are as many as the manifest says",
+                notes=RESHARD,
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="tokens_missing",
+                value_set=[0],
+                severity=CRITICAL,
+                description="tokens are as many as the manifest says",
+                notes=RESHARD,
+            ),
+        ],
+        "examples": [
+            *(
+                gxe.ExpectColumnValuesToBeInSet(
+                    column=rule, value_set=[True], severity=CRITICAL, description=RULE_TEXT[rule], notes=RESHARD
+                )
+                for rule in RULES
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="stray_specials",
+                value_set=[0],
+                severity=WARNING,
+                description="special tokens stand only at the ends of segments",
+                notes="the text itself holds [CLS], [SEP] or [MASK]: remove them from the source",
+            ),
+        ],
+        "totals": [
+            gxe.ExpectColumnValuesToBeInSet(
+                column="size_difference",
+                value_set=[0],
+                severity=CRITICAL,
+                description="the vocabulary has the size its manifest says",
+                notes=RETOKENIZE,
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="shards_size_difference",
+                value_set=[0],
+                severity=CRITICAL,
+                description="the shards were made with a vocabulary of this size",
+                notes=RESHARD,
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="other_tokenizer",
+                value_set=[False],
+                severity=CRITICAL,
+                description="the shards were made with this tokenizer (sha256 of tokenizer.json)",
+                notes=RESHARD,
+            ),
+            gxe.ExpectColumnValuesToBeInSet(
+                column="specials_missing",
+                value_set=[0],
+                severity=CRITICAL,
+                description="[PAD], [UNK], [CLS], [SEP] and [MASK] are in the vocabulary",
+                notes=RETOKENIZE,
+            ),
+            *(
+                gxe.ExpectColumnValuesToBeBetween(
+                    column=f"{split}_examples",
+                    min_value=1,
+                    severity=CRITICAL,
+                    description=f"the {split.replace('_', '-')} split has examples",
+                    notes="give more text, or raise corpus.held_out_fraction",
+                )
+                for split in ("train", "held_out")
+            ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="vocabulary",
+                min_value=1 if settings.tokenizer.vocab_file else settings.tokenizer.vocab_size,
+                severity=WARNING,
+                description="the vocabulary is as large as tokenizer.vocab_size asks",
+                notes="lower tokenizer.vocab_size or tokenizer.min_frequency, or give more text",
+            ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="continuation_share",
+                min_value=0.03,
+                max_value=0.7,
+                severity=WARNING,
+                description="a usual share of entries continue a word (##)",
+                notes="look at data/tokenizer/vocab.txt: does it hold words and word parts?",
+            ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="held_out_unknown_share",
+                max_value=0.001,
+                severity=WARNING,
+                description="hardly any held-out token is [UNK]",
+                notes="look for foreign scripts in the corpus; or raise tokenizer.character_coverage (or max_alphabet, "
+                "where it is set): data/tokenizer/manifest.json says which characters have no entry",
+            ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="pad_share",
+                max_value=0.5,
+                severity=WARNING,
+                description="less than half of the shards is padding",
+                notes="documents are short: lower shards.max_length",
+            ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="duplicate_share",
+                max_value=0.05,
+                severity=WARNING,
+                description="few training examples stand twice",
+                notes="look for boilerplate in the corpus",
+            ),
+            gxe.ExpectColumnValuesToBeBetween(
+                column="held_out_seen_share",
+                max_value=0.05,
+                severity=WARNING,
+                description="few held-out examples are training examples too",
+                notes="look for boilerplate in the corpus",
+            ),
+        ],
+    }
+
+
+def _trained_entries() -> list[gxe.Expectation]:
+    """Expectations on entries that were trained here. A given vocabulary is taken as it is: bert-base-chinese, for one,
+    has U+2028 in two entries."""
+    return [
+        gxe.ExpectColumnValuesToMatchRegex(
+            column="token",
+            regex=r"^[^\s\x00-\x1f\x7f-\x9f]+$",
+            severity=CRITICAL,
+            description="entries hold no spaces and no control characters",
+            notes=RETOKENIZE,
+        ),
+        gxe.ExpectColumnValuesToBeBetween(
+            column="chars",
+            max_value=100,
+            severity=WARNING,
+            description="no entry is longer than 100 characters",
+            notes="look for text without spaces in the corpus",
+        ),
+    ]

@@ -1,0 +1,276 @@
+"""Statistics of the labelled tasks, read once as a stream.
+
+Memory: one block of lines, a bounded table, and about 100 bytes per example of one file.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from electra.checks.judge import RowSample, Table, files_table
+from electra.common.artifacts import TasksManifest, read_manifest
+from electra.common.lines import batches, open_input, text_lines
+from electra.config import Tasks
+from electra.tasks.catalogue import Kind, TaskSpec, find_spec, has_official_counts
+
+BLOCK = 4096  # lines looked at together
+BLOCK_CHARS = 1 << 24  # of them, where they are long
+PLACE = ["file", "line", "id_repeats"]
+
+
+def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
+    """The tables ``files`` and ``splits``, one table per task under its name, and the statistics of the report.
+
+    Raises:
+        DataError: the folder has no manifest.
+    """
+    manifest = read_manifest(folder, TasksManifest)
+    files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))
+    real = tasks.source.kind != "embedded"
+    tables, splits, statistics = {"files": files}, [], {}
+    tasks_facts = {**manifest["tasks"], **manifest.get("evaluations", {})}
+    for task in sorted(tasks_facts):
+        spec, listed = find_spec(folder, task), tasks_facts[task]["rows"]
+        as_released = real and bool(spec.official_rows) and has_official_counts(spec, listed)
+        scan = TaskScan(spec, sum(listed.values()))
+        first = ["train"] if "train" in spec.files else []  # not of a task that is evaluated only
+        for split in [*first, *sorted(set(listed) - {"train"} | {"dev"})]:
+            path = folder / task / f"{split}.jsonl"
+            facts = scan.split(path, split) if path in readable else TaskScan.absent()
+            official = spec.official_rows.get(split) if real else None
+            splits.append(
+                {
+                    "file": f"{task}/{split}.jsonl",
+                    "task": task,
+                    "split": split,
+                    **facts,
+                    # A benchmark's own repeats (CoNLL-2003 has many) are part of its published scores too.
+                    "avoidable_share": None if as_released else facts["seen_in_train_share"],
+                    "rows_missing": listed.get(split, 0) - facts["rows"],
+                    "official_rows": official,
+                    "rows_beyond_official": None if official is None else facts["rows"] - official,
+                }
+            )
+        tables[task] = scan.table()
+        own = [facts for facts in splits if facts["task"] == task]
+        statistics[task] = {f"{facts['split']}_rows": facts["rows"] for facts in own}
+        statistics[task] |= {"dev_seen_in_train_share": own[len(first)]["seen_in_train_share"]}
+    frame = pd.DataFrame(splits)
+    for column in ("rows_beyond_official", "avoidable_share"):
+        frame[column] = frame[column].astype("Float64")
+    tables["splits"] = Table(frame, named_by=["file", "rows", "official_rows"])
+    return tables, statistics
+
+
+class TaskScan:
+    """Looks at every line of a task's files; ``train`` must come first, the others are compared with it."""
+
+    def __init__(self, spec: TaskSpec, expected_rows: int):
+        self._spec, self._spans = spec, spec.kind == "span"
+        self._columns = PLACE + COLUMNS[spec.kind]
+        self._sample = RowSample(expected_rows, ["file", "line", "id", "begins", *(["found"] if self._spans else [])])
+        self._train = np.empty(0, np.uint64)
+
+    def split(self, path: Path, split: str) -> dict[str, Any]:
+        """Look at one file; returns its columns of the table ``splits``."""
+        ids: set[str] = set()
+        classes: Counter[Any] = Counter()
+        seen_in_train = num_rows = 0
+        labelled = not split.startswith("test")
+        train_hashes = []
+        for first_line, lines in _blocks(path):
+            rows, text_hashes = [], []
+            for number, line in enumerate(lines, first_line):
+                row, text_hash = self._row(line, labelled)
+                repeats = row.get("id") in ids
+                ids.add(row.get("id", f"line {number}"))
+                rows.append({"file": f"{self._spec.name}/{path.name}", "line": number, "id_repeats": repeats, **row})
+                text_hashes.append(text_hash)
+            frame = pd.DataFrame(rows, columns=self._columns)
+            keys = np.array(text_hashes, np.uint64)
+            self._sample.add(frame, keys, self._breaks_rule(frame))
+            if labelled and "label" in frame:
+                classes.update(frame["label"].dropna())
+            if split == "train":
+                train_hashes.append(keys)
+            else:
+                seen_in_train += int(np.isin(keys, self._train).sum())
+            num_rows += len(rows)
+        if train_hashes:
+            self._train = np.unique(np.concatenate(train_hashes))
+        return {
+            "rows": num_rows,
+            "labels_absent": " ".join(label for label in self._wanted(split) if not classes[label]),
+            "seen_in_train_share": seen_in_train / max(1, num_rows),
+        }
+
+    def _wanted(self, split: str) -> tuple[str, ...]:
+        """Labels that must occur in a split: an own task's labels may be rare, and dev may lack one."""
+        if self._spec.kind != "classification" or split.startswith("test"):
+            return ()
+        return self._spec.labels if split == "train" or self._spec.source != "own" else ()
+
+    @staticmethod
+    def absent() -> dict[str, Any]:
+        """Columns of a file that is not there."""
+        return {"rows": 0, "labels_absent": "", "seen_in_train_share": 0.0}
+
+    def table(self) -> Table:
+        """One row per example."""
+        return self._sample.table(self._columns)
+
+    def _row(self, line: str, labelled: bool) -> tuple[dict[str, Any], int]:
+        record, complaint = parse(line, self._spec)
+        if complaint != OK:
+            return {"record": complaint, "begins": line.strip()[:40]}, 0
+        text = text_of(record, self._spec).encode("utf-8", "surrogatepass")
+        text_hash = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+        return {"record": OK, **describe(record, self._spec, labelled)}, text_hash
+
+    def _breaks_rule(self, rows: pd.DataFrame) -> np.ndarray:
+        wrong = (rows["record"] != OK) | rows["id_repeats"] | rows["text_missing"].eq(True)
+        if self._spans:
+            wrong |= rows["answers_fit"].eq(False) | rows["answer_at_start"].eq(False)
+        elif self._spec.kind == "tagging":
+            wrong |= rows["unknown_tag"].fillna("").ne("") | rows["tags_missing"].fillna(0).ne(0)
+        elif self._spec.labels:
+            wrong |= ~rows["label"].isin([*self._spec.labels, None]) | rows["label_missing"].eq(True)
+        else:
+            scores = pd.to_numeric(rows["label"], errors="coerce")
+            wrong |= ~scores.between(*self._spec.score_range) & rows["label"].notna() | rows["label_missing"].eq(True)
+        return wrong.to_numpy(bool)
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Blocks of lines with the number of their first line, counted from 1."""
+    with open_input(path) as file:
+        for block in batches(text_lines(file, str(path)), BLOCK, lambda numbered: len(numbered[1]), BLOCK_CHARS):
+            yield block[0][0], [line for _, line in block]
+
+
+OK = "ok"
+Keys = dict[str, type | tuple[type, ...]]
+_SENTENCE: Keys = {"id": str, "text_a": str, "text_b": (str, type(None)), "label": (str, float, int, type(None))}
+_KEYS: dict[Kind, Keys] = {
+    "classification": _SENTENCE,
+    "regression": _SENTENCE,
+    "span": {"id": str, "question": str, "context": str, "answers": list, "impossible": bool},
+    "tagging": {"id": str, "words": list, "tags": (list, type(None))},
+    "multiple_choice": {"id": str, "text_a": str, "choices": list, "label": (str, type(None))},
+}
+_OPTIONAL_KEYS: Keys = {"references": list}  # of spans: answers that count, wherever they stand
+_COLUMNS = ["record", "id", "begins", "text_missing"]
+_LABEL_COLUMNS = [*_COLUMNS, "label", "label_missing"]
+COLUMNS: dict[Kind, list[str]] = {
+    "classification": _LABEL_COLUMNS,
+    "regression": _LABEL_COLUMNS,
+    "span": [*_COLUMNS, "answers_fit", "answer_at_start", "found"],
+    "tagging": [*_COLUMNS, "tags_missing", "unknown_tag"],
+    "multiple_choice": _LABEL_COLUMNS,
+}
+_TEXT_KEYS: dict[Kind, tuple[str, ...]] = {  # what must not be both in train and dev
+    "classification": ("text_a", "text_b"),
+    "regression": ("text_a", "text_b"),
+    "span": ("context",),
+    "tagging": ("words",),
+    "multiple_choice": ("text_a", "choices"),
+}
+
+
+def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
+    """The record and ``ok``, or an empty record and a complaint."""
+    expected = _KEYS[spec.kind]
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        return {}, f"not JSON: {error.msg} at column {error.colno}"
+    except (RecursionError, ValueError):
+        return {}, "not JSON: nested too deeply, or a number of thousands of digits"
+    optional = _OPTIONAL_KEYS if spec.kind == "span" else {}
+    if not isinstance(record, dict) or set(record) - set(optional) != set(expected):
+        return {}, f"keys must be {', '.join(expected)}"
+    for key, types in {**expected, **optional}.items():
+        if key in record and not isinstance(record[key], types):
+            return {}, f"{key} is a {type(record[key]).__name__}"
+    if spec.kind == "span" and not all(_is_answer(answer) for answer in record["answers"]):
+        return {}, "answers must be {text, start}"
+    lists = {"tagging": ("words", "tags"), "multiple_choice": ("choices",)}.get(spec.kind, ())
+    if not all(isinstance(item, str) for key in lists for item in record[key] or []):
+        return {}, f"{' and '.join(lists)} must be lists of strings"
+    return record, OK
+
+
+def text_of(record: dict[str, Any], spec: TaskSpec) -> str:
+    """What makes two records the same example."""
+    parts = [record[key] or "" for key in _TEXT_KEYS[spec.kind]]
+    return "\x1f".join(" ".join(part) if isinstance(part, list) else part for part in parts)
+
+
+def describe(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
+    """The columns of a record, by the task's kind.
+
+    Args:
+        labelled: the split must have labels (train and dev).
+    """
+    if spec.kind == "span":
+        return describe_span(record, labelled)
+    if spec.kind == "tagging":
+        return describe_tagged(record, spec, labelled)
+    return describe_sentences(record, spec, labelled)
+
+
+def describe_sentences(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
+    """Columns of a classification, regression or multiple-choice record."""
+    texts = [record["text_a"]] if spec.text_b is None else [record["text_a"], record["text_b"]]
+    if spec.kind == "multiple_choice":
+        # Too few or too many choices count as a missing text: the label would mean another choice.
+        texts = [record["text_a"], *record["choices"], *([""] if len(record["choices"]) != len(spec.labels) else [])]
+    return {
+        "id": record["id"],
+        "begins": record["text_a"][:40],
+        "label": record["label"] if labelled else None,
+        "label_missing": labelled and record["label"] is None,
+        "text_missing": not all(text and text.strip() for text in texts),
+    }
+
+
+def describe_tagged(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
+    """Columns of a tagged sentence; ``unknown_tag`` is the first that the task does not have."""
+    words, tags = record["words"], record["tags"] or []
+    return {
+        "id": record["id"],
+        "begins": " ".join(words)[:40],
+        "text_missing": not words or not all(word.strip() for word in words),
+        "tags_missing": len(words) - len(tags) if labelled or tags else 0,
+        "unknown_tag": next((tag for tag in tags if tag not in spec.row_tags), ""),
+    }
+
+
+def describe_span(record: dict[str, Any], labelled: bool) -> dict[str, Any]:
+    """Columns of a question with its context; ``found`` is what stands where the first misplaced answer should."""
+    answers, context = record["answers"], record["context"]
+    misplaced = [a for a in answers if not a["text"] or context[a["start"] : a["start"] + len(a["text"])] != a["text"]]
+    found = ""
+    if misplaced:
+        text, start = misplaced[0]["text"], misplaced[0]["start"]
+        found = f"{context[start : start + len(text)][:40]!r} for the answer {text[:40]!r} at {start}"
+    return {
+        "id": record["id"],
+        "begins": record["question"][:40],
+        "text_missing": not (record["question"].strip() and context.strip()),
+        "answers_fit": not labelled or bool(answers) != record["impossible"],
+        "answer_at_start": not misplaced,
+        "found": found,
+    }
+
+
+def _is_answer(answer: Any) -> bool:
+    if not isinstance(answer, dict) or set(answer) != {"text", "start"}:
+        return False
+    return isinstance(answer["text"], str) and isinstance(answer["start"], int) and answer["start"] >= 0

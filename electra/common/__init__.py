@@ -1,0 +1,1 @@
+"""Paths, errors, artefact folders with their manifests, and files that several stages read."""

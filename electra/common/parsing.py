@@ -1,0 +1,92 @@
+"""Parsing JSON, YAML and Parquet that others wrote: whatever they hold, the result is a value or a message."""
+
+import json
+import os
+import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from electra.common.errors import ConfigError, DataError
+
+_SHORT = reprlib.Repr()  # aliases of YAML can make a value of any size
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 60, 60
+
+
+def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, what: str = "") -> Any:
+    """Parse a JSON text.
+
+    Args:
+        where: the file, with the line's number where the text is one line of it.
+        what: begins the message, such as a task's name with a colon.
+
+    Raises:
+        DataError: it is malformed, too deeply nested, or holds a number of thousands of digits.
+    """
+    try:
+        return json.loads(text.rstrip())  # the end of a line is not its second line
+    except json.JSONDecodeError as error:
+        where = f"{where}:{error.lineno}" if error.lineno > 1 else where
+        reason = f"{error.msg} at column {error.colno}"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError as error:  # a number of thousands of digits, bytes that are not UTF-8
+        reason = str(error)
+    raise DataError(f"{what}not valid JSON: {reason}", where=where, next_step=next_step)
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written: JSON may hold half of a surrogate pair, ``"\\ud83d"``, which is no character."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextmanager
+def parquet_errors(where: str) -> Iterator[None]:
+    """Turn what pyarrow raises for a damaged file into a message; other errors pass through.
+
+    Raises:
+        DataError: the file is no Parquet file, is damaged, or holds text that is not UTF-8.
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
+        raise DataError(f"not a readable parquet file: {error}", where=where) from error
+    except OSError as error:
+        # damaged pages come as an OSError without a number; a disk or a network gives one
+        if type(error) is not OSError or error.errno is not None:
+            raise
+        raise DataError(f"not a readable parquet file: {error}", where=where) from error
+
+
+def read_yaml(path: Path) -> Any:
+    """The value in a YAML file; tags that make Python objects are refused.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ConfigError: it cannot be read, or is not YAML.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of thousands of digits, a 13th month
+        reason = str(error)
+    raise ConfigError(f"{path} is not valid YAML: {reason}")
+
+
+def shown(value: Any) -> str:
+    """A value in a message: a few words of it, however large it is."""
+    return f"{_SHORT.repr(value):.80}"

@@ -1,0 +1,117 @@
+"""Where every artefact lies, relative to the workspace (the folder that holds ``dvc.yaml``)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SCORE_FAMILIES = ("glue", "squad", "tagging", "other")  # files of the score card's tasks
+
+
+@dataclass(frozen=True)
+class Paths:
+    """All artefact locations of one workspace."""
+
+    root: Path = Path(".")
+
+    # data/: made by the text stages
+    @property
+    def inputs(self) -> Path:
+        """``{corpus,tasks,tokenizer,pretrain}.json``: the files from outside that a stage reads + ``manifest.json``."""
+        return self.root / "data/inputs"
+
+    @property
+    def evaluation_texts(self) -> Path:
+        """What ``corpus.decontamination`` looks for: texts of development and test sets + ``manifest.json``."""
+        return self.root / "data/evaluation"
+
+    @property
+    def corpus(self) -> Path:
+        """``train-*.parquet`` and ``heldout-*.parquet`` (doc_id, source, text) + ``manifest.json``."""
+        return self.root / "data/corpus"
+
+    @property
+    def tokenizer(self) -> Path:
+        """``vocab.txt``, ``tokenizer.json``, ``tokenizer_config.json`` + ``manifest.json``."""
+        return self.root / "data/tokenizer"
+
+    @property
+    def shards(self) -> Path:
+        """``{train,heldout}-*.tokens.npy`` and ``.spans.npy`` + ``manifest.json``."""
+        return self.root / "data/shards"
+
+    @property
+    def tasks(self) -> Path:
+        """``<task>/{train,dev,test}.jsonl`` + ``manifest.json``."""
+        return self.root / "data/tasks"
+
+    # models/: made by the learning stages
+    @property
+    def pretrained(self) -> Path:
+        """``model.safetensors`` (all weights of the method) + ``config.json``."""
+        return self.root / "models/pretrained"
+
+    @property
+    def milestones(self) -> Path:
+        """``{6.25,12.5,25,50}/``: the model at these percentages of pre-training, each as ``models/pretrained``."""
+        return self.root / "models/milestones"
+
+    def finetuned(self, key: str) -> Path:
+        """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell; the model too, where it is kept."""
+        return self.root / "models/finetuned" / key
+
+    def intermediate(self, key: str) -> Path:
+        """A fine-tuned model that cells of other tasks start from (``cells.intermediate``)."""
+        return self.root / "models/intermediate" / key
+
+    def kept(self, key: str) -> Path:
+        """A cell that was fine-tuned with ``--keep``, model included: no stage's, so that `dvc repro` leaves it."""
+        return self.root / "models/kept" / key
+
+    def set_aside(self, key: str) -> Path:
+        """A cell that lay in ``models/finetuned`` and that ``cells`` does not ask for (any more)."""
+        return self.root / "models/set-aside" / key
+
+    def submission(self, seed: int) -> Path:
+        """``glue.zip`` and the SQuAD files of one fine-tuning seed; no stage makes it: ``electra submission``."""
+        return self.root / "models/submission" / str(seed)
+
+    @property
+    def export(self) -> Path:
+        """``discriminator/`` and ``generator/``: Hugging Face folders."""
+        return self.root / "models/export"
+
+    # results/: small, in git, what a reviewer reads
+    @property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    @property
+    def metrics(self) -> Path:
+        """``pretrain.json`` and ``scores.json``: the headline figures, which ``dvc metrics diff`` compares."""
+        return self.results / "metrics"
+
+    def scores(self, family: str) -> Path:
+        """One of :data:`SCORE_FAMILIES`: task -> its scores; means and averages are in ``results/scores.json``."""
+        return self.results / f"{family}.json"
+
+    # scratch that no stage depends on
+    @property
+    def checkpoints(self) -> Path:
+        """``<fingerprint>/step_*``: outside DVC, so that a changed parameter never resumes an old run."""
+        return self.root / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """Progress files, TensorBoard events and full stage logs."""
+        return self.root / "logs"
+
+    @property
+    def stage_folders(self) -> list[Path]:
+        """The artefacts of single stages."""
+        return [self.corpus, self.tokenizer, self.shards, self.tasks, self.pretrained, self.milestones, self.export]
+
+    @property
+    def taken(self) -> list[Path]:
+        """Where commands write without being told; what a user names to be written must lie elsewhere."""
+        kinds = (self.finetuned, self.intermediate, self.kept, self.set_aside)
+        cells = [*(kind("x").parent for kind in kinds), self.submission(1).parent]
+        return [*self.stage_folders, *cells, self.results, self.checkpoints, self.logs]

@@ -1,0 +1,109 @@
+"""Reading ``params.yaml`` + ``params/<profile>.yaml``, and showing what they mean."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from electra.common.errors import ConfigError
+from electra.common.parsing import read_yaml, shown
+from electra.config import Settings
+from electra.config.section import Section
+
+
+def load_settings(root: Path = Path(".")) -> Settings:
+    """Read ``params.yaml`` and the profile it names.
+
+    Raises:
+        ConfigError: a file is missing or not YAML, a section stands twice, a key is unknown, a value impossible.
+    """
+    common = _read_yaml(root / "params.yaml")
+    name = common.get("profile")
+    if not isinstance(name, str):
+        raise ConfigError("no profile is chosen", where="params.yaml: profile", next_step="add `profile: smoke`")
+    profile_path = root / "params" / f"{name}.yaml"
+    if not profile_path.is_file():
+        known = ", ".join(sorted(p.stem for p in (root / "params").glob("*.yaml"))) or "none"
+        raise ConfigError(
+            f"there is no profile {name!r}", where="params.yaml: profile", next_step=f"choose one of: {known}"
+        )
+    profile = _read_yaml(profile_path)
+    merged = _merge(common, profile, f"params.yaml and in {profile_path.relative_to(root)}")
+    return parse_settings(merged, where=f"params.yaml + params/{name}.yaml")
+
+
+def _merge(common: dict[str, Any], profile: dict[str, Any], files: str) -> dict[str, Any]:
+    """A section may be spread over both files, but no key may stand in both."""
+    merged = dict(common)
+    for name, section in profile.items():
+        if name not in common:
+            merged[name] = section
+            continue
+        twice = [name]
+        if isinstance(section, dict) and isinstance(common[name], dict):
+            twice = [f"{name}.{key}" for key in sorted(set(section) & set(common[name]))]
+            merged[name] = {**common[name], **section}
+        if twice:
+            raise ConfigError(f"{', '.join(twice)} stands in {files}", next_step="keep it in one of the two")
+    return merged
+
+
+def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
+    """Check a merged dictionary against the schema; all complaints are listed at once, each with its key's path."""
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_complaint(e) for e in error.errors()), where=where) from None
+
+
+def _complaint(error: Any) -> str:
+    tags = {"embedded", "files", "hub"}  # names of union members, not keys
+    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "(top level)"
+    if error["type"] == "value_error" and not error["loc"]:  # of several sections: the message names the keys
+        return error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        return f"{key}: unknown key"
+    if error["type"] == "missing":
+        return f"{key}: missing"
+    return f"{key}: {error['msg'].removeprefix('Value error, ')} (got {shown(error['input'])})"
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = read_yaml(path)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist", next_step="run from the project's root, beside dvc.yaml") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} holds no settings", next_step="see params/smoke.yaml for an example")
+    return values
+
+
+def dump_settings(settings: Settings) -> str:
+    """All settings as YAML, defaults included."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def describe_fields() -> str:
+    """Every key with its default and its description, one a line."""
+    return "\n".join(_describe(Settings, "")) + "\n"
+
+
+def _describe(section: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in section.model_fields.items():
+        subsections = _sections_in(field.annotation)
+        if field.description:
+            default = "" if field.is_required() else f" [{field.get_default(call_default_factory=True)}]"
+            yield f"{prefix}{name}{default}: {field.description}"
+        for subsection in subsections:
+            kind = subsection.model_fields.get("kind")
+            label = f"{name}({get_args(kind.annotation)[0]})" if kind else name
+            yield from _describe(subsection, f"{prefix}{label}.")
+
+
+def _sections_in(annotation: Any) -> list[type[Section]]:
+    """Section classes inside an annotation such as ``list[Annotated[A | B, ...]]``."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [section for argument in get_args(annotation) for section in _sections_in(argument)]

@@ -1,0 +1,290 @@
+"""Text files of all formats: decompression, checksums of the raw bytes, lines and JSON records."""
+
+import codecs
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Literal, Protocol
+
+import zstandard
+
+from electra.common.errors import ConfigError, DataError
+from electra.common.lines import ByteLines, byte_lines, text_lines
+from electra.common.parsing import is_text
+from electra.common.recoding import LineFeeds
+
+SUFFIXES = (".gz", ".xz", ".zst")
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
+BUFFER_BYTES = 1 << 20
+# Text compresses to a third or a twentieth; what gives hundreds of bytes for one was made to fill memory or disk
+MAX_RATIO = 300
+ALWAYS_ALLOWED_BYTES = 1 << 26
+ZSTD_INPUT_BYTES = 1 << 11  # given to the decompressor at a time: a block of 4 bytes may hold 128 KiB
+MAX_WINDOW_BYTES = 1 << 27  # of a zstd frame, as `zstd --ultra -22` has it; held in memory
+
+
+class Exploding(ValueError):
+    """Compressed data that gives more than ``MAX_RATIO`` times its size."""
+
+
+class Readable(Protocol):
+    """The least a file must offer."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class HashingReader(io.RawIOBase):
+    """Reads another file once, from its beginning, and remembers what it saw.
+
+    Attributes:
+        num_bytes: bytes read so far.
+        sha256: hash of the bytes read so far.
+    """
+
+    def __init__(self, file: Readable):
+        self._file = file
+        self.num_bytes = 0
+        self.sha256 = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        chunk = self._file.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        self.num_bytes += len(chunk)
+        self.sha256.update(chunk)
+        return len(chunk)
+
+
+class ZstdReader(io.RawIOBase):
+    """Decompresses zstd frames one after another, and notices a file that was cut short.
+
+    ``zstandard``'s own stream reader ends silently there.
+    """
+
+    def __init__(self, file: Readable):
+        self._file = file
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._rest = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self._ready:
+            compressed = self._rest or self._file.read(ZSTD_INPUT_BYTES)
+            self._rest = b""
+            if not compressed:
+                if self._frame is not None:
+                    raise EOFError("the file ended within a zstd frame")
+                return 0
+            self._frame = self._frame or self._decompressor.decompressobj()
+            self._ready = memoryview(self._frame.decompress(compressed))
+            if self._frame.eof:
+                self._rest, self._frame = self._frame.unused_data, None
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+
+class BoundedReader(io.RawIOBase):
+    """Reads decompressed content, and stops where it is out of proportion to the compressed bytes read so far."""
+
+    def __init__(self, content: Readable, compressed: HashingReader):
+        self._content, self._compressed = content, compressed
+        self._num_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        chunk = self._content.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        self._num_bytes += len(chunk)
+        if self._num_bytes > max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * self._compressed.num_bytes):
+            raise Exploding(f"{self._compressed.num_bytes:,} compressed bytes give more than {self._num_bytes:,}")
+        return len(chunk)
+
+
+def decompressed(file: HashingReader, suffix: str) -> BinaryIO:
+    """The content of a file whose name ends in ``suffix``: one of ``SUFFIXES``, or anything else for plain content.
+
+    Reading raises one of ``DAMAGED`` if the compressed data is broken or cut short, ``Exploding`` if there is far too
+    much in it.
+    """
+    buffered = io.BufferedReader(file, BUFFER_BYTES)
+    match suffix:
+        case ".gz":
+            return io.BufferedReader(BoundedReader(gzip.GzipFile(fileobj=buffered), file), BUFFER_BYTES)
+        case ".xz":
+            return io.BufferedReader(BoundedReader(lzma.LZMAFile(buffered), file), BUFFER_BYTES)
+        case ".zst":
+            return io.BufferedReader(BoundedReader(ZstdReader(buffered), file), BUFFER_BYTES)
+    return buffered
+
+
+LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+
+
+def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
+    """The sha256 of each of the files named.
+
+    Args:
+        path: lines of a checksum and a name: relative to the folder of ``path``, or written as in ``names``.
+        names: paths or URLs.
+
+    Raises:
+        ConfigError: there is no such file.
+        DataError: a line is something else, or a file has no checksum.
+    """
+    by_name: dict[str, str] = {}
+    try:
+        with open(path, "rb") as file:
+            lines = [line.rstrip("\r\n") for _, line in text_lines(file, str(path))]
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error}", where=f"corpus.sources checksums: {path}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = LINE.fullmatch(line)
+        if not match:
+            raise DataError(
+                "not a checksum and a file name",
+                where=f"{path}:{number}",
+                next_step=f"write it with: sha256sum ... > {path.name}",
+            )
+        digest, name = match[1].lower(), match[2]
+        by_name[name] = by_name[str((path.parent / name).absolute())] = digest
+    found = {name: by_name.get(name) or by_name.get(str(Path(name).absolute())) for name in names}
+    if unknown := [name for name, digest in found.items() if digest is None]:
+        raise DataError(
+            f"{len(unknown)} input files have no checksum there, first {unknown[0]}",
+            where=f"corpus.sources checksums: {path}",
+            next_step="add them, or narrow `paths`",
+        )
+    return {name: digest for name, digest in found.items() if digest}
+
+
+# a document is held in memory whole; a file without line ends would be one document otherwise
+MAX_DOCUMENT_BYTES = 1 << 28
+_SEPARATE = "set `documents` of the source to what separates documents in this file: blank_line or line"
+WRONG_ENCODING = (
+    "set `encoding` of the source, such as cp1252 or latin-1 (files of another one are a source of their own), or take "
+    "the file out of `paths` if it is no text"
+)
+
+
+def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "line", "file"]) -> Iterator[str]:
+    """The documents of a text file.
+
+    Args:
+        file: UTF-8 text; a line ends with a line feed, with a carriage return or with both.
+        name: the file's name for messages.
+        documents: what separates documents.
+
+    Raises:
+        DataError: not UTF-8 text, or a document of more than ``MAX_DOCUMENT_BYTES``.
+    """
+    with_line_feeds = LineFeeds(file)
+    if documents == "line":
+        for _, line in _lines(with_line_feeds, name):
+            yield line
+        return
+    lines: list[str] = []
+    size = 0
+    for number, line in _lines(with_line_feeds, name):
+        if documents == "blank_line" and not line.strip():
+            if lines:
+                yield "".join(lines)
+            lines, size = [], 0
+            continue
+        lines.append(line)
+        size += len(line)
+        if size > MAX_DOCUMENT_BYTES:
+            raise DataError(
+                f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB", where=f"{name}:{number}", next_step=_SEPARATE
+            )
+    if lines:
+        yield "".join(lines)
+
+
+def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]:
+    """The documents of a JSON lines file: the field ``text_field`` of each line; null counts as empty.
+
+    Raises:
+        DataError: not UTF-8 text, a line of more than ``MAX_DOCUMENT_BYTES``, one that is no JSON object, a missing
+            field, or one that holds no text.
+    """
+    for number, line in _lines(file, name, "line", "split the document; each line of a .jsonl file is one"):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        expected = f'one JSON object a line, such as {{"{text_field}": "..."}}'
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+            raise DataError(f"not valid JSON: {error}", where=where, next_step=f"expected {expected}") from None
+        if not isinstance(record, dict):
+            raise DataError(
+                f"not a JSON object but {_json_type(record)}", where=where, next_step=f"expected {expected}"
+            )
+        if text_field not in record:
+            raise DataError(
+                f"no field {text_field!r}; the fields are: {', '.join(record) or 'none'}",
+                where=where,
+                next_step="set text_field of the source",
+            )
+        text = record[text_field]
+        if not isinstance(text, str | None):
+            raise DataError(
+                f"field {text_field!r} holds {_json_type(text)}, not text",
+                where=where,
+                next_step=f"expected {expected}; or set text_field of the source",
+            )
+        if text and "\\u" in line and not is_text(text):
+            raise DataError(
+                f"field {text_field!r} holds half of a surrogate pair, which is no character",
+                where=where,
+                next_step="write the text again with whole characters, or remove the line",
+            )
+        yield text or ""
+
+
+def _lines(file: ByteLines, name: str, what: str = "document", next_step: str = _SEPARATE) -> Iterator[tuple[int, str]]:
+    """Line numbers from 1, and the lines with their ends; the last two arguments are those of ``byte_lines``."""
+    offset = 0
+    lines = byte_lines(file, name, MAX_DOCUMENT_BYTES, what=what, next_step=next_step)
+    for number, line in enumerate(lines, start=1):
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"not UTF-8 text: byte 0x{line[error.start]:02x} at byte {offset + error.start}",
+                where=f"{name}:{number}",
+                next_step=WRONG_ENCODING,
+            ) from None
+        if "\0" in text:
+            raise DataError(
+                f"not text but binary: a NUL byte at byte {offset + line.index(0)}",
+                where=f"{name}:{number}",
+                next_step="take the file out of `paths`; if it is UTF-16, set `encoding: utf-16` of the source",
+            )
+        if offset == 0 and line.startswith(codecs.BOM_UTF8):
+            text = text[1:]
+        yield number, text
+        offset += len(line)
+
+
+def _json_type(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,1 @@
+"""Parameters, FLOPs, memory and hours of pre-training, computed before it starts."""

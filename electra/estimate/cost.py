@@ -1,0 +1,173 @@
+"""What a run will cost, before it starts: parameters, tokens, FLOPs, hours."""
+
+import textwrap
+from dataclasses import dataclass
+
+import torch
+
+from electra.common.errors import ConfigError
+from electra.config import Settings
+from electra.estimate import published as paper_flops
+from electra.estimate.flops import flops_per_token
+from electra.estimate.published import ROWS, Row
+from electra.model.encoder import Encoder
+from electra.model.objective import Objective, build_objective
+from electra.model.shape import EncoderConfig
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Cost of one pre-training run.
+
+    Attributes:
+        encoder_parameters: the main encoder, embeddings included (the encoder that fine-tuning starts from).
+        head_parameters: what stands on it while pre-training, without weights it shares with the embeddings.
+        generator_parameters: the generator and its head, without weights it shares with the main encoder.
+        tokens: steps x batch x length, padding included.
+        paper_training_flops: by the paper's rules (paper_flops.py); None for a method its script does not count.
+        paper_inference_flops: one example of 128 tokens through the main encoder, by the paper's rules.
+        hardware_training_flops: matrix products of the whole run (flops.py).
+    """
+
+    profile: str
+    objective: str
+    encoder_parameters: int
+    head_parameters: int
+    generator_parameters: int
+    steps: int
+    examples: int
+    tokens: int
+    paper_training_flops: float | None
+    paper_inference_flops: float
+    hardware_training_flops: float
+
+    @property
+    def total_parameters(self) -> int:
+        """All that is trained, shared weights once."""
+        return self.encoder_parameters + self.head_parameters + self.generator_parameters
+
+    @property
+    def hardware_flops_per_example(self) -> float:
+        """Training on one example, forward and backward."""
+        return self.hardware_training_flops / self.examples
+
+    def hours(self, peak_flops: float, utilization: float) -> float:
+        """How long training takes, validations and checkpoints not counted.
+
+        Args:
+            peak_flops: FLOP/s the machine could reach, all its devices together.
+            utilization: share of the peak that training reaches.
+
+        Raises:
+            ConfigError: the peak is not positive, or the share not in (0, 1].
+        """
+        if not (peak_flops > 0 and 0 < utilization <= 1):
+            raise ConfigError(
+                f"a peak of {peak_flops:g} FLOP/s with a utilization of {utilization:g} gives no time",
+                next_step="give a positive --peak-flops and a --utilization above 0, at most 1",
+            )
+        return self.hardware_training_flops / (peak_flops * utilization) / 3600
+
+
+def estimate(settings: Settings) -> Estimate:
+    """Count a profile's run. The vocabulary has ``tokenizer.vocab_size`` entries; a ``vocab_file`` is not opened."""
+    recipe, length = settings.pretrain, settings.shards.max_length
+    with torch.device("meta"):  # shapes without memory
+        module = build_objective(settings.model, settings.tokenizer.vocab_size, 0, recipe)
+    main: Encoder = getattr(module, module.main)
+    generator = _generator_shape(module)
+    examples = recipe.num_steps * recipe.batch_size
+    per_token = flops_per_token(settings, settings.tokenizer.vocab_size)
+    return Estimate(
+        profile=settings.profile,
+        objective=recipe.objective,
+        **_count_parameters(module, main),
+        steps=recipe.num_steps,
+        examples=examples,
+        tokens=examples * length,
+        paper_training_flops=_paper_training_flops(recipe.objective, generator, main.config, length, examples),
+        paper_inference_flops=paper_flops.inference_flops(main.config),
+        hardware_training_flops=examples * length * per_token,
+    )
+
+
+def render(estimate: Estimate, peak_flops: float | None = None, utilization: float = 0.3) -> str:
+    """The estimate as text; with hours where the machine's peak (FLOP/s) is given."""
+    paper = "not counted by the paper's script for this method"
+    if estimate.paper_training_flops is not None:
+        paper = _power(estimate.paper_training_flops)
+    lines = [
+        ("profile", f"{estimate.profile}, objective {estimate.objective}"),
+        ("parameters, main encoder", f"{estimate.encoder_parameters:,}"),
+        ("parameters, its heads", f"{estimate.head_parameters:,}"),
+        ("parameters, generator", f"{estimate.generator_parameters:,} (with its head, without shared embeddings)"),
+        ("parameters, in all", f"{estimate.total_parameters:,}"),
+        ("tokens", f"{_power(estimate.tokens)} ({estimate.steps:,} steps, {estimate.examples:,} examples)"),
+        ("paper FLOPs, training", paper),
+        ("paper FLOPs, inference", f"{_power(estimate.paper_inference_flops)} ({paper_flops.INFERENCE_LENGTH} tokens)"),
+        ("hardware FLOPs, training", _power(estimate.hardware_training_flops)),
+        ("hardware FLOPs, example", f"{_power(estimate.hardware_flops_per_example)} (forward and backward)"),
+    ]
+    if peak_flops is not None:
+        hours = estimate.hours(peak_flops, utilization)
+        lines.append(("hours", f"{hours:,.2f} at {utilization:.0%} of {_power(peak_flops)} FLOP/s"))
+    return "".join(f"{name:<26}{value}\n" for name, value in lines)
+
+
+def published_table() -> str:
+    """The paper's rows beside the counted values, and what is to be said of them."""
+    heading = (
+        f"{'':<15}{'training FLOPs':<28}{'inference FLOPs':<18}parameters\n"
+        f"{'model':<15}{'paper':<8}{'counted':<10}{'script':<10}{'paper':<8}{'counted':<10}{'paper':<7}counted\n"
+    )
+    notes = [textwrap.fill(f"{row.name}: {row.note}", 100, subsequent_indent="  ") + "\n" for row in ROWS if row.note]
+    return heading + "".join(map(_published_line, ROWS)) + "\n" + "".join(notes)
+
+
+def _published_line(row: Row) -> str:
+    inference, parameters = row.counted_inference_flops(), row.counted_parameters()
+    cells = (
+        f"{row.name:<15}{_power(row.training_flops, '.1e'):<8}{_power(row.counted_training_flops()):<10}"
+        f"{_power(row.printed, '.4g'):<10}{_power(row.inference_flops, '.1e'):<8}{_power(inference):<10}"
+        f"{_millions(row.parameters, 0):<7}{_millions(parameters, 1)}"
+    )
+    return cells.rstrip() + "\n"
+
+
+def _power(value: float | None, form: str = ".3e") -> str:
+    """As the paper writes it: 3.7e9."""
+    return "-" if value is None else f"{value:{form}}".replace("e+0", "e").replace("e+", "e")
+
+
+def _millions(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value / 1e6:.{digits}f}M"
+
+
+def _count_parameters(module: Objective, main: Encoder) -> dict[str, int]:
+    """Each parameter once: what the main encoder has is its own, wherever else it is used."""
+    own = {id(p) for p in main.parameters()}
+    others = [(name, p.numel()) for name, p in module.named_parameters() if id(p) not in own]
+    return {
+        "encoder_parameters": sum(p.numel() for p in main.parameters()),
+        "head_parameters": sum(size for name, size in others if not name.startswith("generator")),
+        "generator_parameters": sum(size for name, size in others if name.startswith("generator")),
+    }
+
+
+def _generator_shape(module: Objective) -> EncoderConfig | None:
+    """Shape of the generator, or of either tower of Electric's; None where there is none to train."""
+    for name in ("generator", "generator_from_left"):
+        encoder = getattr(module, name, None)
+        if isinstance(encoder, Encoder):
+            return encoder.config
+    return None
+
+
+def _paper_training_flops(
+    objective: str, generator: EncoderConfig | None, main: EncoderConfig, length: int, examples: int
+) -> float | None:
+    if objective == "electra" and generator is not None:
+        return paper_flops.electra_training_flops(generator, main, length, examples)
+    if objective == "bert":
+        return paper_flops.mlm_training_flops(main, length, examples)
+    return None

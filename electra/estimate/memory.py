@@ -1,0 +1,295 @@
+"""How much memory a step of pre-training takes, found by running the step itself on tensors without memory.
+
+PyTorch's fake tensors have shapes and storages but no bytes, so a step of any size runs in seconds, and what it keeps,
+frees and peaks at is what the code does, not what a formula says it does. Added by hand is only what DeepSpeed holds
+beside the module's own tensors (``_ENGINE``).
+
+Bytes are above what the process takes before the model is built.
+"""
+
+import os
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from electra import config
+from electra.loader.batches import masking_rule
+from electra.loader.masking import num_slots
+from electra.model.batch import Batch
+from electra.model.encoder import Encoder
+from electra.model.objective import Objective, build_objective
+from electra.system.hardware import Machine, resolve_machine
+from electra.system.memory import give_back_freed_memory
+
+FP32 = 4  # bytes
+
+
+@dataclass(frozen=True)
+class EngineBytes:
+    """What DeepSpeed's engine holds, in bytes per trained parameter: all of them, and its share of 1 / processes.
+
+    Attributes:
+        weights, weights_share: for the whole run; a stage above 0 has flat copies of its own.
+        gradients, gradients_share: at the end of the backward pass, beside those that the module has.
+        moments, moments_share: Adam's two.
+    """
+
+    weights: int
+    weights_share: int
+    gradients: int
+    gradients_share: int
+    moments: int
+    moments_share: int
+
+
+# DeepSpeed 0.19.8 with buckets that hold the whole model (below 500M parameters), as measured
+_ENGINE = {
+    0: EngineBytes(4, 0, 4, 0, 8, 0),  # gradients are averaged in a flat copy, by a lone process too
+    1: EngineBytes(4, 4, 4, 4, 0, 8),  # an fp32 copy of its share, which the optimizer works on
+    2: EngineBytes(4, 4, 4, 4, 0, 8),
+    3: EngineBytes(4, 8, 4, 4, 0, 8),  # gathered weights stay until the last layer is through
+}
+
+# The C library's heap on a CPU has holes that nothing fits into: bytes per byte kept for the backward pass, as measured
+# (docs/long-sequences.md), and with activation checkpointing, where large blocks lie outside of the heap.
+_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Bytes of one process, in the step that takes most.
+
+    Attributes:
+        weights, gradients, moments: what the parameters take, DeepSpeed's copies included.
+        kept: activations that the forward pass keeps for the backward pass, by the part of the model.
+        peak: the most that is alive at once, all of these and temporary tensors: on CUDA, what
+            ``torch.cuda.max_memory_allocated`` tells.
+        resident: what the process takes for that: on a CPU the heap has holes.
+    """
+
+    weights: int
+    gradients: int
+    moments: int
+    kept: dict[str, int]
+    peak: int
+    resident: int
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of the tensors that are alive, at present and at most: those that operations have returned in this context.
+
+    What an operation takes for itself while it runs is not seen.
+
+    Args:
+        model: its parameters do not count.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        self._alive: dict[int, weakref.ref[Any]] = {}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._see(tensor.untyped_storage())
+        return result
+
+    def _see(self, storage: torch.UntypedStorage) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._alive or key in self._own:
+            return
+
+        def freed(_: object) -> None:
+            self.now -= size
+            del self._alive[key]
+
+        self._alive[key] = weakref.ref(storage, freed)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+
+@contextmanager
+def kept_for_backward(model: nn.Module) -> Iterator[Counter[str]]:
+    """Count what forward passes in this context keep for their backward pass, in bytes by part of the model.
+
+    Each storage counts once, for the part that keeps it first; parameters do not count. The parts are the module's
+    children; what it does itself (losses, samples) is of the part ``""``.
+    """
+    found: Counter[str] = Counter()
+    inside = [""]
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    seen: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own and storage._cdata not in seen:
+            seen[storage._cdata] = storage  # held, so that no later one gets its address
+            found[inside[-1]] += storage.nbytes()
+        return tensor
+
+    def enter(part: str) -> Callable[..., None]:
+        return lambda *_: inside.append(part)
+
+    def leave(*_: object) -> None:
+        inside.pop()
+
+    hooks: list[Any] = []
+    for part, module in model.named_children():
+        hooks += [module.register_forward_pre_hook(enter(part)), module.register_forward_hook(leave)]
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def recompute_layers(model: nn.Module) -> None:
+    """Activation checkpointing in all encoders.
+
+    The heap is told to give large blocks back at once: else holes in it take more than is saved.
+    """
+    for module in model.modules():
+        if isinstance(module, Encoder):
+            module.recompute = True
+    give_back_freed_memory()
+
+
+def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int) -> bool:
+    """What ``cluster.activation_checkpointing`` means on this process; ``auto``: where a step would not fit without."""
+    if machine.activation_checkpointing == "auto":
+        needed = predict_step_memory(
+            settings.model, settings.pretrain, machine, settings.shards.max_length, vocab_size
+        ).resident
+        return needed > free_memory(machine)
+    return machine.activation_checkpointing == "layers"
+
+
+def free_memory(machine: Machine) -> int:
+    """Bytes this process may still take: of its device, or its share of the main memory."""
+    if machine.device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    with open("/proc/meminfo") as file:
+        available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    return available // int(os.environ.get("LOCAL_WORLD_SIZE", machine.num_processes))
+
+
+def predict_step_memory(
+    model: config.Model,
+    recipe: config.Pretrain,
+    machine: Machine,
+    length: int,
+    vocab_size: int,
+    *,
+    recompute: bool = False,
+) -> StepMemory:
+    """What a step takes on one process of this machine.
+
+    Args:
+        machine: device, precision, micro-batch, processes and ZeRO stage.
+        length: tokens per example, all of them real.
+        recompute: with activation checkpointing.
+    """
+    with FakeTensorMode():
+        stages = build_objective(model, vocab_size, 0, recipe).stages(recipe.num_steps)
+        each = [_stage_memory(model, recipe, machine, length, vocab_size, recompute, n) for n in range(len(stages))]
+    return max(each, key=lambda memory: memory.peak)
+
+
+def _stage_memory(
+    shape: config.Model,
+    recipe: config.Pretrain,
+    machine: Machine,
+    length: int,
+    vocab_size: int,
+    recompute: bool,
+    stage: int,
+) -> StepMemory:
+    with torch.device(machine.device):
+        model = build_objective(shape, vocab_size, 0, recipe)
+        batch = placeholder_batch(recipe, machine.micro_batch_size, length)
+    model.set_stage(stage)
+    if recompute:
+        recompute_layers(model)
+    with kept_for_backward(model) as kept:
+        forward_loss(model, batch, machine)
+    num_micro_batches = recipe.batch_size // (machine.num_processes * machine.micro_batch_size)
+    with LiveBytes(model) as live:
+        for _ in range(min(2, num_micro_batches)):  # from the second on, gradients are there before it starts
+            forward_loss(model, batch, machine).backward()
+    num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    num_resting = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    engine, processes = _ENGINE[machine.zero_stage], machine.num_processes
+    weights = num_trained * (engine.weights + engine.weights_share // processes) + num_resting * FP32
+    moments = num_trained * (engine.moments + engine.moments_share // processes)
+    in_module = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
+    gradients = in_module + num_trained * (engine.gradients + engine.gradients_share // processes)
+    peak = weights + moments + max(live.peak, gradients)
+    holes = 0.0
+    if machine.device == "cpu":
+        holes = _HOLES_RECOMPUTED if recompute else _HOLES
+    return StepMemory(weights, gradients, moments, dict(kept), peak, peak + int(holes * kept.total()))
+
+
+def forward_loss(model: Objective, batch: Batch, machine: Machine) -> Tensor:
+    """The weighted loss of a batch, in the machine's precision, as the engine's forward pass computes it."""
+    with torch.autocast(machine.device, torch.bfloat16, enabled=machine.precision == "bf16"):
+        losses = model(batch).loss_sums
+    return torch.stack([weight * losses[term] for term, weight in model.weights.items() if term in losses]).sum()
+
+
+def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -> Batch:
+    """Full examples of nothing: the shapes of a batch."""
+    shape = (num_examples, length)
+    slots = (num_examples, num_slots(length, masking_rule(recipe, "corrected")))
+    return Batch(
+        tokens_BT=torch.zeros(shape, dtype=torch.long),
+        segments_BT=torch.zeros(shape, dtype=torch.long),
+        mask_BT=torch.ones(shape, dtype=torch.bool),
+        positions_BK=torch.zeros(slots, dtype=torch.long),
+        weights_BK=torch.ones(slots),
+        shown_BK=torch.zeros(slots, dtype=torch.bool),
+        uniforms_BK=torch.zeros(slots),
+        random_BK=torch.zeros(slots, dtype=torch.bool),
+        candidate_BT=torch.ones(shape, dtype=torch.bool),
+        next_B=torch.ones(num_examples) if recipe.objective == "bert_nsp" else None,
+    )
+
+
+def render_memory(settings: config.Settings, vocab_size: int) -> str:
+    """What a step of these settings takes on this machine, as text; with activation checkpointing and without."""
+    machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
+    length = settings.shards.max_length
+    plain, recomputed = (
+        predict_step_memory(settings.model, settings.pretrain, machine, length, vocab_size, recompute=recompute)
+        for recompute in (False, True)
+    )
+    kept = ", ".join(f"{part or 'losses'} {_size(size)}" for part, size in plain.kept.items())
+    lines = [
+        ("memory", f"{machine.device}, {machine.precision}, {machine.micro_batch_size} examples of {length} at a time, "
+                   f"ZeRO {machine.zero_stage}, process 1 of {machine.num_processes}"),
+        ("  weights", _size(plain.weights)),
+        ("  gradients", _size(plain.gradients)),
+        ("  moments", _size(plain.moments)),
+        ("  kept for backward", f"{_size(sum(plain.kept.values()))}: {kept}"),
+        ("  peak", f"{_size(plain.peak)} of tensors, {_size(plain.resident)} of the process"),
+        ("  peak, checkpointing", f"{_size(recomputed.resident)} with cluster.activation_checkpointing: layers"),
+        ("  free", _size(free_memory(machine))),
+    ]  # fmt: skip
+    return "".join(f"{name:<26}{value}\n" for name, value in lines)
+
+
+def _size(value: int) -> str:
+    return f"{value / 1e9:.1f} GB" if value >= 1e10 else f"{value / 1e6:,.0f} MB"

@@ -1,0 +1,1 @@
+"""The evaluate stage: metrics per task and seed, medians and GLUE averages."""

@@ -1,0 +1,1 @@
+"""Weights of other makes to ``models/pretrained``: Hugging Face, TensorFlow, another vocabulary."""

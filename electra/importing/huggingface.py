@@ -1,0 +1,212 @@
+"""Folders of ``transformers`` -> the project's format: the way back from huggingface.py and export.py."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, is_tensor
+
+from electra.common.artifacts import read_json, sha256
+from electra.common.errors import ConfigError, DataError
+from electra.common.hub_folder import local_folder
+from electra.importing.weights import (
+    Half,
+    Tensors,
+    check_target,
+    differing_embeddings,
+    electra_of_pair,
+    model_of_pair,
+    tokenizer_files,
+    write_pretrained,
+)
+from electra.model.shape import EncoderConfig
+from electra.tokenizer.wordpiece import (
+    SPECIAL_TOKENS,
+    bert_normalizer,
+    make_tokenizer,
+    normalizer_facts,
+    read_vocab_file,
+)
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+TOKENIZER = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+FILES = ("config.json", *WEIGHTS, *TOKENIZER)
+SIZES = {  # names in config.json, and ours
+    "vocab_size": "vocab_size",
+    "embedding_size": "embedding_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_positions",
+    "type_vocab_size": "num_segments",
+}
+
+
+def import_huggingface(
+    discriminator: Path,
+    generator: Path | None,
+    target: Path,
+    revision: str | None = None,
+    generator_revision: str | None = None,
+) -> None:
+    """Write ``target``, a folder like ``models/pretrained`` with the tokenizer in ``tokenizer/``.
+
+    Without a generator, the generator starts from random weights; so does the discriminator's head where the folder has
+    none (a bare ``ElectraModel``, or a fine-tuned one). Weights are read from safetensors, or from a ``.bin`` file with
+    ``weights_only``: nothing in a folder is ever run. Importing what ``electra export`` wrote gives the same bits.
+
+    Args:
+        discriminator: a folder, or ``owner/name`` on the Hugging Face hub; its tokenizer is taken.
+        generator: the same, of the same pre-training run.
+        target: the folder to write; one written before is replaced.
+        revision: full commit of the discriminator on the hub.
+        generator_revision: full commit of the generator on the hub.
+
+    Raises:
+        ConfigError: there is no such folder, or the two do not belong together (the message names what differs).
+        DataError: files are missing, damaged or contradict each other.
+        InfrastructureError: the hub cannot be reached.
+    """
+    check_target(target)
+    folder = local_folder(discriminator, revision, FILES)
+    generator_folder = None if generator is None else local_folder(generator, generator_revision, FILES)
+    ours, facts = _half(folder), read_json(folder / "config.json")
+    theirs = None if generator_folder is None else _half(generator_folder)
+    model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
+    vocabulary, tokenizer = _tokenizer(folder, model.max_positions)
+    if len(vocabulary) != ours.shape.vocab_size:
+        raise DataError(
+            f"the tokenizer has {len(vocabulary)} entries, the word table {ours.shape.vocab_size} rows",
+            where=str(folder),
+        )
+    electra = electra_of_pair(ours, theirs, model, vocabulary.index("[MASK]"))
+    if theirs is not None and model.embedding_sharing == "embeddings":
+        _warn_of_differences(ours, theirs)
+    origin = {"discriminator": _origin(discriminator, folder, revision)}
+    if generator is not None and generator_folder is not None:
+        origin["generator"] = _origin(generator, generator_folder, generator_revision)
+    write_pretrained(target, electra, model, len(vocabulary), tokenizer, imported_from=origin)
+    print(f"import-huggingface: {target}, {len(vocabulary):,} entries, {ours.shape.num_layers} layers")
+
+
+def _half(folder: Path) -> Half:
+    """Weights and shape; the sizes in config.json must be those of the tensors."""
+    if not (folder / "config.json").is_file():
+        raise DataError("there is no config.json", where=str(folder), next_step="name a folder transformers can load")
+    facts = read_json(folder / "config.json")
+    if facts.get("model_type") != "electra":
+        raise ConfigError(f"this is a model of type {facts.get('model_type')!r}, not electra", where=str(folder))
+    activation, positions = facts.get("hidden_act", "gelu"), facts.get("position_embedding_type", "absolute")
+    if (activation, positions) != ("gelu", "absolute"):
+        raise ConfigError(
+            f"hidden_act {activation} with {positions} positions is not supported, only gelu with absolute ones",
+            where=str(folder / "config.json"),
+        )
+    tensors = _read_weights(folder)
+    sizes = tensors.sizes()
+    said = {ours: facts[theirs] for theirs, ours in SIZES.items() if theirs in facts}
+    if wrong := [
+        f"{name} {said[name]} but the tensors have {sizes[name]}" for name in said if said[name] != sizes[name]
+    ]:
+        raise DataError(f"config.json says {'; '.join(wrong)}", where=str(folder))
+    table = tensors.take("electra.embeddings.word_embeddings.weight")
+    output = tensors.by_name.get("generator_lm_head.weight", table)
+    if not facts.get("tie_word_embeddings", True) and not torch.equal(output, table):
+        raise DataError("the generator's output matrix is not its word table, as here it has to be", where=str(folder))
+    shape = EncoderConfig(
+        **sizes,
+        num_heads=facts.get("num_attention_heads", 4),  # the defaults of transformers' ElectraConfig
+        dropout=facts.get("hidden_dropout_prob", 0.1),
+        attention_dropout=facts.get("attention_probs_dropout_prob", 0.1),
+        layer_norm_eps=facts.get("layer_norm_eps", 1e-12),
+    )
+    return Half(tensors, shape)
+
+
+def _read_weights(folder: Path) -> Tensors:
+    """All tensors as float32 on the CPU, named as in ``ElectraForPreTraining`` and ``ElectraForMaskedLM``."""
+    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if path is None:
+        raise DataError(f"there is neither {' nor '.join(WEIGHTS)}", where=str(folder))
+    state: dict[str, Tensor]
+    try:
+        if path.suffix == ".safetensors":
+            state = load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        # torch's own advice is to run whatever the file holds, so its message is not passed on
+        reason = str(error) if path.suffix == ".safetensors" else "it is damaged, or holds more than tensors"
+        raise DataError(
+            f"the weights cannot be read: {reason}", where=str(path), next_step="get the model as safetensors"
+        ) from None
+    bare = any(name.startswith("encoder.layer.") for name in state)  # a plain ElectraModel
+    tensors = {f"electra.{name}" if bare else name: value.float() for name, value in state.items() if is_tensor(value)}
+    return Tensors(tensors, str(folder))
+
+
+def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]]:
+    """Vocabulary and tokenizer files: those of the folder, the missing ones made from them.
+
+    Raises:
+        DataError: there is neither vocab.txt nor tokenizer.json, one is unusable, or they disagree.
+    """
+    vocab_file, finished = folder / "vocab.txt", folder / "tokenizer.json"
+    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    if finished.is_file():
+        tokenizer = Tokenizer.from_file(str(finished))
+        vocabulary = _entries(tokenizer, finished)
+        if vocab_file.is_file() and read_vocab_file(vocab_file) != vocabulary:
+            raise DataError("vocab.txt and tokenizer.json hold different vocabularies", where=str(folder))
+    elif vocab_file.is_file():
+        vocabulary = read_vocab_file(vocab_file)
+        tokenizer = make_tokenizer(vocabulary, lowercase=_lowercases(settings))
+        tokenizer.normalizer = bert_normalizer(
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            strip_accents=settings.get("strip_accents"),
+            lowercase=_lowercases(settings),
+        )
+    else:
+        raise DataError("there is neither tokenizer.json nor vocab.txt", where=str(folder))
+    lowercase = normalizer_facts(tokenizer).get("lowercase", _lowercases(settings))
+    files = tokenizer_files(tokenizer, vocabulary, lowercase=lowercase, max_length=max_length)
+    for name in TOKENIZER:
+        if (folder / name).is_file():
+            files[name] = (folder / name).read_bytes().decode()
+    return vocabulary, files
+
+
+def _lowercases(settings: dict[str, Any]) -> bool:
+    return settings.get("do_lower_case", True)  # the default of transformers' ElectraTokenizer
+
+
+def _entries(tokenizer: Tokenizer, where: Path) -> list[str]:
+    """The vocabulary in the order of its ids, which must leave out none."""
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    entries = sorted(ids, key=ids.__getitem__)
+    if [ids[entry] for entry in entries] != list(range(len(entries))):
+        raise DataError("the ids of the vocabulary are not 0, 1, 2, ...", where=str(where))
+    if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
+        raise DataError(f"the vocabulary lacks {', '.join(missing)}", where=str(where))
+    if entries[0] != "[PAD]":
+        raise DataError(f"the id 0 is {entries[0]!r}, it must be [PAD]: examples are padded with it", where=str(where))
+    return entries
+
+
+def _warn_of_differences(discriminator: Half, generator: Half) -> None:
+    if names := differing_embeddings(discriminator, generator):
+        print(
+            f"import: warning: {', '.join(names)} differ between discriminator and generator; "
+            "both get the discriminator's, so the generator will predict worse than it did"
+        )
+
+
+def _origin(source: Path, folder: Path, revision: str | None) -> dict[str, str]:
+    """What the manifest says about one half: a hub repository by name and commit, a folder by its weights' checksum."""
+    path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
+    named = {"name": source.name} if source.is_dir() else {"repository": str(source), "revision": str(revision)}
+    return {**named, "weights": path.name, "sha256": sha256(path)}

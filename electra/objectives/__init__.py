@@ -1,0 +1,1 @@
+"""Pre-training methods, one file each, imported by name (electra/model/objective.py)."""

@@ -1,0 +1,58 @@
+"""Adversarial training (paper section 3.4 and appendix F): the generator is rewarded where the discriminator errs.
+
+Shape legend: B examples, K masked slots per example.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from electra import config
+from electra.model.batch import Batch, Outputs, total
+from electra.model.discriminator import ReplacedTokenDetection
+
+
+class Adversarial(ReplacedTokenDetection):
+    """REINFORCE with a learned baseline instead of masked language modelling.
+
+    The reward R of a sample is the discriminator's loss at its position. The policy gradient is
+    (R - b) * grad log p(sample), with b = -log sigmoid(w . h) predicted from the generator's state h; sigmoid(w . h)
+    is trained by cross entropy towards exp(-R), the probability the discriminator gave the truth.
+    """
+
+    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
+        super().__init__(model, vocab_size, mask_id, method or config.Method(objective="adversarial"))
+        assert self.generator is not None
+        self.generator_baseline = nn.Linear(self.generator.config.hidden_size, 1)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {
+            "mlm": 0.0,  # how good a language model the generator is by the way
+            "reinforce": self.method.generator_weight,
+            "baseline": self.method.generator_weight,
+            "disc": self.method.discriminator_weight,
+        }
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        slots = batch.weights_BK.sum()
+        return {"mlm": slots, "reinforce": slots, "baseline": slots, "disc": self.judged(batch).sum()}
+
+    def forward(self, batch: Batch) -> Outputs:
+        proposals = self.propose(batch)
+        outputs, losses_BT = self.discriminate(batch, proposals)
+        assert proposals.hidden_BKG is not None
+        rewards_BK = losses_BT.detach().gather(1, batch.positions_BK)
+        # the baseline learns from the generator's states and must not shape them
+        baseline_BK = self.generator_baseline(proposals.hidden_BKG.detach()).float().squeeze(-1)
+        advantages_BK = rewards_BK + F.logsigmoid(baseline_BK.detach())
+        log_probabilities_BKV = (proposals.logits_BKV.float() / self.method.temperature).log_softmax(-1)
+        chosen_BK = log_probabilities_BKV.gather(-1, proposals.sampled_BK[..., None]).squeeze(-1)
+        target_BK = (-rewards_BK).exp()
+        baseline_losses_BK = F.binary_cross_entropy_with_logits(baseline_BK, target_BK, reduction="none")
+        outputs.loss_sums = {
+            "mlm": total(proposals.losses_BK).detach(),
+            "reinforce": -total(advantages_BK * chosen_BK * batch.weights_BK),
+            "baseline": total(baseline_losses_BK * batch.weights_BK),
+            **outputs.loss_sums,
+        }
+        return outputs

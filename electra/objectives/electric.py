@@ -1,0 +1,93 @@
+"""Electric (Clark et al., EMNLP 2020): an energy-based cloze model, trained by noise-contrastive estimation.
+
+Shape legend: B examples, T tokens, K masked slots per example, V vocabulary, G generator width.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra import config
+from electra.model.batch import Batch, Outputs, total
+from electra.model.encoder import Encoder
+from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
+from electra.model.heads import DiscriminatorHead, VocabularyHead
+from electra.model.objective import Objective
+from electra.model.shape import EncoderConfig
+
+
+class Electric(Objective):
+    """The discriminator's output is an energy E: p(token | context) is proportional to exp(-E), and about exp(-E).
+
+    The noise q comes from a two-tower cloze generator: one causal transformer reads from the left, one from the right,
+    and the two states around a position predict it, for all positions in one pass. Noise positions are the masked
+    ones, even where the sample hits the original. The logit of noise at a token x is
+    E(x) + log q(x) + log(k / (n - k)), with k of n tokens replaced; no gradient flows into log q.
+    """
+
+    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
+        super().__init__(method or config.Method(objective="electric"))
+        self.discriminator = Encoder(EncoderConfig.discriminator(model, vocab_size))
+        embeddings = self.discriminator.plain_embeddings
+        shape = EncoderConfig.generator(model.model_copy(update={"embedding_sharing": "embeddings"}), vocab_size)
+        self.discriminator_head = DiscriminatorHead(self.discriminator.config)
+        self.generator_from_left = Encoder(shape, embeddings)
+        self.generator_from_right = Encoder(shape, embeddings)
+        self.generator_head = VocabularyHead(shape, embeddings, 2 * shape.hidden_size)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"cloze": self.method.generator_weight, "disc": self.method.discriminator_weight}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.candidate_BT is not None
+        return {"cloze": batch.candidate_BT.sum(), "disc": batch.candidate_BT.sum()}
+
+    def part_of(self, parameter: str) -> str:
+        if ".embeddings." in parameter:
+            return "shared_embeddings"
+        return "generator" if parameter.startswith("generator") else self.main
+
+    def forward(self, batch: Batch) -> Outputs:
+        assert batch.candidate_BT is not None
+        # q of every token given the original tokens on both sides of it
+        logits_BTV = self.cloze(batch)
+        cloze_BT = token_losses(logits_BTV, batch.tokens_BT)
+        noise_BTV = (logits_BTV.detach() / self.method.temperature).log_softmax(-1)
+
+        sampled_BK = sample(at_positions(noise_BTV, batch.positions_BK), batch.uniforms_BK)
+        corrupted_BT = put_samples(batch, sampled_BK)
+        log_q_BT = noise_BTV.gather(-1, corrupted_BT[..., None]).squeeze(-1)
+        ratio = self.method.mask_probability / (1 - self.method.mask_probability)
+
+        logits_BT = self.energies(corrupted_BT, batch.segments_BT, batch.attended_BT) + log_q_BT + math.log(ratio)
+        labels_BT = batch.is_masked_BT()
+        losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
+        correct = {} if self.training else {"cloze": num_correct(logits_BTV, batch.tokens_BT, batch.candidate_BT)}
+        return Outputs(
+            {"cloze": total(cloze_BT * batch.candidate_BT), "disc": total(losses_BT * batch.candidate_BT)},
+            correct,
+            sampled_BK=sampled_BK,
+            labels_BT=labels_BT,
+            discriminator_logits_BT=logits_BT.detach(),
+            judged_BT=batch.candidate_BT,
+        )
+
+    def cloze(self, batch: Batch) -> Tensor:
+        """Logits [B, T, V] of each token, from the tokens before it and those after it but not from itself."""
+        inputs = (batch.tokens_BT, batch.segments_BT, batch.attended_BT)
+        before_BTG = self.generator_from_left(*inputs, sight="left").roll(1, dims=1)
+        after_BTG = self.generator_from_right(*inputs, sight="right").roll(-1, dims=1)
+        return self.generator_head(torch.cat([before_BTG, after_BTG], -1)).float()
+
+    def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """E of each token in its context [B, T]; low for likely tokens."""
+        return self.discriminator_head(self.discriminator(tokens_BT, segments_BT, mask_BT)).float()
+
+    def pseudo_log_likelihood(
+        self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, candidate_BT: Tensor
+    ) -> Tensor:
+        """Sum of log p(token | the others) over the candidates [B], nats, in one pass (section 3.3 of the paper)."""
+        return -(self.energies(tokens_BT, segments_BT, mask_BT) * candidate_BT).sum(1)

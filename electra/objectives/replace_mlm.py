@@ -1,0 +1,44 @@
+"""Replace MLM (paper section 3.5): masked language modelling on the generator's samples instead of on [MASK]."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from electra import config
+from electra.model.batch import Batch, Outputs, total
+from electra.model.generator import WithGenerator, at_positions, build_encoders, num_correct, token_losses
+from electra.model.heads import VocabularyHead
+
+
+class ReplaceMlm(WithGenerator):
+    """The encoder sees samples at the masked positions and predicts the originals there: L = L_MLM + L_replace."""
+
+    main: ClassVar[str] = "encoder"
+
+    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
+        super().__init__(vocab_size, mask_id, method or config.Method(objective="replace_mlm"))
+        self.encoder, generator = build_encoders(model, vocab_size)
+        self.head = VocabularyHead(self.encoder.config, self.encoder.plain_embeddings)
+        self.add_generator(generator)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {**self.generator_terms, "replace_mlm": 1.0}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        slots = batch.weights_BK.sum()
+        return {"mlm": slots, "replace_mlm": slots}
+
+    def forward(self, batch: Batch) -> Outputs:
+        proposals, originals_BK = self.propose(batch), batch.originals_BK()
+        hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
+        logits_BKV = self.head(at_positions(hidden_BTD, batch.positions_BK)).float()
+        correct = {}
+        if not self.training:
+            correct = {
+                "mlm": num_correct(proposals.logits_BKV, originals_BK, batch.weights_BK),
+                "replace_mlm": num_correct(logits_BKV, originals_BK, batch.weights_BK),
+            }
+        losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK
+        sums = {"mlm": total(proposals.losses_BK), "replace_mlm": total(losses_BK)}
+        return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)

@@ -1,0 +1,1 @@
+"""Predictions for new inputs and for leaderboards, with fine-tuned or pre-trained models."""

@@ -1,0 +1,211 @@
+"""Rows to predict from a file or a pipe: JSONL, CSV, TSV or plain lines, one after the other."""
+
+import queue
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from electra.common.errors import ConfigError, DataError
+from electra.common.lines import batches, csv_records, decoded
+from electra.common.parsing import is_text, parse_json
+from electra.tasks.rows import Row
+
+InputFormatName = Literal["jsonl", "csv", "tsv", "lines"]
+_SUFFIXES: dict[str, InputFormatName] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+_PATIENCE = 0.2  # seconds a row of a pipe waits for company
+_WINDOW_CHARS = 4 << 20  # of the rows that are in memory together
+
+
+def format_of(path: Path | None, num_texts: int) -> InputFormatName:
+    """By the file's suffix; a pipe (None) has plain lines, or JSONL where a row has several texts."""
+    default: InputFormatName = "lines" if num_texts == 1 else "jsonl"
+    return default if path is None else _SUFFIXES.get(path.suffix.lower(), default)
+
+
+def text_of(value: Any) -> str | None:
+    """A text that is not empty, and has whole characters only: no half of a surrogate pair."""
+    return value if isinstance(value, str) and value.strip() and is_text(value) else None
+
+
+def words_of(value: Any) -> list[str] | None:
+    """A list of words, or a text with spaces between them; none of them empty."""
+    words = value.split() if isinstance(value, str) else value
+    return words if isinstance(words, list) and words and all(text_of(word) for word in words) else None
+
+
+class Rows:
+    """Iterates over rows with ``id`` and the task's texts; ``id`` is the input's own, or else the row's number from 1.
+
+    Several texts may stand in one list: a column ``choices.0`` is also the first of a list ``choices``.
+
+    Args:
+        lines: the input, as bytes with their line ends.
+        format: CSV follows RFC 4180; TSV has no quoting; both have a header line.
+        fields: names of the texts in the row.
+        columns: their names in the input, in the same order.
+        where: the input's name in messages.
+        value: what a field is as a value of a row; None where it is nothing.
+
+    Raises:
+        ConfigError: plain lines for a task with several texts.
+        DataError: a malformed line, with its number; while iterating.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[bytes],
+        format: InputFormatName,
+        fields: tuple[str, ...],
+        columns: tuple[str, ...],
+        where: str,
+        value: Callable[[Any], Any | None] = text_of,
+    ):
+        if format == "lines" and len(fields) > 1:
+            raise ConfigError(
+                f"plain lines hold one text, the task has {' and '.join(fields)}",
+                next_step="give JSONL, CSV or TSV (by the file's suffix, or --input-format)",
+            )
+        self.lines, self.format, self.fields, self.columns, self.where = lines, format, fields, columns, where
+        self.value = value
+        self.lists = Counter(match[1] for column in columns if (match := re.fullmatch(r"(.+)\.\d+", column)))
+        self.line = 0
+
+    def __iter__(self) -> Iterator[Row]:
+        records = {"jsonl": self._objects, "lines": self._plain, "csv": self._table, "tsv": self._table}[self.format]()
+        for number, record in enumerate(records, start=1):
+            row: Row = {"id": record.get("id", number)}
+            if isinstance(row["id"], str) and not is_text(row["id"]):
+                raise self._malformed("'id' holds half of a surrogate pair, which is no character")
+            record = self._with_lists(record)
+            for field, column in zip(self.fields, self.columns, strict=True):
+                found = record.get(column)
+                row[field] = self.value(found)
+                if row[field] is None:
+                    what = "is missing" if column not in record else "is empty" if found == "" else "holds no text"
+                    raise self._malformed(f"{column!r} {what}")
+            yield row
+
+    def _with_lists(self, record: Row) -> Row:
+        """The record with each text of a list under a name of its own."""
+        for name, number in self.lists.items():
+            texts = record.get(name)
+            if isinstance(texts, list):
+                if len(texts) != number:
+                    raise self._malformed(f"{name!r} holds {len(texts)} texts, the task has {number}")
+                record = {**record, **{f"{name}.{i}": text for i, text in enumerate(texts)}}
+        return record
+
+    def _decoded(self) -> Iterator[str]:
+        for line in self.lines:
+            self.line += 1
+            yield decoded(line, self.where, self.line)
+
+    def _plain(self) -> Iterator[Row]:
+        for line in self._decoded():
+            yield {self.columns[0]: line.rstrip("\r\n")}
+
+    def _objects(self) -> Iterator[Row]:
+        for line in self._decoded():
+            record = parse_json(line, where=f"{self.where}:{self.line}", next_step="repair the line")
+            if not isinstance(record, dict):
+                raise self._malformed("not a JSON object")
+            yield record
+
+    def _table(self) -> Iterator[Row]:
+        records = self._cells()
+        header = next(records, None)
+        if header is None:
+            return
+        if missing := [column for column in self.columns if column not in header]:
+            raise self._malformed(
+                f"there is no column {', '.join(missing)}; the columns are: {', '.join(header)}",
+                "name them with --text-columns",
+            )
+        for cells in records:
+            if len(cells) != len(header):
+                raise self._malformed(f"{len(cells)} cells, the header has {len(header)}")
+            yield dict(zip(header, cells, strict=True))
+
+    def _cells(self) -> Iterator[list[str]]:
+        if self.format == "tsv":
+            yield from (line.rstrip("\r\n").split("\t") for line in self._decoded())
+            return
+        yield from (cells for _, cells in csv_records(enumerate(self._decoded(), start=1), self.where))
+
+    def _malformed(self, what: str, next_step: str = "repair the line") -> DataError:
+        return DataError(what, where=f"{self.where}:{self.line}", next_step=next_step)
+
+
+def windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """Lists of ``size`` rows, fewer where their texts are long; the last may be shorter."""
+    yield from batches(rows, size, num_chars, _WINDOW_CHARS)
+
+
+def num_chars(row: Row) -> int:
+    """Characters of a row's texts and words."""
+    texts = (text for value in row.values() for text in (value if isinstance(value, list) else [value]))
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+class _RowQueue(queue.Queue["Row | Exception | None"]):
+    """A queue of rows that is full at ``maxsize`` rows, or fewer where their texts are long."""
+
+    def __init__(self, maxsize: int):
+        super().__init__(maxsize)
+        self.share = _WINDOW_CHARS / maxsize  # characters that count as a row
+        self.held = 0
+
+    def _qsize(self) -> int:
+        return len(self.queue) + int(self.held / self.share)
+
+    def _put(self, item: Row | Exception | None) -> None:
+        self.held += num_chars(item) if isinstance(item, dict) else 0
+        super()._put(item)
+
+    def _get(self) -> Row | Exception | None:
+        item = super()._get()
+        self.held -= num_chars(item) if isinstance(item, dict) else 0
+        return item
+
+
+def impatient_windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """As :func:`windows`, for a pipe: what has come is passed on after a moment, even if more may come.
+
+    A thread reads ahead, at most one window. What it raises is raised here, after the rows before it.
+    """
+    waiting = _RowQueue(maxsize=size)
+
+    def read() -> None:
+        try:
+            for row in rows:
+                waiting.put(row)
+            waiting.put(None)
+        except Exception as error:
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    window: list[Row] = []
+    deadline = 0.0
+    held = 0
+    while True:
+        try:
+            item = waiting.get(timeout=max(0.0, deadline - time.monotonic()) if window else None)
+        except queue.Empty:
+            yield window
+            window, held = [], 0
+            continue
+        if isinstance(item, dict):
+            deadline = deadline if window else time.monotonic() + _PATIENCE
+            window.append(item)
+            held += num_chars(item)
+        if window and (not isinstance(item, dict) or len(window) == size or held >= _WINDOW_CHARS):
+            yield window
+            window, held = [], 0
+        if isinstance(item, Exception):
+            raise item
+        if item is None:
+            return

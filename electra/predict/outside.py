@@ -1,0 +1,338 @@
+"""Predictions made elsewhere, scored against a task's own file with the figures of the official evaluation scripts.
+
+    SQuAD1.1, SQuAD2.0    evaluate-v1.1.py and evaluate-v2.0.py, under the names that they print
+    MRQA's tasks          mrqa_official_eval.py: as SQuAD 1.1
+    column files          conlleval
+    GLUE, SWAG            the metrics of the task, as scikit-learn and scipy compute them
+
+All scores are percent.
+"""
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from electra.common.errors import ConfigError, DataError
+from electra.evaluation.metrics import score
+from electra.evaluation.squad_metrics import squad_v1, squad_v2
+from electra.readers.conll import DOCUMENT_START, column_lines, encoding_of
+from electra.readers.official import read_sentences, squad_items
+from electra.readers.questions import read_mrqa, read_swag
+from electra.tasks.catalogue import TASKS, TaskSpec
+from electra.tasks.rows import Row
+from electra.tasks.tag_schemes import Entity, entities, is_entity_tag
+
+COLUMNS = "conll"  # in place of a task: column files with tags of any kind
+Token = tuple[str, list[str]]  # where it stands, and its columns
+
+
+def print_outside_scores(
+    task: str | None,
+    predictions: Path | None,
+    gold: Path | None,
+    na_prob_file: Path | None = None,
+    na_prob_thresh: float = 1.0,
+) -> None:
+    """Print :func:`outside_scores` as JSON.
+
+    Raises:
+        ConfigError: as there; or the task or the predictions are not named.
+        DataError: as there.
+    """
+    if predictions is None or task is None:
+        raise ConfigError(
+            "a file of predictions is scored with its task and the file of the right answers",
+            where="electra evaluate",
+            next_step="electra evaluate --task SQuAD2.0 --predictions FILE --gold dev-v2.0.json",
+        )
+    print(json.dumps(outside_scores(task, predictions, gold, na_prob_file, na_prob_thresh), indent=2))
+
+
+def outside_scores(
+    task: str,
+    predictions: Path,
+    gold: Path | None,
+    na_prob_file: Path | None = None,
+    na_prob_thresh: float = 1.0,
+) -> dict[str, Any]:
+    """The scores of a file of predictions, in percent.
+
+    Args:
+        task: a name of the catalogue, or ``conll``.
+        predictions: SQuAD and MRQA: JSON, question id -> answer, "" for none. GLUE and SWAG: the leaderboard's
+            ``index<TAB>prediction``. Column files: the predicted tag is the last column.
+        gold: the file of the task with the right answers; None for a column file of predictions whose last column but
+            one is the right tag, as conlleval reads it.
+        na_prob_file: SQuAD 2.0: JSON, question id -> how much it is held to have no answer.
+        na_prob_thresh: above it no answer is given.
+
+    Raises:
+        ConfigError: no such task, or options that do not belong together.
+        DataError: a file is missing or malformed, or the predictions are not those of the gold file.
+    """
+    if task != COLUMNS and task not in TASKS:
+        raise ConfigError(
+            f"there is no task {task!r}", where="--task", next_step=f"choose one of: {', '.join(TASKS)}, {COLUMNS}"
+        )
+    spec = TASKS.get(task)
+    if na_prob_file is not None and not (spec and spec.has_unanswerable):
+        raise ConfigError(f"--na-prob-file is for tasks with unanswerable questions, not for {task}")
+    for path in (predictions, gold, na_prob_file):
+        if path is not None and not path.is_file():
+            raise DataError(f"{path} is no file", next_step="correct its path")
+    if spec is None or spec.kind == "tagging":
+        return _column_scores(predictions, gold)
+    if gold is None:
+        raise ConfigError("no file with the right answers is given", next_step="give --gold FILE")
+    try:
+        if spec.has_unanswerable:
+            return _squad_v2(spec, predictions, gold, na_prob_file, na_prob_thresh)
+        if spec.kind == "span":
+            return _squad_v1(spec, predictions, gold)
+        return _row_scores(spec, predictions, gold)
+    except UnicodeDecodeError as error:
+        raise DataError(f"a file is not UTF-8 text: {error}", where=f"{predictions} or {gold}") from None
+
+
+def _squad_v1(spec: TaskSpec, predictions: Path, gold: Path) -> dict[str, Any]:
+    answers = _answers(predictions)
+    if spec.source == "mrqa":
+        found = [(row["id"], row["references"]) for row in read_mrqa(spec, gold, Counter())]
+    else:
+        found = _references(spec, gold)
+    for id, references in found:
+        if not references:
+            raise DataError(f"question {id} has no answer", where=str(gold), next_step="SQuAD 2.0: --task SQuAD2.0")
+    if not found:
+        raise DataError("there are no questions", where=str(gold))
+    if missing := [id for id, _ in found if id not in answers]:
+        print(f"{len(missing)} questions have no prediction and count as 0; the first is {missing[0]}", file=sys.stderr)
+    answered = [(references, answers[id]) for id, references in found if id in answers]
+    scores = squad_v1(*zip(*answered, strict=True)) if answered else {"exact": 0.0, "f1": 0.0}
+    share = len(answered) / len(found)
+    return {"exact_match": 100 * share * scores["exact"], "f1": 100 * share * scores["f1"]}
+
+
+def _squad_v2(
+    spec: TaskSpec, predictions: Path, gold: Path, na_prob_file: Path | None, threshold: float
+) -> dict[str, Any]:
+    answers, references = _answers(predictions), dict(_references(spec, gold))
+    odds = dict.fromkeys(references, 0.0) if na_prob_file is None else _odds(na_prob_file)
+    given: list[tuple[str, Collection[str], Path | None]] = [
+        ("prediction", answers, predictions),
+        ("no-answer score", odds, na_prob_file),
+    ]
+    for what, ids, path in given:
+        if missing := [id for id in references if id not in ids]:
+            raise DataError(
+                f"{len(missing)} of {len(references)} questions have no {what}, the first is {missing[0]}",
+                where=str(path),
+                next_step='give one for every question of the gold file; an answer that is not given is ""',
+            )
+    if not references:
+        raise DataError("there are no questions", where=str(gold))
+
+    def scores(ids: list[str]) -> dict[str, float]:
+        return squad_v2(
+            [references[id] for id in ids], [answers[id] for id in ids], [odds[id] for id in ids], threshold
+        )
+
+    found = scores(list(references))
+    result: dict[str, Any] = {}
+    num_answerable = sum(bool(texts) for texts in references.values())
+    parts = [("", len(references)), ("HasAns_", num_answerable), ("NoAns_", len(references) - num_answerable)]
+    for prefix, total in parts:
+        if total:
+            result |= {f"{prefix}{name}": 100 * found[f"{prefix}{name}"] for name in ("exact", "f1")}
+            result[f"{prefix}total"] = total
+    if na_prob_file is not None:
+        tuned = scores([id for id in odds if id in references])  # questions of one score are taken in that file's order
+        for name in ("best_exact", "best_f1"):
+            result |= {name: 100 * tuned[name], f"{name}_thresh": tuned[f"{name}_threshold"]}
+    return result
+
+
+def _references(spec: TaskSpec, gold: Path) -> list[tuple[str, list[str]]]:
+    """Ids and reference answers as they stand: unlike in training, an answer need not occur in its context."""
+    found = []
+    for _, item, where in squad_items(spec, gold):
+        try:
+            found.append((str(item["id"]), [str(answer["text"]) for answer in item["answers"]]))
+        except (KeyError, TypeError) as error:
+            raise DataError(f"a question needs id and answers with text: {error!r}", where=where) from None
+    return found
+
+
+def _answers(path: Path) -> dict[str, str]:
+    values = _json_object(path, "question id -> answer")
+    if wrong := next((id for id, text in values.items() if not isinstance(text, str)), None):
+        raise DataError(f"the answer to question {wrong} is no text", where=str(path))
+    return values
+
+
+def _odds(path: Path) -> dict[str, float]:
+    values = _json_object(path, "question id -> number")
+    for id, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise DataError(f"the no-answer score of question {id} is no number", where=str(path))
+    return values
+
+
+def _json_object(path: Path, layout: str) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not valid JSON: {error}", where=str(path)) from None
+    if not isinstance(values, dict):
+        raise DataError(f"expected one JSON object, {layout}", where=str(path))
+    return values
+
+
+def _row_scores(spec: TaskSpec, predictions: Path, gold: Path) -> dict[str, Any]:
+    rows = list(
+        read_swag(spec, gold, labelled=True) if spec.source == "swag" else read_sentences(spec, "dev", gold, Counter())
+    )
+    if not rows:
+        raise DataError("there are no rows", where=str(gold))
+    return {name: 100 * value for name, value in score(spec, rows, _row_predictions(spec, predictions, rows)).items()}
+
+
+def _row_predictions(spec: TaskSpec, path: Path, rows: list[Row]) -> list[dict[str, Any]]:
+    """The predictions in the rows' order."""
+    key = "score" if spec.kind == "regression" else "label"
+    found: dict[str, Any] = {}
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            where = f"{path}:{number}"
+            values = line.rstrip("\r\n").split("\t")
+            if number == 1 and not values[0].isdecimal():
+                continue  # the header
+            if len(values) != 2:
+                raise DataError(f"expected index and prediction with a tab between, found {line[:80]!r}", where=where)
+            index, value = values
+            if index in found:
+                raise DataError(f"index {index} stands twice", where=where)
+            found[index] = {"id": index, key: _prediction(spec, value, where)}
+    ids = [row["id"] for row in rows]
+    if found.keys() != set(ids):
+        missing, unknown = [id for id in ids if id not in found], [id for id in found if id not in set(ids)]
+        raise DataError(
+            f"the predictions are not those of the gold file: {len(ids):,} rows, {len(missing):,} without a prediction "
+            f"({', '.join(missing[:3]) or 'none'}), {len(unknown):,} unknown ({', '.join(unknown[:3]) or 'none'})",
+            where=str(path),
+            next_step="give one for every row of the gold file; the first row has index 0",
+        )
+    return [found[id] for id in ids]
+
+
+def _prediction(spec: TaskSpec, value: str, where: str) -> str | float:
+    if spec.kind != "regression":
+        if value not in spec.labels:
+            raise DataError(f"{value!r:.80} is not one of {', '.join(spec.labels)}", where=where)
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{value!r:.80} is no number", where=where)
+    return number
+
+
+def _column_scores(predictions: Path, gold: Path | None) -> dict[str, Any]:
+    sentences = _sentences(gold or predictions)
+    tokens = [token for sentence in sentences for token in sentence]
+    if not tokens:
+        raise DataError("there are no words", where=str(gold or predictions))
+    if gold is None:
+        if short := next((where for where, values in tokens if len(values) < 2), None):
+            raise DataError("expected the right and the predicted tag", where=short, next_step="or give --gold FILE")
+        golds = [[values[-2] for _, values in sentence] for sentence in sentences]
+        predicted = tokens
+    else:
+        predicted = [token for sentence in _sentences(predictions) for token in sentence]
+        if len(predicted) != len(tokens):  # some tools leave out the lines that begin a document
+            sentences = [[token for token in sentence if not _begins_document(token)] for sentence in sentences]
+            tokens = [token for sentence in sentences for token in sentence]
+            predicted = [token for token in predicted if not _begins_document(token)]
+        _check_same_words(tokens, predicted, predictions, gold)
+        golds = [[values[-1] for _, values in sentence] for sentence in sentences]
+    tags = iter(values[-1] for _, values in predicted)
+    return tag_scores(golds, [[next(tags) for _ in sentence] for sentence in sentences])
+
+
+def _sentences(path: Path) -> list[list[Token]]:
+    found: list[list[Token]] = [[]]
+    for where, values in column_lines(path, encoding_of(path, ("utf-8", "latin-1"))):
+        if values is None:
+            found.append([])
+        else:
+            found[-1].append((where, values))
+    return [sentence for sentence in found if sentence]
+
+
+def _begins_document(token: Token) -> bool:
+    return token[1][0] == DOCUMENT_START
+
+
+def _check_same_words(golds: list[Token], predicted: list[Token], predictions: Path, gold: Path) -> None:
+    for (gold_where, gold_values), (where, values) in zip(golds, predicted, strict=False):
+        if len(values) > 1 and values[0] != gold_values[0]:
+            raise DataError(
+                f"the word {values[0]!r:.80} stands where the gold file has {gold_values[0]!r:.80}",
+                where=f"{where} and {gold_where}",
+                next_step="give a line for every word of the gold file, in its order",
+            )
+    if len(golds) != len(predicted):
+        raise DataError(
+            f"{len(predicted):,} words are predicted, the gold file has {len(golds):,}",
+            where=f"{predictions} and {gold}",
+            next_step="give a line for every word of the gold file, in its order",
+        )
+
+
+def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str, Any]:
+    """What conlleval prints, in percent; of tags that mark no entities the accuracy alone.
+
+    Args:
+        golds: the right tags per sentence; ``predictions`` the same.
+    """
+    num_tokens = sum(map(len, golds))
+    num_right = sum(
+        tag == guess
+        for sentence, guesses in zip(golds, predictions, strict=True)
+        for tag, guess in zip(sentence, guesses, strict=True)
+    )
+    result: dict[str, Any] = {"tokens": num_tokens, "accuracy": 100 * num_right / num_tokens}
+    if not all(is_entity_tag(tag) for sentence in (*golds, *predictions) for tag in sentence):
+        return result
+    counts = {name: Counter[str]() for name in ("phrases", "found", "correct")}
+    for sentence, guesses in zip(golds, predictions, strict=True):
+        right: set[Entity] = set(entities(sentence))
+        guessed = set(entities(guesses))
+        for name, phrases in (("phrases", right), ("found", guessed), ("correct", right & guessed)):
+            counts[name].update(type_ for _, _, type_ in phrases)
+    result |= _phrase_scores(*(counter.total() for counter in counts.values()))
+    result["types"] = {
+        type_: _phrase_scores(*(counter[type_] for counter in counts.values()))
+        for type_ in sorted(counts["phrases"] | counts["found"])
+    }
+    return result
+
+
+def _phrase_scores(phrases: int, found: int, correct: int) -> dict[str, float]:
+    precision = 100 * correct / found if found else 0.0
+    recall = 100 * correct / phrases if phrases else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
+    return {
+        "phrases": phrases,
+        "found": found,
+        "correct": correct,
+        "precision": precision,
+        "recall": recall,
+        "f1": f1,
+    }

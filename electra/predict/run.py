@@ -1,0 +1,189 @@
+"""Predict with a fine-tuned model: rows in, JSONL or CSV out, in the input's order."""
+
+import csv
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TextIO
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from electra.common.artifacts import disk_errors, refuse_inside_artefact
+from electra.common.errors import ConfigError, DataError
+from electra.common.lines import byte_lines, open_input
+from electra.common.paths import Paths
+from electra.config import Cluster
+from electra.finetune.run import prepare_machine
+from electra.finetune.saved import load_model
+from electra.predict.inputs import InputFormatName, Rows, format_of, impatient_windows, windows
+from electra.predict.kinds import kind_of
+
+OutputFormat = Literal["jsonl", "csv"]
+Write = Callable[[list[dict[str, Any]]], None]
+
+
+@contextmanager
+def writing(path: Path | None, format: OutputFormat) -> Iterator[Write]:
+    """A function that writes records; what it has written can be read when it returns, unless it goes to a file.
+
+    Args:
+        path: written beside and renamed when the block ends well; standard output where None.
+
+    Raises:
+        ConfigError: it is a folder, or lies in an artefact.
+        DataError: the file's folder does not exist.
+        InfrastructureError: the disk is full or read-only.
+    """
+    if path is None:
+        yield _writer(sys.stdout, format)
+        return
+    refuse_inside_artefact(path)
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder", next_step="name a file: --output")
+    if not path.parent.is_dir():
+        raise DataError(f"there is no folder {path.parent}", next_step="make it, or correct --output")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with disk_errors(path):
+        try:
+            with open(beside, "w", encoding="utf-8", newline="") as file:
+                yield _writer(file, format)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def _writer(file: TextIO, format: OutputFormat) -> Write:
+    table: list[Any] = []  # the CSV writer, once the first record has told the columns
+
+    def write(records: list[dict[str, Any]]) -> None:
+        if format == "jsonl":
+            file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        else:
+            flat = [_flat(record) for record in records]
+            if not table:
+                table.append(csv.DictWriter(file, list(flat[0]), lineterminator="\n"))
+                table[0].writeheader()
+            table[0].writerows(flat)
+        file.flush()
+
+    return write
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    """Values inside a value get a column each, ``probabilities.1``; a list is one cell, as JSON."""
+    flat: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return flat
+
+
+def predict_file(
+    cluster: Cluster,
+    paths: Paths,
+    model: str,
+    source: Path | None,
+    output: Path | None = None,
+    *,
+    format: OutputFormat = "jsonl",
+    input_format: InputFormatName | None = None,
+    text_columns: tuple[str, ...] | None = None,
+    batch_size: int | None = None,
+) -> int:
+    """Write one record per row: label and probabilities, score, tags, choice or answer (docs/encoders.md).
+
+    Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe wait
+    at most a moment for others, so their batches, and with them the last digits, depend on when they come.
+
+    Args:
+        model: name of a cell that was fine-tuned with ``--keep``, or its folder.
+        source: the input; standard input where None.
+        output: the file to write, complete or not at all; standard output where None.
+        text_columns: names of the texts in the input, where they are not those of the project.
+        batch_size: examples per batch; twice fine-tuning's where None.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ConfigError: no such model, columns that do not fit the task.
+        DataError: no such input, a malformed or overlong line (with its number), a damaged model.
+    """
+    device, bf16 = prepare_machine(cluster)
+    saved = load_model(_folder(paths, model))
+    saved.model.to(device)
+    if bf16:
+        round_weights(saved.model)
+    kind = kind_of(saved.spec)
+    fields = kind.fields(saved.spec)
+    columns = text_columns or fields
+    if len(columns) != len(fields):
+        raise ConfigError(
+            f"{saved.spec.name} has {len(fields)} texts ({', '.join(fields)}), {len(columns)} columns are named",
+            next_step=f"give --text-columns {','.join(f'<{field}>' for field in fields)}",
+        )
+    start, number = time.perf_counter(), 0
+    with ExitStack() as stack:
+        file = sys.stdin.buffer if source is None else stack.enter_context(open_input(source))
+        size = _regular_size(file)
+        bar = stack.enter_context(_bar())
+        task = bar.add_task("0 rows", total=size)
+        where = "standard input" if source is None else str(source)
+        lines = _counted(byte_lines(file, where), bar, task)
+        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where, kind.value)
+        write = stack.enter_context(writing(output, format))
+        for window in (impatient_windows if size is None else windows)(rows, kind.window):
+            write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
+            number += len(window)
+            bar.update(task, description=f"{number:,} rows")
+    seconds = time.perf_counter() - start
+    print(f"predict: {number:,} rows in {seconds:.1f} s, {number / seconds:,.0f} a second", file=sys.stderr)
+    return number
+
+
+def round_weights(model: torch.nn.Module) -> None:
+    """Weights of linear layers in bf16, once and for all: autocast would round them for every batch, to the same."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = module.weight.data.to(torch.bfloat16)
+
+
+def _folder(paths: Paths, model: str) -> Path:
+    for folder in (paths.finetuned(model), Path(model)):
+        if folder.is_dir():
+            return folder
+    cells = paths.finetuned("x").parent
+    kept = ", ".join(sorted(path.parent.name for path in cells.glob("*/model.safetensors"))) or "none"
+    raise ConfigError(
+        f"there is no cell and no folder {model!r}",
+        next_step=f"fine-tune with --keep; cells with a model are: {kept}",
+    )
+
+
+def _regular_size(file: BinaryIO) -> int | None:
+    """Bytes of a file; None for a pipe or a terminal."""
+    facts = os.fstat(file.fileno())
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def _bar() -> Progress:
+    """On a terminal only, and never among the predictions."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+
+
+def _counted(lines: Iterable[bytes], bar: Progress, task: object) -> Iterator[bytes]:
+    for line in lines:
+        bar.advance(task, len(line))  # type: ignore[arg-type]
+        yield line

@@ -1,0 +1,188 @@
+"""What leaderboards and official scripts take, from the predictions of one seed's cells.
+
+GLUE (gluebenchmark.com): a zip of eleven TSV files, ``index`` and ``prediction``. SQuAD: JSON by question id; test sets
+are not public, so the files are of the development sets, for evaluate-v1.1.py and evaluate-v2.0.py.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from electra.common.artifacts import building, write_json, write_manifest
+from electra.common.errors import DataError
+from electra.common.lines import open_input, text_lines
+from electra.common.parsing import parse_json
+from electra.common.paths import Paths
+from electra.tasks.catalogue import TASKS
+from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same predictions give the same zip
+
+
+@dataclass(frozen=True)
+class GlueFile:
+    """One file of GLUE's zip.
+
+    Attributes:
+        rows: of the official test set.
+        fill: what stands for a task that was not done: the majority class (training set; WNLI: test set).
+    """
+
+    name: str
+    task: str
+    rows: int
+    fill: str
+    split: str = "test"
+
+
+GLUE_FILES = (
+    GlueFile("CoLA.tsv", "CoLA", 1063, "1"),
+    GlueFile("SST-2.tsv", "SST-2", 1821, "1"),
+    GlueFile("MRPC.tsv", "MRPC", 1725, "1"),
+    GlueFile("STS-B.tsv", "STS-B", 1379, "2.5"),  # a score: the middle of the scale
+    GlueFile("MNLI-m.tsv", "MNLI", 9796, "entailment"),  # balanced
+    GlueFile("MNLI-mm.tsv", "MNLI", 9847, "entailment", "test_mismatched"),
+    GlueFile("QNLI.tsv", "QNLI", 5463, "entailment"),  # balanced
+    GlueFile("QQP.tsv", "QQP", 390965, "0"),
+    GlueFile("RTE.tsv", "RTE", 3000, "entailment"),
+    GlueFile("WNLI.tsv", "WNLI", 146, "0"),
+    GlueFile("AX.tsv", "MNLI", 1104, "entailment", "test_diagnostic"),
+)
+
+
+def write_submission(
+    paths: Paths, *, seed: int, fill_missing: bool = False, null_threshold: float = 0.0, start_from: str | None = None
+) -> None:
+    """Write ``models/submission/<seed>/``: what can be made of the cells of this seed.
+
+    Args:
+        fill_missing: GLUE files without predictions get the majority class; they are listed.
+        null_threshold: SQuAD 2.0 questions with a higher no-answer score get no answer.
+        start_from: tasks that were also fine-tuned from this task's encoder are handed in from there; they are listed.
+
+    Raises:
+        DataError: there is nothing to hand in, GLUE files are missing, or predictions are of other data.
+    """
+    predicted = {
+        file: lines
+        for file in GLUE_FILES
+        if (lines := list(_predictions(_cell(paths, file.task, seed, start_from), file.split)))
+    }
+    missing = [file for file in GLUE_FILES if file not in predicted]
+    questions = {task: lines for task in ("SQuAD1.1", "SQuAD2.0") if (lines := _dev_answers(paths, task, seed))}
+    if not predicted and not questions:
+        raise DataError(
+            f"seed {seed} has predictions neither of a GLUE test set nor of SQuAD",
+            where=str(paths.finetuned(cell_key("<task>", seed, PRETRAINED))),
+            next_step="put the test files beside the others, then run: dvc repro evaluate",
+        )
+    if predicted and missing and not fill_missing:
+        raise DataError(
+            f"the leaderboard takes eleven files; without predictions are {', '.join(f.name for f in missing)}",
+            where=str(paths.tasks),
+            next_step="add their test files and fine-tune them with this seed, or fill them with the majority class: "
+            "--fill-missing",
+        )
+    with building(paths.submission(seed)) as folder:
+        if predicted:
+            _write_glue(paths, folder / "glue.zip", predicted)
+        for task, lines in questions.items():
+            _write_squad(folder, task, lines, null_threshold)
+        filled = [file.name for file in missing] if predicted else []
+        odd = [file.name for file, lines in predicted.items() if len(lines) != file.rows]
+        cells = {file: _cell(paths, file.task, seed, start_from) for file in predicted}
+        later = [file.name for file, cell in cells.items() if cell != _cell(paths, file.task, seed, None)]
+        write_manifest(
+            folder,
+            seed=seed,
+            filled_with_majority_class=filled,
+            not_the_official_rows=odd,
+            **({"started_from": {start_from: later}} if start_from else {}),
+        )
+    print(f"submission: {paths.submission(seed)}: {', '.join(_made(predicted, questions))}")
+    if filled:
+        print(f"filled with the majority class, not predicted: {', '.join(filled)}")
+    if odd:
+        print(f"not the rows of the official test set, the leaderboard will refuse them: {', '.join(odd)}")
+
+
+def _made(predicted: dict[GlueFile, Any], questions: dict[str, Any]) -> list[str]:
+    return (["glue.zip"] if predicted else ["no glue.zip, since no test set is predicted"]) + list(questions)
+
+
+def _cell(paths: Paths, task: str, seed: int, start_from: str | None) -> Path:
+    """The folder of the cell that is handed in."""
+    later = start_from and _found(paths, cell_key(task, seed, Start("task", start_from)))
+    return later if later and later.is_dir() else _found(paths, cell_key(task, seed, PRETRAINED))
+
+
+def _found(paths: Paths, key: str) -> Path:
+    """A cell that the score card does not ask for may have been set aside since it was fine-tuned."""
+    folders = (paths.finetuned(key), paths.set_aside(key))
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+
+def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:
+    """A cell's predictions of one split; none where the cell or the split is not there."""
+    path = cell / "predictions.jsonl"
+    if not path.is_file():
+        return
+    with open_input(path) as file:
+        for number, line in text_lines(file, str(path)):
+            found = parse_json(line, where=f"{path}:{number}", next_step="dvc repro")
+            if found["split"] == split:
+                yield found
+
+
+def _dev_answers(paths: Paths, task: str, seed: int) -> list[dict[str, Any]]:
+    lines = list(_predictions(_cell(paths, task, seed, None), "dev"))
+    if lines:
+        _check_rows(paths, task, "dev", lines)
+    return lines
+
+
+def _check_rows(paths: Paths, task: str, split: str, lines: list[dict[str, Any]]) -> None:
+    if [row["id"] for row in read_rows(paths, task, split)] != [line["id"] for line in lines]:
+        raise DataError(
+            f"{task}: the predictions are not those of the rows in data/tasks",
+            where=str(paths.tasks / task / f"{split}.jsonl"),
+            next_step="run: dvc repro finetune",
+        )
+
+
+def _write_glue(paths: Paths, path: Path, predicted: dict[GlueFile, list[dict[str, Any]]]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in GLUE_FILES:
+            if lines := predicted.get(file):
+                _check_rows(paths, file.task, file.split, lines)
+                rows = [(line["id"], _word(file, line)) for line in lines]
+            else:
+                rows = [(str(index), file.fill) for index in range(file.rows)]
+            text = "index\tprediction\n" + "".join(f"{index}\t{word}\n" for index, word in rows)
+            entry = zipfile.ZipInfo(file.name, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, text)
+
+
+def _word(file: GlueFile, line: dict[str, Any]) -> str:
+    """The label's word; a score within the scale."""
+    spec = TASKS[file.task]
+    if spec.kind == "regression":
+        low, high = spec.score_range
+        return f"{min(max(line['score'], low), high):.3f}"
+    return line["label"]
+
+
+def _write_squad(folder: Path, task: str, lines: list[dict[str, Any]], null_threshold: float) -> None:
+    """``<task>.predictions.json``, and for 2.0 what evaluate-v2.0.py needs to look for the best threshold itself."""
+    texts = {line["id"]: line["text"] for line in lines}
+    if not TASKS[task].has_unanswerable:
+        write_json(folder / f"{task}.predictions.json", texts)
+        return
+    odds = {line["id"]: line["null_score"] for line in lines}
+    given = {id: text if odds[id] <= null_threshold else "" for id, text in texts.items()}
+    write_json(folder / f"{task}.predictions.json", given)
+    write_json(folder / f"{task}.best_answers.json", texts)
+    write_json(folder / f"{task}.null_odds.json", odds)

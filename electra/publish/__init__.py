@@ -1,0 +1,1 @@
+"""The export stage: Hugging Face folders with their model cards."""

@@ -1,0 +1,191 @@
+"""Tasks in their official layouts: GLUE's tab-separated files, SQuAD's JSON, and those of CoNLL, SWAG and MRQA."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from electra.common.artifacts import sha256
+from electra.common.errors import ConfigError, DataError
+from electra.common.lines import open_input, text_lines
+from electra.common.parsing import parse_json
+from electra.readers.conll import encoding_of, read_conll
+from electra.readers.questions import mrqa_file, read_mrqa, read_swag
+from electra.tasks.catalogue import TaskSpec
+from electra.tasks.rows import Row, question_row, sentence_row
+
+
+class OfficialSource:
+    """Reads ``<glue>/<task>/{train,dev,test}.tsv`` and ``<squad>/{train,dev}-v{1.1,2.0}.json``.
+
+    Args:
+        glue: folder with one folder per GLUE task; None where no GLUE task is wanted.
+        squad: folder with the SQuAD files; None where no SQuAD task is wanted.
+        more: the same for ``conll``, ``swag`` and ``mrqa``.
+
+    Attributes:
+        counts: per task, what was repaired or left out so far.
+    """
+
+    def __init__(self, glue: Path | None, squad: Path | None, **more: Path | None):
+        self.folders = {"glue": glue, "squad": squad, **more}
+        self.counts: dict[str, Counter[str]] = {}
+
+    def splits(self, spec: TaskSpec) -> list[str]:
+        """The splits that are there; train and the development splits must be, a test split may be."""
+        return [split for split in spec.files if not split.startswith("test") or self._path(spec, split).is_file()]
+
+    def read(self, spec: TaskSpec, split: str) -> Iterator[Row]:
+        """Rows of one split, in file order.
+
+        Raises:
+            DataError: a missing or unreadable file; a malformed row, with its file and line.
+        """
+        path = self._path(spec, split)
+        if not path.is_file():
+            others = " or ".join(spec.other_files.get(split, ()))
+            raise DataError(
+                f"{spec.name}: {path} does not exist" + (f", nor {others}" if others else ""),
+                next_step="add the file, or drop the task",
+            )
+        counts = self.counts.setdefault(spec.name, Counter())
+        try:
+            if spec.source == "squad":
+                yield from read_questions(spec, path, counts)
+            elif spec.source == "mrqa":
+                yield from read_mrqa(spec, path, counts)
+            elif spec.source == "conll":
+                yield from read_conll(spec, path)
+            elif spec.source == "swag":
+                yield from read_swag(spec, path, labelled=not split.startswith("test"))
+            else:
+                yield from read_sentences(spec, split, path, counts)
+        except UnicodeDecodeError as error:
+            raise DataError(f"{spec.name}: the file is not UTF-8 text: {error}", where=str(path)) from None
+
+    def describe(self, spec: TaskSpec) -> dict[str, Any]:
+        """The files of a task with their sha256, and the encoding where a task has files in several."""
+        paths = [self._path(spec, split) for split in self.splits(spec)]
+        files = [{"name": path.name, "sha256": sha256(path)} for path in paths]
+        if len(spec.encodings) > 1:
+            files = [
+                {**file, "encoding": encoding_of(path, spec.encodings)} for file, path in zip(files, paths, strict=True)
+            ]
+        return {"files": files}
+
+    def _path(self, spec: TaskSpec, split: str) -> Path:
+        folder = self.folders.get(spec.source)
+        if folder is None:
+            raise ConfigError(
+                f"{spec.name} is among cells.tasks, but there is no folder to read it from",
+                where=f"tasks.source.{spec.source}",
+                next_step=f"set tasks.source.{spec.source}, or remove {spec.name} from cells.tasks",
+            )
+        if spec.source == "mrqa":
+            return mrqa_file(folder, spec.files[split])
+        if spec.source == "glue":
+            return folder / spec.name / spec.files[split]
+        names = [spec.files[split], *spec.other_files.get(split, ())]
+        return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+
+
+def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:
+    """Rows of one of GLUE's TSV files. Quotes mean nothing in it, and only a line feed ends a row."""
+    with open_input(path) as file:
+        numbered = text_lines(file, str(path))
+        lines = ((number, line.removesuffix("\n").removesuffix("\r")) for number, line in numbered)
+        is_labelled = not split.startswith("test")
+        if spec.fixed_header and is_labelled:
+            header = list(spec.fixed_header)
+        else:
+            header = next(lines, (1, ""))[1].split("\t")
+        wanted = [spec.text_a] + ([spec.text_b] if spec.text_b else []) + ([spec.label] if is_labelled else [])
+        if missing := [name for name in wanted if name not in header]:
+            raise DataError(
+                f"{spec.name}: no column {', '.join(map(repr, missing))} in the header {header}",
+                where=f"{path}:1",
+                next_step="use the file as GLUE distributes it",
+            )
+        column = {name: header.index(name) for name in wanted}
+        # A submission names test rows by the file's own index; labelled rows are named by their place.
+        index = next((header.index(name) for name in ("index", "id") if name in header and not is_labelled), None)
+        number = 0
+        for line_number, line in lines:
+            values = line.split("\t")
+            if len(values) != len(header):
+                if spec.may_have_broken_rows and len(values) < len(header):
+                    counts["broken_rows_left_out"] += 1
+                    continue
+                raise DataError(
+                    f"{spec.name}: expected {len(header)} tab-separated columns, found {len(values)}",
+                    where=f"{path}:{line_number}",
+                    next_step="repair the row; the columns are " + ", ".join(header),
+                )
+            yield sentence_row(
+                spec,
+                id=str(number) if index is None else values[index],
+                text_a=values[column[spec.text_a]],
+                text_b=values[column[spec.text_b]] if spec.text_b else None,
+                label=values[column[spec.label]] if is_labelled else None,
+                where=f"{path}:{line_number}",
+            )
+            number += 1
+
+
+def read_questions(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
+    """Rows of a SQuAD file, in file order.
+
+    Raises:
+        DataError: as :func:`squad_items`; a malformed question or an id that stands twice, with its place.
+    """
+    seen: set[str] = set()
+    for paragraph, item, where in squad_items(spec, path):
+        row = _question(spec, paragraph, item, where, counts)
+        if row["id"] in seen:
+            raise DataError(f"{spec.name}: question id {row['id']} stands twice", where=where)
+        seen.add(row["id"])
+        yield row
+
+
+def squad_items(spec: TaskSpec, path: Path) -> Iterator[tuple[Any, Any, str]]:
+    """Every question of a SQuAD file as it stands there: its paragraph, itself, and its place.
+
+    Raises:
+        DataError: the file is not JSON, or lacks one of the lists of a SQuAD file.
+    """
+    try:
+        articles = parse_json(path.read_bytes(), where=str(path), what=f"{spec.name}: ")["data"]
+    except (KeyError, TypeError):
+        raise DataError(f"{spec.name}: no list `data`; not a SQuAD file", where=str(path)) from None
+    if not isinstance(articles, list):
+        raise DataError(f"{spec.name}: `data` is no list; not a SQuAD file", where=str(path))
+    for a, article in enumerate(articles):
+        for p, paragraph in enumerate(_list(article, "paragraphs", spec, f"{path}: data[{a}]")):
+            where = f"{path}: data[{a}].paragraphs[{p}]"
+            for q, item in enumerate(_list(paragraph, "qas", spec, where)):
+                yield paragraph, item, f"{where}.qas[{q}]"
+
+
+def _list(holder: Any, key: str, spec: TaskSpec, where: str) -> list[Any]:
+    if not isinstance(holder, dict) or not isinstance(holder.get(key), list):
+        raise DataError(f"{spec.name}: expected a list `{key}`", where=where)
+    return holder[key]
+
+
+def _question(spec: TaskSpec, paragraph: Any, item: Any, where: str, counts: Counter[str]) -> Row:
+    try:
+        return question_row(
+            spec,
+            id=str(item["id"]),
+            question=str(item["question"]),
+            context=str(paragraph["context"]),
+            answers=[(str(answer["text"]), int(answer["answer_start"])) for answer in item["answers"]],
+            impossible=bool(item.get("is_impossible", False)),
+            where=where,
+            counts=counts,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{spec.name}: a question needs id, question and answers with text and answer_start: {error!r}",
+            where=where,
+        ) from None

@@ -1,0 +1,124 @@
+"""Noticing that another process of the run is dead, or stands still, and saying which.
+
+In a collective operation everyone waits for the last one. Left alone, that wait ends with the backend's own time-out
+and a message that names a socket (gloo), or by abort (NCCL). Here every process tells the store that all share how far
+it is, from a thread, and one that waits too long looks there whom it waits for.
+"""
+
+import os
+import re
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from datetime import timedelta
+from types import FrameType
+
+import torch.distributed
+
+from electra.common.errors import InfrastructureError
+
+# What gloo, NCCL and the store say when the other end is gone or silent.
+_LOST = re.compile(r"gloo|nccl|connection (closed|reset|refused)|timed? ?out|broken pipe|TCPStore", re.IGNORECASE)
+NEXT_STEP = "look at that machine's log; run the same command to go on from the last checkpoint"
+
+
+class Peers:
+    """The processes of a run, watched from one of them.
+
+    Args:
+        timeout_seconds: without a step after which this process gives up.
+    """
+
+    def __init__(self, timeout_seconds: float):
+        self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 4)
+        self._step, self._moved_at, self._pulse = 0, time.monotonic(), 0
+        self._main = threading.get_ident()
+        self._done = threading.Event()
+
+    def __enter__(self) -> "Peers":
+        if self.world_size > 1:
+            port = int(os.environ["MASTER_PORT"])
+            self._store = torch.distributed.TCPStore(
+                os.environ["MASTER_ADDR"], port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60)
+            )
+            threading.Thread(target=self._watch, name="peers", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._done.set()
+        if isinstance(error, RuntimeError) and self.world_size > 1 and _LOST.search(str(error)):
+            raise InfrastructureError(
+                f"process {self.rank} ({socket.gethostname()}) lost touch with the others: {self._whom()}",
+                where=str(error).splitlines()[0][:200],
+                next_step=NEXT_STEP,
+            ) from error
+
+    def arrive(self, step: int) -> None:
+        """Tell that this process has come as far as to wait for the others before ``step``."""
+        self._step, self._moved_at = step, time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._done.wait(self.interval):
+            self._beat()
+            if time.monotonic() - self._moved_at > self.timeout:
+                self._give_up()
+
+    def _beat(self) -> None:
+        self._pulse += 1
+        with suppress(RuntimeError):  # who keeps the store is gone: the next operation with the others tells
+            self._store.set(f"electra/pulse/{self.rank}", f"{self._pulse} {self._step} {socket.gethostname()}")
+
+    def _give_up(self) -> None:
+        """The main thread waits in a call that nothing can interrupt: end the process from here."""
+        try:
+            said = f"process {self.rank} ({socket.gethostname()}) waits for {self.timeout:.0f} s at step {self._step}"
+            print(
+                f"error: {said}: {self._whom()}\n  where: {self._stand()}\n  next:  {NEXT_STEP}; "
+                "cluster.timeout_minutes is the limit",
+                file=sys.stderr,
+                flush=True,
+            )
+            time.sleep(4 * self.interval)  # the others say what they see before they see this one's end
+        finally:
+            os._exit(InfrastructureError.exit_code)
+
+    def _whom(self) -> str:
+        """The processes that are silent, else those that are behind."""
+        try:
+            before = self._pulses()
+            for _ in range(5):
+                time.sleep(self.interval / 2)
+                self._beat()  # another one may be looking at this one
+            after = self._pulses()
+        except RuntimeError:
+            return "process 0, or who keeps the store for it, does not answer"
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
+        if silent := [rank for rank in others if before.get(rank) == after.get(rank)]:
+            return "no sign of life from " + ", ".join(_describe(rank, after.get(rank)) for rank in silent)
+        if behind := [rank for rank in others if int(after[rank].split()[1]) < self._step]:
+            return "still behind: " + ", ".join(_describe(rank, after[rank]) for rank in behind)
+        if any(int(after[rank].split()[1]) > self._step for rank in others):
+            return "the others are ahead of it and wait; it hangs itself"
+        return "all processes are alive and at the same step; each says where it stands"
+
+    def _pulses(self) -> dict[int, str]:
+        keys = {rank: f"electra/pulse/{rank}" for rank in range(self.world_size)}
+        return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
+
+    def _stand(self) -> str:
+        """Where this process' main thread is: its innermost line of this project, and the innermost of all."""
+        frame: FrameType | None = sys._current_frames().get(self._main)
+        lines = traceback.extract_stack(frame)
+        own = [line for line in lines if "electra" in line.filename]
+        return ", in ".join(dict.fromkeys(f"{line.filename}:{line.lineno}" for line in [lines[-1], *own[-1:]]))
+
+
+def _describe(rank: int, pulse: str | None) -> str:
+    if pulse is None:
+        return f"process {rank}, which has not told anything"
+    _, step, host = pulse.split(" ", 2)
+    return f"process {rank} ({host}, last seen at step {step})"

@@ -1,0 +1,105 @@
+"""How long cells took. Kept in ``logs/``, never in artefacts or results: the same run must give the same bytes."""
+
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from electra.common.artifacts import read_facts, write_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+
+
+@dataclass
+class Stopwatch:
+    """Runs from when it is made; ``training`` is set by :meth:`trained`.
+
+    Attributes:
+        started, reached: readings of the clock at the start and at the last call.
+    """
+
+    started: float
+    reached: float
+    training: float = 0.0
+
+    @classmethod
+    def start(cls) -> "Stopwatch":
+        now = time.perf_counter()
+        return cls(now, now)
+
+    def prepared(self) -> None:
+        """Inputs are made and the model is there: training begins."""
+        self.reached = time.perf_counter()
+
+    def trained(self) -> None:
+        """Training has ended."""
+        self.training = time.perf_counter() - self.reached
+
+
+@dataclass(frozen=True)
+class CellSeconds:
+    """One cell's run.
+
+    Attributes:
+        cell: its name.
+        seconds: all of it: reading, training, predicting, writing.
+        training: the training loop alone.
+        examples: that were trained on, every epoch counted.
+        device: cpu or cuda.
+    """
+
+    cell: str
+    seconds: float
+    training: float
+    examples: int
+    device: str
+
+    def __str__(self) -> str:
+        rate = self.examples / self.training if self.training else 0.0
+        return f"{self.seconds:.1f} s, of it training {self.training:.1f} s ({rate:,.0f} examples/s, {self.device})"
+
+
+class _Noted(BaseModel):
+    """The fields of :class:`CellSeconds` as they stand in a file."""
+
+    model_config = ConfigDict(extra="forbid")
+    cell: str
+    seconds: float
+    training: float
+    examples: int
+    device: str
+
+
+def note_seconds(paths: Paths, folder: Path, watch: Stopwatch, examples: int, device: str) -> CellSeconds:
+    """Write ``logs/finetune/<cell>.json`` of the cell in ``folder``; its last run counts."""
+    total = time.perf_counter() - watch.started
+    cell = "/".join(folder.parts[-2:]).removeprefix("finetuned/")
+    noted = CellSeconds(cell, round(total, 3), round(watch.training, 3), examples, device)
+    path = paths.logs / "finetune" / f"{cell.replace('/', '-')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, asdict(noted))
+    return noted
+
+
+def seconds_table(paths: Paths) -> str:
+    """All cells that this workspace has run, one a line, and their sum.
+
+    Raises:
+        DataError: none has, or a note is damaged.
+    """
+    files = sorted((paths.logs / "finetune").glob("*.json"))
+    cells = [
+        CellSeconds(**read_facts(path, _Noted, "remove the file; the cell's next run writes it")) for path in files
+    ]
+    if not cells:
+        raise DataError(
+            "no cell was fine-tuned in this workspace",
+            where=str(paths.logs / "finetune"),
+            next_step="run: dvc repro; cells that DVC takes from its cache take no time and are not listed",
+        )
+    width = max(len(cell.cell) for cell in cells)
+    lines = [f"{cell.cell:<{width}}  {cell}" for cell in cells]
+    training = sum(cell.training for cell in cells)
+    lines.append(f"{len(cells)} cells: {sum(cell.seconds for cell in cells):,.1f} s, of it training {training:,.1f} s")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,281 @@
+"""What ``transformers`` or ``electra export`` wrote comes in whole, and what does not fit is named."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel
+
+from electra.common.artifacts import read_json, read_manifest
+from electra.common.errors import ConfigError, DataError
+from electra.common.hub_folder import local_folder
+from electra.common.paths import Paths
+from electra.config import Model
+from electra.importing.huggingface import import_huggingface
+from electra.model.pretrained import load_electra, save_pretrained
+from electra.objectives.electra import Electra
+from electra.publish.export import export_model
+from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
+from tests.workspace import Workspace
+
+VOCABULARY = [*SPECIAL_TOKENS, *(f"word{number}" for number in range(35))]
+TOKENS = torch.randint(5, 40, (3, 12), generator=torch.Generator().manual_seed(0))
+SEGMENTS = (torch.arange(12) >= 6).long().expand(3, -1)
+MASK = torch.arange(12) < torch.tensor([[12], [9], [5]])
+
+
+def configuration(**changes: object) -> ElectraConfig:
+    shape = {
+        "vocab_size": 40, "embedding_size": 16, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "intermediate_size": 128, "max_position_embeddings": 24, "initializer_range": 0.3,
+    }  # fmt: skip
+    return ElectraConfig(**{**shape, **changes})
+
+
+GENERATOR = {"hidden_size": 16, "intermediate_size": 64, "num_attention_heads": 1}
+Folders = tuple[Path, Path]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    """A pair as ``transformers`` saves it: random weights, biases and norms too, the same embeddings in both."""
+    torch.manual_seed(1)
+    discriminator = ElectraForPreTraining(configuration())
+    generator = ElectraForMaskedLM(configuration(**GENERATOR))
+    for model in (discriminator, generator):
+        for parameter in model.parameters():
+            parameter.data.add_(0.05 * torch.randn_like(parameter))
+    generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
+    discriminator.save_pretrained(tmp_path / "discriminator")
+    generator.save_pretrained(tmp_path / "generator")
+    (tmp_path / "discriminator/vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    return tmp_path / "discriminator", tmp_path / "generator"
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def change_config(folder: Path, **values: object) -> None:
+    facts = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**facts, **values}))
+
+
+@pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
+def test_what_was_exported_comes_back_bit_for_bit(sharing: str, prepared: Workspace, tmp_path: Path) -> None:
+    settings = prepared.settings()
+    full = {"generator_width": 1.0, "intermediate_size": 128} if sharing == "all" else {}
+    model = Model(**{**settings.model.model_dump(), "embedding_sharing": sharing, **full})
+    (tmp_path / "data").symlink_to(prepared.root / "data")
+    paths, electra = Paths(tmp_path), Electra(model, vocab_size=600, mask_id=4)
+    electra.initialize(0.2, seed=1)
+    with torch.no_grad():
+        for parameter in electra.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
+    save_pretrained(paths.pretrained, weights, model, 600, paths.tokenizer)
+    export_model(settings, paths)
+
+    import_huggingface(paths.export / "discriminator", paths.export / "generator", tmp_path / "again")
+
+    again = load_file(tmp_path / "again/model.safetensors")
+    assert again.keys() == weights.keys()
+    assert all(torch.equal(again[name], weights[name]) for name in weights)
+    assert read_json(tmp_path / "again/config.json") == read_json(paths.pretrained / "config.json")
+    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "again/tokenizer" / name).read_bytes() == (paths.tokenizer / name).read_bytes()
+
+
+@torch.no_grad()
+def test_logits_agree_with_transformers(folders: Folders, tmp_path: Path) -> None:
+    import_huggingface(*folders, tmp_path / "ours")
+    ours = load_electra(tmp_path / "ours")
+    inputs = {"input_ids": TOKENS, "token_type_ids": SEGMENTS, "attention_mask": MASK.long()}
+
+    theirs = ElectraForPreTraining.from_pretrained(folders[0]).eval()(**inputs).logits
+    found = ours.discriminator_head(ours.discriminator(TOKENS, SEGMENTS, MASK))
+    assert (found - theirs)[MASK].abs().max() < 1e-5
+
+    assert ours.generator is not None and ours.generator_head is not None
+    theirs = ElectraForMaskedLM.from_pretrained(folders[1]).eval()(**inputs).logits
+    found = ours.generator_head(ours.generator(TOKENS, SEGMENTS, MASK))
+    assert (found - theirs)[MASK].abs().max() < 1e-5
+
+
+def test_the_folder_says_where_it_comes_from_and_holds_its_tokenizer(folders: Folders, tmp_path: Path) -> None:
+    import_huggingface(*folders, tmp_path / "ours")
+    manifest = read_manifest(tmp_path / "ours")
+    assert manifest["imported_from"]["generator"]["name"] == "generator"
+    assert {file["path"] for file in manifest["files"]} == {
+        "config.json", "model.safetensors", "tokenizer/vocab.txt", "tokenizer/tokenizer.json",
+        "tokenizer/tokenizer_config.json",
+    }  # fmt: skip
+    assert str(tmp_path) not in (tmp_path / "ours/manifest.json").read_text()
+    tokenizer = Tokenizer.from_file(str(tmp_path / "ours/tokenizer/tokenizer.json"))
+    assert tokenizer.encode("Word3 word4").tokens == ["[CLS]", "word3", "word4", "[SEP]"]
+
+
+def test_a_cased_vocabulary_stays_cased(folders: Folders, tmp_path: Path) -> None:
+    (folders[0] / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    import_huggingface(*folders, tmp_path / "ours")
+    tokenizer = Tokenizer.from_file(str(tmp_path / "ours/tokenizer/tokenizer.json"))
+    assert tokenizer.encode("Word3 word4").tokens == ["[CLS]", "[UNK]", "word4", "[SEP]"]
+
+
+def test_a_tokenizer_json_alone_yields_the_vocabulary(folders: Folders, tmp_path: Path) -> None:
+    (folders[0] / "vocab.txt").unlink()
+    make_tokenizer(VOCABULARY, lowercase=True).save(str(folders[0] / "tokenizer.json"))
+    import_huggingface(*folders, tmp_path / "ours")
+    assert (tmp_path / "ours/tokenizer/vocab.txt").read_text().split() == VOCABULARY
+
+
+def test_without_a_generator_a_random_one_is_drawn(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_huggingface(folders[0], None, tmp_path / "ours")
+    assert "generator; it starts from random weights" in capsys.readouterr().out
+    ours, theirs = load_electra(tmp_path / "ours"), ElectraForPreTraining.from_pretrained(folders[0])
+    assert torch.equal(ours.discriminator_head.output.weight, theirs.discriminator_predictions.dense_prediction.weight)
+    assert ours.generator is not None and ours.generator.layers[0].feed_forward_in.weight.std() > 0.1
+    assert ours.generator.embeddings is ours.discriminator.embeddings
+
+
+def test_a_bare_encoder_gets_a_random_head(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = ElectraModel.from_pretrained(folders[0])
+    bare.save_pretrained(folders[0])
+    import_huggingface(*folders, tmp_path / "ours")
+    assert "no discriminator head" in capsys.readouterr().out
+    ours = load_electra(tmp_path / "ours").discriminator.embeddings.word.weight
+    assert torch.equal(ours, bare.embeddings.word_embeddings.weight)
+
+
+def test_differing_embeddings_are_the_discriminators_with_a_warning(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = ElectraForMaskedLM(configuration(hidden_size=24, intermediate_size=96, num_attention_heads=1))
+    other.save_pretrained(folders[1])
+    import_huggingface(*folders, tmp_path / "ours")
+    printed = capsys.readouterr().out
+    assert "warning: electra.embeddings.word_embeddings.weight" in printed and "both get the discriminator's" in printed
+    ours = load_electra(tmp_path / "ours").discriminator.embeddings.word.weight
+    assert torch.equal(ours, load_file(folders[0] / "model.safetensors")["electra.embeddings.word_embeddings.weight"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"embedding_size": 8}, "embedding_size of the generator is 8, expected 16"),
+        ({"vocab_size": 48}, "vocab_size of the generator is 48, expected 40"),
+        ({"intermediate_size": 48}, "intermediate_size of the generator is 48, expected 64"),
+        ({"num_attention_heads": 4}, "num_heads of the generator is 4, expected 1"),
+        ({"max_position_embeddings": 32}, "max_positions of the generator is 32, expected 24"),
+        ({"hidden_size": 64}, "hidden_size of the generator is 64, larger than the discriminator's 32"),
+        ({"num_hidden_layers": 3}, "num_layers of the generator is 3, larger than the discriminator's 2"),
+        ({"layer_norm_eps": 1e-6}, "layer_norm_eps of the generator is 1e-06, expected 1e-12"),
+    ],
+)
+def test_what_differs_between_the_halves_is_named(
+    changes: dict[str, float], message: str, folders: Folders, tmp_path: Path
+) -> None:
+    ElectraForMaskedLM(configuration(**{**GENERATOR, **changes})).save_pretrained(folders[1])
+    with pytest.raises(ConfigError, match=message):
+        import_huggingface(*folders, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_config_that_contradicts_the_tensors_is_refused(folders: Folders, tmp_path: Path) -> None:
+    change_config(folders[1], hidden_size=64)
+    with pytest.raises(DataError, match="config.json says hidden_size 64 but the tensors have 16"):
+        import_huggingface(*folders, tmp_path / "ours")
+
+
+def test_a_vocabulary_of_another_size_is_refused(folders: Folders, tmp_path: Path) -> None:
+    (folders[0] / "vocab.txt").write_text("\n".join(VOCABULARY[:-2]) + "\n")
+    with pytest.raises(DataError, match="the tokenizer has 38 entries, the word table 40 rows"):
+        import_huggingface(*folders, tmp_path / "ours")
+
+
+def test_a_lost_tensor_is_named(folders: Folders, tmp_path: Path) -> None:
+    change_weights(folders[1], lambda weights: weights.pop("generator_lm_head.bias"))
+    with pytest.raises(DataError, match=r"there is no tensor generator_lm_head\.bias"):
+        import_huggingface(*folders, tmp_path / "ours")
+
+
+def test_other_models_are_refused(folders: Folders, tmp_path: Path) -> None:
+    change_config(folders[0], model_type="bert")
+    with pytest.raises(ConfigError, match="type 'bert', not electra"):
+        import_huggingface(*folders, tmp_path / "ours")
+    with pytest.raises(ConfigError, match="there is no folder"):
+        import_huggingface(tmp_path / "nowhere", None, tmp_path / "ours")
+
+
+def test_other_folders_are_never_replaced(folders: Folders, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"exists and has no manifest\.json"):
+        import_huggingface(*folders, folders[0])
+    import_huggingface(*folders, tmp_path / "ours")
+    import_huggingface(*folders, tmp_path / "ours")
+
+
+def test_a_bin_file_is_read_as_tensors_only(folders: Folders, tmp_path: Path) -> None:
+    import_huggingface(*folders, tmp_path / "expected")
+    for folder in folders:
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+    import_huggingface(*folders, tmp_path / "ours")
+    ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("ours", "expected"))
+    assert all(torch.equal(ours[name], expected[name]) for name in expected)
+
+
+def test_a_pickle_is_never_run(folders: Folders, tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+            return Path.touch, (tmp_path / "sprung",)  # type: ignore[return-value]
+
+    (folders[0] / "model.safetensors").unlink()
+    torch.save({"electra.embeddings.word_embeddings.weight": Trap()}, folders[0] / "pytorch_model.bin")
+    with pytest.raises(DataError, match="holds more than tensors"):
+        import_huggingface(*folders, tmp_path / "ours")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_hub_repository_needs_its_commit(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def download(name: str, *, revision: str, allow_patterns: list[str]) -> str:
+        asked.append((name, revision))
+        return str(shutil.copytree(folders[0], tmp_path / "cache"))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with pytest.raises(ConfigError, match="full 40-hex commit"):
+        import_huggingface(Path("owner/name"), None, tmp_path / "ours", revision="main")
+    import_huggingface(Path("owner/name"), None, tmp_path / "ours", revision="a" * 40)
+    assert asked == [("owner/name", "a" * 40)]
+    origin = read_manifest(tmp_path / "ours")["imported_from"]["discriminator"]
+    assert (origin["repository"], origin["revision"]) == ("owner/name", "a" * 40)
+
+
+@pytest.mark.parametrize("revision", [None, "main", "96f4e31", "9" * 39, "9" * 41, "9" * 40 + "x"])
+def test_a_hub_repository_without_its_full_commit_is_not_asked_for(
+    revision: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
+    with pytest.raises(ConfigError, match="full 40-hex commit"):
+        local_folder(Path("owner/name"), revision, ["*.json"])
+
+
+def test_a_hub_repository_is_fetched_at_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda name, **options: asked.append((name, options)) or str(tmp_path)
+    )
+    assert local_folder(Path("owner/name"), "9" * 40, ["*.json"]) == tmp_path
+    assert asked == [("owner/name", {"revision": "9" * 40, "allow_patterns": ["*.json"]})]

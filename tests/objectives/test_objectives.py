@@ -1,0 +1,314 @@
+"""What each pre-training method learns from, and what it must not touch."""
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+
+from electra.config import Method, Model, ObjectiveName
+from electra.model.batch import Batch
+from electra.model.generator import masked_input
+from electra.model.objective import Objective, build_objective
+from electra.objectives.adversarial import Adversarial
+from electra.objectives.all_tokens_mlm import AllTokensMlm
+from electra.objectives.bert import Bert
+from electra.objectives.electra import Electra
+from electra.objectives.electra_15 import Electra15
+from electra.objectives.electric import Electric
+from electra.objectives.two_stage import TwoStage
+from tests.model.test_electra import TINY, random_batch
+
+V, MASK = 50, 4
+
+
+def batch_for(objective: str, examples: int = 6, length: int = 16) -> Batch:
+    batch = random_batch(examples, length, 3, V)
+    batch.candidate_BT = batch.mask_BT.clone()
+    batch.candidate_BT[:, 0] = False
+    batch.positions_BK = batch.positions_BK.clamp(min=1)
+    batch.positions_BK = torch.stack([torch.randperm(length - 1)[:3] + 1 for _ in range(examples)])
+    if objective == "bert_nsp":
+        batch.next_B = torch.tensor([0.0, 1.0, 1.0, 0.0, -1.0, 1.0])[torch.arange(examples) % 6]
+    return batch
+
+
+def make(objective: str, model: Model = TINY, **options: object) -> Objective:
+    torch.manual_seed(0)
+    method = Method(objective=objective, **options)
+    return build_objective(model, V, MASK, method).initialize(0.1, seed=1)
+
+
+def total(model: Objective, batch: Batch, only: str | None = None) -> torch.Tensor:
+    outputs, counts = model(batch), model.counts(batch)
+    return sum(
+        weight * outputs.loss_sums[term] / counts[term]
+        for term, weight in model.weights.items()
+        if term in outputs.loss_sums and only in (None, term)
+    )
+
+
+def reached(model: Objective, loss: torch.Tensor) -> set[str]:
+    """Parts of the model whose parameters the loss moves."""
+    model.zero_grad()
+    loss.backward()
+    moved = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    return {".".join(name.split(".")[:2]) if ".embeddings." in name else name.split(".")[0] for name in moved}
+
+
+SHARED = "discriminator.embeddings"
+EXPECTED = {  # objective: term: what its gradient reaches
+    "electra": {
+        "mlm": {"generator", "generator_head", SHARED},
+        "disc": {"discriminator", "discriminator_head", SHARED},
+    },
+    "adversarial": {
+        "mlm": set(),
+        "reinforce": {"generator", "generator_head", SHARED},
+        "baseline": {"generator_baseline"},
+        "disc": {"discriminator", "discriminator_head", SHARED},
+    },
+    "replace_mlm": {
+        "mlm": {"generator", "generator_head", "encoder.embeddings"},
+        "replace_mlm": {"encoder", "head", "encoder.embeddings"},
+    },
+    "all_tokens_mlm": {
+        "mlm": {"generator", "generator_head", "encoder.embeddings"},
+        "all_tokens_mlm": {"encoder", "head", "copy", "encoder.embeddings"},
+    },
+    "bert": {"mlm": {"encoder", "head", "encoder.embeddings"}},
+    "bert_nsp": {
+        "mlm": {"encoder", "head", "encoder.embeddings"},
+        "nsp": {"encoder", "next_sentence_head", "encoder.embeddings"},
+    },
+    "electric": {
+        "cloze": {"generator_from_left", "generator_from_right", "generator_head", SHARED},
+        "disc": {"discriminator", "discriminator_head", SHARED},
+    },
+}
+EXPECTED["electra_15"] = EXPECTED["electra"]
+
+
+@pytest.mark.parametrize(("objective", "term"), [(o, t) for o, terms in EXPECTED.items() for t in terms])
+def test_each_loss_reaches_its_own_parameters_and_no_others(objective: str, term: str) -> None:
+    model = make(objective)
+    loss = model(batch_for(objective)).loss_sums[term]
+    if not EXPECTED[objective][term]:
+        assert not loss.requires_grad, "measured, not learned from"
+        return
+    found = reached(model, loss)
+    found = {name for name in found if name not in ("generator.embeddings", "generator_from_left.embeddings")}
+    assert found == EXPECTED[objective][term]
+
+
+@pytest.mark.parametrize("objective", get_args(ObjectiveName))
+def test_every_method_learns_a_batch_by_heart(objective: str) -> None:
+    model, batch = make(objective), batch_for(objective)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    first = last = None
+    for _ in range(60):
+        loss = total(model, batch, only="baseline" if objective == "adversarial" else None)
+        if objective == "adversarial":  # its reward moves with the discriminator: what must fall is the latter's loss
+            loss = total(model, batch, only="disc")
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        first, last = first or float(loss.detach()), float(loss.detach())
+    assert last < 0.7 * first, (first, last)
+
+
+def test_two_stages_train_the_generator_then_a_discriminator_that_starts_from_it() -> None:
+    model = make("two_stage")
+    assert isinstance(model, TwoStage)
+    assert model.stages(10) == [range(5), range(5, 10)]
+    batch = batch_for("two_stage")
+    model.set_stage(0)
+    assert reached(model, total(model, batch)) == {"generator", "generator_head", "generator.embeddings"}
+    assert all(p.requires_grad == n.startswith("generator") for n, p in model.named_parameters())
+    model.enter_stage(1)
+    for name, parameter in model.discriminator.named_parameters():
+        assert torch.equal(parameter, model.generator.get_parameter(name)), name
+    model.set_stage(1)
+    assert reached(model, total(model, batch)) == {"discriminator", "discriminator_head", "discriminator.embeddings"}
+
+
+def test_electra_15_learns_on_masked_positions_only() -> None:
+    model = make("electra_15")
+    assert isinstance(model, Electra15)
+    batch = batch_for("electra_15")
+    outputs = model(batch)
+    assert torch.equal(outputs.judged_BT, batch.is_masked_BT())
+    assert float(model.counts(batch)["disc"]) == 18
+    whole = make("electra")(batch).loss_sums["disc"]
+    assert 0 < float(outputs.loss_sums["disc"]) < float(whole)
+
+
+def test_the_copy_mechanism_is_a_mixture_that_sums_to_one() -> None:
+    model = make("all_tokens_mlm")
+    assert isinstance(model, AllTokensMlm)
+    batch = batch_for("all_tokens_mlm")
+    corrupted = model.propose(batch).corrupted_BT
+    hidden = model.encoder(corrupted, batch.segments_BT, batch.mask_BT)
+    copy = model.copy(hidden).squeeze(-1).sigmoid()
+    mixture = (1 - copy)[..., None] * model.head(hidden).softmax(-1)
+    mixture = mixture + copy[..., None] * torch.nn.functional.one_hot(corrupted, V)
+    assert torch.allclose(mixture.sum(-1), torch.ones(6, 16), atol=1e-5)
+    expected = -mixture.gather(-1, batch.tokens_BT[..., None]).log().sum()
+    assert float(model(batch).loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_adversary_is_rewarded_with_the_discriminators_loss() -> None:
+    """One slot, by hand: -(R - b) log p, with b = -log sigmoid(baseline)."""
+    model = make("adversarial")
+    assert isinstance(model, Adversarial)
+    batch = batch_for("adversarial")
+    batch.weights_BK = torch.zeros_like(batch.weights_BK)
+    batch.weights_BK[2, 1] = 1
+    proposals = model.propose(batch)
+    outputs, losses = model.discriminate(batch, proposals)
+    reward = losses[2, batch.positions_BK[2, 1]]
+    label, logit = outputs.labels_BT[2, batch.positions_BK[2, 1]], outputs.discriminator_logits_BT
+    probability = logit[2, batch.positions_BK[2, 1]].sigmoid()
+    assert float(reward) == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
+    baseline = model.generator_baseline(proposals.hidden_BKG)[2, 1, 0]
+    log_p = proposals.logits_BKV.log_softmax(-1)[2, 1, proposals.sampled_BK[2, 1]]
+    expected = -(reward + baseline.sigmoid().log()) * log_p
+    assert float(model(batch).loss_sums["reinforce"]) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_bert_shows_masks_random_tokens_and_originals() -> None:
+    batch = batch_for("bert")
+    batch.shown_BK = torch.tensor([[True, False, False]] * 6)
+    batch.random_BK = torch.tensor([[False, True, False]] * 6)
+    seen = masked_input(batch, MASK, V).gather(1, batch.positions_BK)
+    assert torch.equal(seen[:, 0], batch.originals_BK()[:, 0])
+    assert torch.equal(seen[:, 1], (batch.uniforms_BK[:, 1] * V).long())
+    assert (seen[:, 2] == MASK).all()
+    assert isinstance(make("bert"), Bert)
+
+
+def test_the_cloze_generator_does_not_see_the_token_it_predicts() -> None:
+    model = make("electric").eval()
+    assert isinstance(model, Electric)
+    batch = batch_for("electric")
+    before = model.cloze(batch)
+    at = 7
+    batch.tokens_BT = batch.tokens_BT.clone()
+    batch.tokens_BT[:, at] = (batch.tokens_BT[:, at] + 1) % V
+    after = model.cloze(batch)
+    assert torch.allclose(before[:, at], after[:, at], atol=1e-6)
+    for neighbour in (at - 1, at + 1):
+        assert not torch.allclose(before[:, neighbour], after[:, neighbour], atol=1e-4), "it sees both sides"
+
+
+def test_electric_scores_a_text_by_its_energies() -> None:
+    model = make("electric").eval()
+    assert isinstance(model, Electric)
+    batch = batch_for("electric")
+    scores = model.pseudo_log_likelihood(batch.tokens_BT, batch.segments_BT, batch.mask_BT, batch.candidate_BT)
+    energies = model.energies(batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+    assert torch.allclose(scores, -energies[:, 1:].sum(1), atol=1e-5)
+
+
+def test_electric_learns_which_sequences_are_likely() -> None:
+    """Two kinds of rows, one nine times as frequent: its pseudo-log-likelihood ends up the higher one."""
+    torch.manual_seed(0)
+    model = make("electric")
+    assert isinstance(model, Electric)
+    kinds = torch.stack([torch.full((8,), 10), torch.full((8,), 20)])
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(250):
+        tokens = kinds[(torch.rand(32) < 0.1).long()].clone()
+        tokens[:, 0] = 2
+        everywhere = torch.ones(32, 8, dtype=torch.bool)
+        candidates = everywhere.clone()
+        candidates[:, 0] = False
+        batch = Batch(
+            tokens, torch.zeros_like(tokens), everywhere, torch.randint(1, 8, (32, 1)), torch.ones(32, 1),
+            torch.zeros(32, 1, dtype=torch.bool), torch.rand(32, 1), candidate_BT=candidates,
+        )  # fmt: skip
+        loss = total(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    mixed = kinds.clone()
+    mixed[1, ::2] = 30
+    mixed[:, 0] = 2
+    flat = torch.zeros_like(mixed)
+    scores = model.pseudo_log_likelihood(mixed, flat, flat == 0, (flat == 0) & (mixed != 2))
+    assert float(scores[0]) > float(scores[1]) + 1
+
+
+@pytest.mark.parametrize("generator", ["uniform", "unigram"])
+def test_fixed_generators_sample_by_frequency_and_are_not_trained(generator: str) -> None:
+    model = make("electra", generator=generator)
+    assert isinstance(model, Electra)
+    counts = torch.zeros(V, dtype=torch.int64)
+    counts[10:20] = 5
+    model.set_frequencies(counts)
+    outputs = model(batch_for("electra"))
+    assert list(model.weights) == ["disc"] and model.generator is None
+    inside = ((outputs.sampled_BK >= 10) & (outputs.sampled_BK < 20)).float().mean()
+    assert float(inside) == 1 if generator == "unigram" else float(inside) < 0.8
+
+
+def test_disallowed_correct_samples_never_happen() -> None:
+    batch = batch_for("electra")
+    batch.uniforms_BK = torch.rand(6, 3)
+    outputs = make("electra", disallow_correct=True)(batch)
+    assert not (outputs.sampled_BK == batch.originals_BK()).any()
+
+
+def test_correct_samples_can_be_called_fake() -> None:
+    model, batch = make("electra", correct_samples_are_fake=True), batch_for("electra")
+    assert torch.equal(model(batch).labels_BT, batch.is_masked_BT())
+
+
+def test_a_high_temperature_flattens_the_samples() -> None:
+    hot, cold = make("electra", temperature=100.0), make("electra", temperature=1e-4)
+    batch = batch_for("electra")
+    guesses = cold.propose(batch).logits_BKV.argmax(-1)
+    assert torch.equal(cold(batch).sampled_BK, guesses)
+    assert not torch.equal(hot(batch).sampled_BK, guesses)
+
+
+def shared(**changes: object) -> Model:
+    return TINY.model_copy(update=changes)
+
+
+def test_no_sharing_leaves_each_its_own_embeddings() -> None:
+    model = make("electra", shared(embedding_sharing="none"))
+    assert isinstance(model, Electra)
+    assert model.generator.config.embedding_size == model.generator.config.hidden_size, "as wide as its layers"
+    assert reached(model, model(batch_for("electra")).loss_sums["disc"]) == {
+        "discriminator", "discriminator_head", SHARED,
+    }  # fmt: skip
+    assert model.generator_head.weight is model.generator.embeddings.word.weight, "its own two ends are tied"
+
+
+def test_sharing_all_is_one_encoder() -> None:
+    model = make("electra", shared(embedding_sharing="all", generator_width=1.0))
+    assert isinstance(model, Electra)
+    assert model.generator is model.discriminator
+    with pytest.raises(ValueError, match="full size"):
+        Model(**{**TINY.model_dump(), "embedding_sharing": "all"})
+
+
+def test_disentangled_embeddings_start_equal_and_keep_their_gradients_apart() -> None:
+    model = make("electra", shared(embedding_sharing="gradient_disentangled")).eval()
+    batch = batch_for("electra")
+    outputs = model(batch)
+    model.zero_grad()
+    outputs.loss_sums["disc"].backward()
+    table = model.generator.embeddings.word.weight
+    assert table.grad is None or not table.grad.any(), "the discriminator's loss stays out of the generator's table"
+    assert model.discriminator.embeddings.word_difference.weight.grad.any()
+    model.zero_grad()
+    model(batch).loss_sums["mlm"].backward()
+    assert table.grad.any() and model.discriminator.embeddings.word_difference.weight.grad is None
+    with torch.no_grad():
+        model.discriminator.embeddings.word_difference.weight.normal_()
+        inputs = batch.tokens_BT, batch.segments_BT, batch.mask_BT
+        plain = model.encoder_to_publish()
+        assert torch.allclose(plain(*inputs), model.discriminator(*inputs), atol=1e-5)
+        assert "embeddings.word.weight" in plain.state_dict()

@@ -1,0 +1,122 @@
+"""`electra check`: mistakes are told before DVC removes the results of the last run."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from electra.common.errors import ConfigError
+from electra.preflight import check_run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """This project's settings and stages, and nothing else."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "params", tmp_path / "params")
+    return tmp_path
+
+
+def change(path: Path, key: str, value: Any) -> None:
+    """Set a key by its dotted name; a value of None removes it."""
+    document = section = yaml.safe_load(path.read_text())
+    *sections, last = key.split(".")
+    for name in sections:
+        section = section[name]
+    if value is None:
+        del section[last]
+    else:
+        section[last] = value
+    path.write_text(yaml.safe_dump(document))
+
+
+def test_the_projects_own_settings_pass_with_every_profile(workspace: Path) -> None:
+    for profile in sorted(path.stem for path in (ROOT / "params").glob("*.yaml")):
+        change(workspace / "params.yaml", "profile", profile)
+        assert f"profile {profile}, objective electra, cells to fine-tune: 20 of 10 tasks" in check_run(workspace)
+
+
+MISTAKES: list[tuple[str, str, Any, str]] = [
+    ("params.yaml", "profile", "smal", "there is no profile 'smal'"),
+    ("params.yaml", "profile", ["smoke"], "no profile is chosen"),
+    ("params.yaml", "pretrain.objective", "elektra", "pretrain.objective: Input should be 'electra'"),
+    ("params.yaml", "cells.seeds", 1, "cells.seeds: Input should be a valid list"),
+    ("params.yaml", "cells.seeds", ["1"], "cells.seeds.0: Input should be a valid integer"),
+    ("params.yaml", "cells.tasks", "CoLA", "cells.tasks: Input should be a valid list"),
+    ("params.yaml", "cells.tasks", [], "cells.tasks: List should have at least 1 item"),
+    ("params.yaml", "cells.tasks", ["CoLa"], "cells.tasks: there is no task 'CoLa'"),
+    ("params.yaml", "cells.seeds", [1, 1], "listed twice"),
+    ("params.yaml", "cells.milestones", [30], "cells.milestones.0"),
+    ("params.yaml", "cluster.num_threads", 0, "cluster.num_threads"),
+    ("params.yaml", "cells.encoders", None, "cells.encoders is missing, and DVC must find it there"),
+    ("params.yaml", "fidelity", None, "fidelity is missing"),
+    ("params/smoke.yaml", "model.max_positions", None, "model.max_positions is missing"),
+    ("params/smoke.yaml", "finetune", None, "finetune: missing"),
+    ("params/smoke.yaml", "tasks.own", ["mine.yaml"], "mine.yaml does not exist"),
+    ("params/smoke.yaml", "tasks.own", ["broken.yaml"], "kind: must be one of"),
+]
+
+
+@pytest.mark.parametrize(("file", "key", "value", "said"), MISTAKES)
+def test_a_mistake_in_the_settings_is_told_in_our_words(
+    workspace: Path, file: str, key: str, value: Any, said: str
+) -> None:
+    (workspace / "broken.yaml").write_text("kind: ranking\n")
+    change(workspace / file, key, value)
+    with pytest.raises(ConfigError) as caught:
+        check_run(workspace)
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_two_cells_with_one_name_are_refused(workspace: Path) -> None:
+    """Task x with seed 1 and the encoder 2-b, and task x-1 with seed 2 and the encoder b: x-1-2-b."""
+    for name in ("x", "x-1"):
+        (workspace / f"{name}.yaml").write_text("{kind: classification, train: t.csv, dev: t.csv, text: t, label: y}")
+    change(workspace / "params/smoke.yaml", "tasks.own", ["x.yaml", "x-1.yaml"])
+    change(workspace / "params.yaml", "cells.tasks", ["x", "x-1"])
+    change(workspace / "params.yaml", "cells.seeds", [1, 2])
+    check_run(workspace)
+    change(workspace / "params.yaml", "cells.encoders", ["2-b", "b"])
+    with pytest.raises(ConfigError, match="two cells would be named x-1-2-b"):
+        check_run(workspace)
+
+
+@pytest.mark.parametrize("folder", ["data/corpus", "models/pretrained"])
+def test_what_somebody_else_put_where_a_stage_writes_is_refused(workspace: Path, folder: str) -> None:
+    (workspace / folder).mkdir(parents=True)
+    check_run(workspace)
+    (workspace / folder / "book.txt").write_text("It was.")
+    with pytest.raises(ConfigError, match=r"no command of this project wrote what it holds \(book.txt\)"):
+        check_run(workspace)
+
+
+def test_outside_of_a_project_the_root_is_asked_for(workspace: Path) -> None:
+    (workspace / "dvc.yaml").unlink()
+    with pytest.raises(ConfigError, match="run from the project's root"):
+        check_run(workspace)
+
+
+def test_make_run_checks_before_dvc_runs_anything() -> None:
+    planned = subprocess.run(["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = planned.splitlines()
+    (check,) = [number for number, line in enumerate(lines) if line.endswith("electra check")]
+    (repro,) = [number for number, line in enumerate(lines) if line.endswith("dvc repro")]
+    assert check < repro
+
+
+def test_the_check_imports_nothing_that_takes_long(workspace: Path) -> None:
+    code = (
+        "import sys; from electra.preflight import check_run; check_run()\n"
+        "heavy = {'torch', 'deepspeed', 'dvc', 'pandas', 'numpy', 'transformers', 'great_expectations', 'pyarrow'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True)
+    assert done.stdout == "HEAVY []\n", done.stderr

@@ -1,0 +1,113 @@
+"""The card says where pre-training did not help and where a model has learned nothing, and no better than it is."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.publish.model_card import model_card
+from electra.report.build import build_report
+from electra.report.facts import Facts, gather, read_scores
+from electra.report.remarks import plateaus, score_remarks
+
+from .example import write_example_results, write_scores
+
+
+@pytest.fixture
+def facts(settings: Settings, tmp_path: Path) -> Facts:
+    write_example_results(Paths(tmp_path))
+    return gather(settings, Paths(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("loss", "guess", "auc", "said"),
+    [
+        (0.188, 0.387, 0.92, "does better than"),
+        (0.3675, 0.387, 0.75, "does better than"),  # both at their margins
+        (0.368, 0.387, 0.92, "does hardly better than"),  # 4.9% below
+        (0.30, 0.387, 0.672, "does hardly better than"),  # of a run that hurt every task
+        (0.38, 0.387, 0.9, "is still at"),  # 1.8% below
+        (0.30, 0.387, 0.487, "is still at"),
+        (0.42, 0.387, 0.92, "is still at"),
+    ],
+)
+def test_a_discriminator_does_better_by_a_margin_in_loss_and_in_auc(
+    facts: Facts, loss: float, guess: float, auc: float, said: str
+) -> None:
+    known = {"disc_loss": loss, "fake_rate_entropy": guess, "disc_auc": auc}
+    (line,) = plateaus(replace(facts, pretrain=known))
+    assert line.startswith(f"The discriminator {said} guessing by frequency: loss {loss:.3f}, guessing {guess:.3f}")
+    assert f"AUC {auc:.3f}" in line
+    assert ("a loss 5% below guessing and an AUC of 0.75 would be better" in line) == (said != "does better than")
+
+
+@pytest.mark.parametrize(("loss", "said"), [(5.3, "does better"), (5.7, "does hardly better"), (5.9, "is still at")])
+def test_a_generator_is_judged_by_its_loss_alone(facts: Facts, loss: float, said: str) -> None:
+    (line,) = plateaus(replace(facts, pretrain={"mlm_loss": loss, "unigram_entropy": 5.9}))
+    assert line.startswith(f"The generator {said}") and "AUC" not in line
+
+
+def scored(facts: Facts, mean_gain: float = 5.0, **tasks: dict[str, Any]) -> Facts:
+    """The example's facts with these tasks: a pair of scores each, and further entries."""
+    entries = {name: {"gain": entry["pretrained"] - entry["scratch"], **entry} for name, entry in tasks.items()}
+    return replace(facts, scores={"seeds": 3, "mean": {"gain": mean_gain}, "tasks": entries})
+
+
+def test_tasks_on_which_pre_training_hurt_are_named(facts: Facts) -> None:
+    fine = {"pretrained": 80.0, "scratch": 80.04}  # equal as the card shows them
+    worse = {"pretrained": 64.5, "scratch": 66.75}
+    assert score_remarks(scored(facts, A=fine)) == []
+    assert score_remarks(scored(facts, A=fine, B=worse)) == [
+        "Pre-trained is below random weights on 1 of 2 tasks: B (-2.2)."
+    ]
+    (line,) = score_remarks(scored(facts, mean_gain=-2.25, B=worse))
+    assert line.endswith("The mean is too: -2.2. This pre-training did not help.")
+
+
+def test_a_model_that_gives_every_row_one_answer_is_named(facts: Facts) -> None:
+    mrpc = {
+        "pretrained": 87.8,
+        "scratch": 70.0,
+        "constant": 87.8,
+        "constant_seeds": {"pretrained": [1, 2, 3], "scratch": []},
+    }
+    assert score_remarks(scored(facts, MRPC=mrpc)) == [
+        "The same answer for every row, so nothing was learned: MRPC, pre-trained (3 of 3 seeds).",
+        "No better than the most frequent answer for every row: MRPC, pre-trained (87.8, one answer 87.8); "
+        "MRPC, from scratch (70.0, one answer 87.8).",
+    ]
+
+
+def test_a_score_below_that_of_the_most_frequent_answer_is_named_though_the_answers_differ(facts: Facts) -> None:
+    rte = {"pretrained": 60.0, "scratch": 52.0, "constant": 52.7, "constant_seeds": {"pretrained": [], "scratch": []}}
+    squad = {"pretrained": 60.0, "scratch": 52.0, "constant": None, "constant_seeds": {"pretrained": [], "scratch": []}}
+    (line,) = score_remarks(scored(facts, RTE=rte, SQuAD=squad))
+    assert "RTE, from scratch (52.0, one answer 52.7)" in line and "pre-trained" not in line and "SQuAD" not in line
+
+
+def test_other_starts_that_learned_nothing_are_named(facts: Facts) -> None:
+    rte = {"pretrained": 60.0, "scratch": 52.0, "encoders": {"x-large": {"constant_seeds": [2]}},
+           "milestones": {"25": {"constant_seeds": [1]}}, "intermediate": {"MNLI": {"constant_seeds": []}}}  # fmt: skip
+    (line,) = score_remarks(scored(facts, RTE=rte))
+    assert line.endswith("RTE, after 25% (1 of 3 seeds); RTE, x-large (1 of 3 seeds).")
+
+
+def test_the_remarks_stand_on_every_card(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = Paths(tmp_path)
+    write_example_results(paths)
+    scores = read_scores(paths)
+    assert scores
+    scores["tasks"]["MRPC"] |= {"constant": 82.0, "constant_seeds": {"pretrained": [1], "scratch": []}}
+    write_scores(paths, scores)
+    build_report(settings, paths)
+    page = (paths.results / "report.html").read_text()
+    for text in ((paths.results / "report.md").read_text(), page, model_card(settings, paths)):
+        assert "Pre-trained is below random weights on 1 of 4 tasks: CoLA (-1.5)." in text
+        assert "MRPC, pre-trained (1 of 1 seed)" in text and "MRPC, pre-trained (81.4, one answer 82.0)" in text
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "below random weights on 1 of 4 tasks" in printed

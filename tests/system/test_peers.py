@@ -1,0 +1,43 @@
+"""A process of the run that dies or stands still: the others end soon, with exit code 5, and name it."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from electra.system.processes import free_port
+from tests.workspace import ROOT
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("stops", r"no sign of life from process 1"),
+        ("dies", r"no sign of life from process 1"),
+        ("hangs", r"still behind: process 1"),
+    ],
+)
+def test_process_that_is_waited_for_in_vain_is_named(way: str, said: str) -> None:
+    port = free_port()
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "PYTHONPATH": str(ROOT)}
+    first, second = (
+        subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "two_peers.py"), way],
+            env={**os.environ, **place, "RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    )
+    try:
+        _, complaint = first.communicate(timeout=60)
+    finally:
+        second.kill()
+        second.communicate()
+        first.kill()
+    assert first.returncode == 5, complaint
+    assert f"{said} ({socket.gethostname()}, last seen at step 2" in complaint, complaint
+    assert "next:" in complaint and "Traceback" not in complaint

@@ -1,0 +1,30 @@
+"""One of two gloo processes that add numbers step by step; the second one fails at step 3 in the way it is told."""
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed
+
+from electra.common.errors import InfrastructureError
+from electra.system.peers import Peers
+
+way = sys.argv[1]
+torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
+rank = torch.distributed.get_rank()
+try:
+    with Peers(timeout_seconds=2) as peers:
+        for step in range(1_000_000):
+            if rank == 1 and step == 3:
+                time.sleep(1)  # long enough to have been seen
+                if way == "hangs":
+                    time.sleep(60)
+                os.kill(os.getpid(), signal.SIGSTOP if way == "stops" else signal.SIGKILL)
+            peers.arrive(step)
+            torch.distributed.all_reduce(torch.ones(1))
+except InfrastructureError as error:
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    os._exit(error.exit_code)

@@ -1,0 +1,95 @@
+"""What CONTRIBUTING.md asks of a new task, method, launcher, corpus format or stage: nothing of it is forgotten."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+
+from electra.common.paths import Paths
+from electra.config import Cells, Cluster, ObjectiveName, Settings
+from electra.config.loading import load_settings
+from electra.corpus.file_formats import SUFFIXES
+from electra.corpus.files import FORMATS
+from electra.evaluation.metrics import score
+from electra.launchers.pretraining import LAUNCHERS
+from electra.tasks.catalogue import TASKS, TaskSpec
+from tests.corpus.test_corpus_files import COMPRESS, CONTENT
+from tests.launchers.test_rendering import CLUSTERS, GOLDEN
+from tests.objectives.test_objectives import EXPECTED
+
+ROOT = Path(__file__).resolve().parents[1]
+METHODS = get_args(ObjectiveName)
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    return load_settings(ROOT)
+
+
+PREDICTED = {"span": "text", "tagging": "tags", "regression": "score"}  # field of a prediction, else label
+
+
+def perfect_answers(spec: TaskSpec) -> tuple[list[dict], list[dict]]:
+    """Two rows of a task, and the predictions that are right."""
+    field = PREDICTED.get(spec.kind, "label")
+    if spec.kind == "span":
+        rows = [{"id": i, "answers": [{"text": "cat", "start": 2}], "impossible": False} for i in "ab"]
+        return rows, [{"id": i, "text": "cat", "null_score": -9.0} for i in "ab"]
+    if spec.kind == "tagging":
+        tags = [tag for tag in spec.row_tags if not tag.startswith("I-")][-2:]
+        rows = [{"id": i, "tags": tags} for i in "ab"]
+    else:
+        labels = spec.score_range if spec.kind == "regression" else spec.labels[:2]
+        rows = [{"id": i, "label": label} for i, label in zip("ab", labels, strict=True)]
+    return rows, [{"id": row["id"], field: row.get(field, row.get("label"))} for row in rows]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_of_the_catalogue_can_be_chosen_and_scored(settings, name):
+    spec = TASKS[name]
+    cells = settings.cells.model_dump() | {"tasks": [name]}
+    assert Settings.model_validate(settings.model_dump() | {"cells": cells}).cells == Cells.model_validate(cells)
+    assert set(spec.official_rows) <= set(spec.files)
+    rows, predictions = perfect_answers(spec)
+    found = score(spec, rows, predictions)
+    assert {metric: found[metric] for metric in spec.metrics} == {metric: pytest.approx(1.0) for metric in spec.metrics}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_its_file_its_row_in_the_docs_and_its_gradients_tested(name):
+    assert (ROOT / "electra/objectives" / f"{name}.py").is_file()
+    assert f"| `{name}` |" in (ROOT / "docs/methods.md").read_text()
+    # two_stage has the gradients of two other methods in turn, and a test of its own
+    assert name in EXPECTED or name == "two_stage", "its losses have no row in EXPECTED"
+
+
+def test_every_file_of_a_method_can_be_chosen():
+    files = {path.stem for path in (ROOT / "electra/objectives").glob("*.py")} - {"__init__"}
+    assert files == set(METHODS)
+
+
+def test_a_launcher_of_the_settings_has_its_class_and_its_golden_file():
+    names = set(get_args(Cluster.model_fields["launcher"].annotation))
+    assert names == set(LAUNCHERS) == set(CLUSTERS) == {path.stem for path in GOLDEN.glob("*.txt")}
+    page = (ROOT / "docs/launchers.md").read_text()
+    assert not {name for name in names if f"`{name}`" not in page}
+
+
+def test_every_format_and_compression_of_a_corpus_file_is_read_in_a_test():
+    assert set(CONTENT) == set(FORMATS)
+    assert set(COMPRESS) - {""} == set(SUFFIXES)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_writes_to_folders_that_the_paths_name(name):
+
+    paths = Paths(Path("."))
+    folders = {str(getattr(paths, key)) for key, value in vars(Paths).items() if isinstance(value, property)}
+    folders |= {str(paths.finetuned("")), str(paths.intermediate(""))}
+    for out in STAGES[name]["outs"]:
+        path = next(iter(out)) if isinstance(out, dict) else out
+        path = re.sub(r"/\$\{.*", "", path)
+        assert any(path == folder or path.startswith(f"{folder}/") for folder in folders), path
