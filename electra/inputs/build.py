@@ -1,5 +1,6 @@
 """The inputs stage: what the files from outside hold now, a JSON file for each stage that reads some."""
 
+import glob
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,10 @@ def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | N
         elif item.key == "corpus.sources paths":
             for file in find_files([item.pattern]):
                 found[file.name] = None if file.is_local else _ask(file.filesystem, file.path, file.name)
-        elif (root / item.pattern).is_file():
+        elif (root / item.pattern).is_file():  # a file may have brackets in its name
             found[item.pattern] = None
+        elif names := [n for n in glob.glob(item.pattern, root_dir=root, recursive=True) if (root / n).is_file()]:
+            found |= dict.fromkeys(names)
         else:
             raise DataError("there is no such file", where=f"{item.key}: {item.pattern}", next_step="correct the path")
     return found

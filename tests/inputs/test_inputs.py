@@ -84,6 +84,16 @@ def test_only_the_stage_whose_file_changed_gets_other_bytes(folder: Path) -> Non
     assert {stage for stage in before if before[stage] != after[stage]} == {"tasks"}
 
 
+def test_tables_with_wildcards_are_listed_one_by_one(folder: Path) -> None:
+    text = Path("mine/Mood.yaml").read_text().replace("../tables/train.csv", "parts/*.csv")
+    Path("mine/Mood.yaml").write_text(text)
+    Path("mine/parts").mkdir()
+    for name in "ab":
+        Path(f"mine/parts/{name}.csv").write_text("t,l\na,1\n")
+    listed = [file["path"] for file in run()["tasks"]]
+    assert listed == ["mine/Mood.yaml", "mine/dev.csv", "mine/parts/a.csv", "mine/parts/b.csv"]
+
+
 def test_a_missing_table_is_named(folder: Path) -> None:
     Path("mine/dev.csv").unlink()
     with pytest.raises(DataError, match=r"(?s)no such file.*mine/dev\.csv"):
