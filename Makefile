@@ -47,6 +47,7 @@ $(STAMP): pyproject.toml constraints.txt
 # DVC removes a stage's outputs before it runs the command: what can be told before is checked before.
 run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends with the score card
 	@$(BIN)/electra check
+	@$(BIN)/electra inputs --watch
 	@$(BIN)/dvc repro
 	@echo "score card: results/report.md (as a page: results/report.html)"
 

@@ -22,7 +22,7 @@ from electra.system.processes import GRACE, end_with_parent
 from flows.artifacts import SCORE_CARD, show_plan, show_results
 from flows.gpus import Devices
 from flows.guard import run_guarded
-from flows.plan import PlannedStage, batches, check_settings, kind_of, longest_grace, make_plan
+from flows.plan import PlannedStage, batches, check_settings, kind_of, longest_grace, make_plan, watch_inputs
 from flows.stages import StageFailure, StageRunner
 from flows.tasks import run_stage
 from flows.workspace import Workspace, opened
@@ -79,6 +79,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
     try:
         with opened(workspace, flow_run.name) as root:
             check_settings(root)
+            watch_inputs(root)
             plan = make_plan(root, targets)
             show_plan(plan)
             for stage in plan:

@@ -80,6 +80,20 @@ def check_settings(root: Path = Path(".")) -> None:
         raise StageFailure("check", done.returncode, lines[-15:])
 
 
+def watch_inputs(root: Path) -> None:
+    """Bring what DVC watches outside of the workspace into step with the settings (electra/inputs/watch.py).
+
+    Raises:
+        StageFailure: the settings cannot be used.
+    """
+    if "electra inputs" not in (root / "dvc.yaml").read_text(encoding="utf-8"):
+        return
+    command = [sys.executable, "-m", "electra", "inputs", "--watch"]
+    done = subprocess.run(command, cwd=root, env=stage_environment(root), capture_output=True, text=True)
+    if done.returncode:
+        raise StageFailure("inputs", done.returncode, (done.stdout + done.stderr).splitlines()[-15:])
+
+
 def longest_grace(root: Path = Path(".")) -> float:
     """Seconds that the most patient stage of ``dvc.yaml`` has to end in."""
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]

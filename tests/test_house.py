@@ -17,7 +17,7 @@ ORDER = (
     ("system",),
     ("microworld", "model", "optim", "tokenizer"),
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
-    ("checks", "estimate", "report", "shards"),
+    ("checks", "estimate", "inputs", "provenance", "report", "shards"),
     ("finetune", "importing", "pretrain", "publish"),
     ("launchers", "predict", "preflight"),
     ("cli",),

@@ -12,8 +12,37 @@ if TYPE_CHECKING:
 
 
 @app.command()
-def corpus() -> None:
+def inputs(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="only bring what DVC watches (dvc.yaml) into step with the settings")
+    ] = False,
+) -> None:
+    """List the files from outside that the settings name, with their sha256."""
+    from electra.inputs.build import list_inputs, watch_inputs
+
+    (watch_inputs if watch else list_inputs)(*load())
+
+
+@app.command()
+def evaluation_texts() -> None:
+    """Collect the texts of development and test sets, for corpus.decontamination."""
+    from electra.corpus.evaluation_texts import collect_evaluation_texts
+
+    collect_evaluation_texts(*load())
+
+
+@app.command()
+def corpus(
+    show: Annotated[
+        int | None, typer.Option(min=1, help="only show this many examples of what each rule of cleaning removed")
+    ] = None,
+) -> None:
     """Read, clean, de-duplicate and split the documents."""
+    if show is not None:
+        from electra.corpus.cleaning.show import show_corpus
+
+        show_corpus(load()[1], show)
+        return
     from electra.corpus.build import build_corpus
 
     build_corpus(*load())

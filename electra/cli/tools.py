@@ -75,6 +75,29 @@ def submission(
 
 
 @app.command()
+def trace(
+    artefact: Annotated[str, typer.Argument(help="an output of a stage, such as models/export")] = "models/export",
+    all_files: Annotated[bool, typer.Option("--all", help="name every raw file")] = False,
+) -> None:
+    """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums."""
+    from electra.common.paths import Paths
+    from electra.provenance.trace import render
+    from electra.provenance.trace import trace as trace_artefact
+
+    print(render(trace_artefact(Paths(), artefact), all_files), end="")
+
+
+@app.command()
+def croissant() -> None:
+    """Print a Croissant description (JSON-LD) of data/corpus, for whoever publishes it."""
+    import json
+
+    from electra.provenance.croissant import describe_corpus
+
+    print(json.dumps(describe_corpus(*load()), indent=2, ensure_ascii=False))
+
+
+@app.command()
 def estimate(
     published: Annotated[
         bool, typer.Option("--published", help="the paper's tables beside the counted values")

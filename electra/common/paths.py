@@ -14,6 +14,16 @@ class Paths:
 
     # data/: made by the text stages
     @property
+    def inputs(self) -> Path:
+        """``{corpus,tasks,tokenizer,pretrain}.json``: the files from outside that a stage reads + ``manifest.json``."""
+        return self.root / "data/inputs"
+
+    @property
+    def evaluation_texts(self) -> Path:
+        """What ``corpus.decontamination`` looks for: texts of development and test sets + ``manifest.json``."""
+        return self.root / "data/evaluation"
+
+    @property
     def corpus(self) -> Path:
         """``train-*.parquet`` and ``heldout-*.parquet`` (doc_id, source, text) + ``manifest.json``."""
         return self.root / "data/corpus"

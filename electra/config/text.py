@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from electra.config.cleaning import CleaningStep, RepeatedLines, Unwrap
 from electra.config.section import Probability, Section, Seed
 
 
@@ -41,6 +42,7 @@ class FilesCorpus(Section):
     kind: Literal["files"] = Field(description="files read from disk or any fsspec URL")
     name: str = Field(description="name of the source in the corpus and the manifest")
     weight: float = Field(1.0, gt=0, le=1_000_000, description="relative share of the mixture, counted in characters")
+    license: str | None = Field(None, description="licence of the text, an SPDX name or a URL: for manifest and cards")
     paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
     text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
     encoding: Encoding = Field(
@@ -60,6 +62,7 @@ class HubCorpus(Section):
     kind: Literal["hub"] = Field(description="a hub dataset, streamed")
     name: str = Field(description="name of the source in the corpus and the manifest")
     weight: float = Field(1.0, gt=0, le=1_000_000, description="relative share of the mixture, counted in characters")
+    license: str | None = Field(None, description="licence of the text, an SPDX name or a URL: for manifest and cards")
     dataset: str = Field(description="owner/name on the hub, or a local dataset folder")
     revision: Revision | None = Field(None, description="full 40-hex commit; required unless dataset is a local folder")
     config_name: str | None = Field(None, description="dataset configuration, such as 20231101.en")
@@ -77,6 +80,25 @@ class HubCorpus(Section):
 CorpusSource = Annotated[EmbeddedCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
 
 
+class NearDuplicates(Section):
+    """MinHash-LSH: of documents that share most of their n-grams of words, only the first is kept."""
+
+    threshold: float = Field(0.8, gt=0, le=1, description="least Jaccard similarity of near-duplicates")
+    shingle_words: int = Field(5, ge=1, description="words of an n-gram")
+    bands: int = Field(20, ge=1, le=200, description="bands of the signature; documents that share one are compared")
+    rows: int = Field(6, ge=1, le=50, description="values of a band: fewer find less similar documents, and cost more")
+
+
+class Decontamination(Section):
+    """Evaluation text in the corpus: n-grams of development and test sets (GPT-3, Brown et al. 2020, appendix C)."""
+
+    action: Literal["report", "drop_documents", "drop_paragraphs"] = Field(
+        "drop_paragraphs", description="what is done where evaluation text is found"
+    )
+    words: int = Field(13, ge=5, description="words in a row that count as evaluation text")
+    min_words: int = Field(8, ge=3, description="texts of fewer than `words` words are looked for whole, down to this")
+
+
 class Corpus(Section):
     """Documents: where they come from, how they are cleaned, which are held out."""
 
@@ -89,7 +111,19 @@ class Corpus(Section):
         1_000_000, ge=1, le=1_000_000_000, description="longer documents are cut at the last line end before this"
     )
     repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
+    cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")
+    near_duplicates: NearDuplicates | None = Field(
+        None, description="drop near-duplicates too ({} for the defaults); null: exact ones only"
+    )
+    decontamination: Decontamination | None = Field(
+        None, description="look for the evaluation sets of data/tasks in the corpus ({} for the defaults); null: do not"
+    )
     held_out_fraction: float = Field(0.01, gt=0, lt=1, description="share of documents held out by document hash")
+    split_longer_than: int | None = Field(
+        100_000,
+        gt=0,
+        description="documents of more characters are held out by groups of paragraphs; null: whole documents only",
+    )
     documents_per_file: int = Field(
         50_000, gt=0, le=1_000_000_000, description="documents per parquet file: the unit of parallel work"
     )
@@ -99,6 +133,13 @@ class Corpus(Section):
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
             raise ValueError(f"source names must differ, got {names}")
+        kinds = [(step.kind, getattr(step, "scope", "")) for step in self.cleaning]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("cleaning: a step is listed twice")
+        if any(isinstance(step, Unwrap) for step in self.cleaning[1:]):
+            raise ValueError("cleaning: unwrap must be the first step, since those after it leave no blank lines")
+        if any(isinstance(step, RepeatedLines) and step.scope == "corpus" for step in self.cleaning[:-1]):
+            raise ValueError("cleaning: repeated_lines with scope corpus must be the last step")
         if self.min_chars > self.max_chars:
             raise ValueError("min_chars is larger than max_chars")
         return self
@@ -143,5 +184,10 @@ class Shards(Section):
     max_length: int = Field(128, ge=8, le=512, description="tokens per example, with [CLS] and [SEP]")
     single_segment_probability: Probability = Field(0.1, description="examples with one segment instead of two")
     short_example_probability: Probability = Field(0.05, description="examples with a random shorter target length")
+    boundaries: Literal["lines", "sentences"] = Field(
+        "lines",
+        description="lines: examples end where they are full, segments near line ends. sentences: both end after a "
+        "sentence (also 。！？؟।), else a clause, else between words; up to a quarter of an example stays empty",
+    )
     seed: Seed = Field(1, description="seed of segment choices, combined with each document's hash")
     max_shard_bytes: int = Field(256 * 2**20, ge=2**16, le=2**40, description="upper bound of one .npy file")

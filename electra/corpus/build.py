@@ -8,16 +8,22 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from electra.common.artifacts import building, renews, write_manifest
+from electra.common.artifacts import building, renews, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import CorpusSource, EmbeddedCorpus, FilesCorpus, Settings
 from electra.corpus.cleaned import CleanedSource
-from electra.corpus.document import SeenIds, interleave, kept_documents
+from electra.corpus.cleaning.across import repeated_across
+from electra.corpus.cleaning.notes import CLEANING, Notes
+from electra.corpus.decontamination import LeakTable
+from electra.corpus.document import interleave, kept_documents
 from electra.corpus.embedded import EmbeddedSource
 from electra.corpus.files import FilesSource
 from electra.corpus.hub import HubSource
+from electra.corpus.near_duplicates import near_duplicate_index
+from electra.corpus.seen import SeenIds
 from electra.corpus.source import Source
+from electra.corpus.splits import by_split
 from electra.corpus.writer import SplitFiles, split_files
 from electra.system.executors import job_folder, open_workers
 
@@ -51,6 +57,9 @@ class Progress:
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 
+    With ``corpus.cleaning``, ``near_duplicates`` or ``decontamination`` also ``cleaning.json``:
+    what each rule removed, with examples.
+
     Raises:
         DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
         InfrastructureError: the disk is full, a remote source cannot be reached, or workers died.
@@ -60,26 +69,43 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
     sources = [open_source(source) for source in corpus.sources]
     removed: Counter[str] = Counter()
     kept: dict[str, Counter[str]] = {name: Counter() for name in names}
+    notes = Notes()
+    leaks = LeakTable(paths.evaluation_texts, corpus.decontamination) if corpus.decontamination else None
     progress = Progress()
     with building(paths.corpus) as folder:
         with (
             job_folder(folder) as scratch,
             SeenIds(folder / "seen.sqlite") as seen,
-            split_files(folder, corpus.documents_per_file, corpus.held_out_fraction) as files,
-            _cleaned(settings, sources, scratch) as cleaned,
+            near_duplicate_index(corpus.near_duplicates, folder, notes) as near,
+            repeated_across(corpus.cleaning, folder / "lines.sqlite", notes) as across,
+            split_files(
+                folder, corpus.documents_per_file, corpus.held_out_fraction, corpus.split_longer_than is not None
+            ) as files,
+            _cleaned(settings, sources, paths, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(name, documents, seen, removed) for name, documents in zip(names, cleaned, strict=True)
+                kept_documents(name, documents, seen, removed, notes, near, across, leaks)
+                for name, documents in zip(names, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
-            for document in islice(mixture, corpus.max_documents):
+            for document in by_split(islice(mixture, corpus.max_documents), corpus, seen, removed):
                 files.add(document)
                 kept[document.source].update(documents=1, characters=len(document.text))
                 progress.add(len(document.text))
-        dropped = {reason: removed[reason] for reason in ("duplicate", "too_short")}
+        if files.cut:  # one document became two, and lost the line feed between them
+            removed["split_documents"] += 1
+            kept[files.cut.source].update(documents=1, characters=-1)
+        reasons = ["duplicate", "too_short"]
+        reasons += ["cleaning"] if corpus.cleaning else []
+        reasons += ["decontamination"] if corpus.decontamination else []
+        reasons += ["near_duplicate"] if corpus.near_duplicates else []
+        dropped = {reason: removed[reason] for reason in reasons}
         _check(files, names, dropped)
-        documents, characters = progress.documents, progress.characters
+        documents = sum(counts["documents"] for counts in kept.values())
+        characters = sum(counts["characters"] for counts in kept.values())
         weights = sum(source.weight for source in corpus.sources)
+        if corpus.cleaning or corpus.near_duplicates or leaks:
+            write_json(folder / CLEANING, notes.report())
         write_manifest(
             folder,
             documents=documents,
@@ -87,6 +113,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             sources={
                 source.name: {
                     "kind": source.kind,
+                    **({"license": licence} if (licence := getattr(source, "license", None)) else {}),
                     "documents": kept[source.name]["documents"],
                     "characters": kept[source.name]["characters"],
                     "share": round(kept[source.name]["characters"] / characters, 6),
@@ -98,12 +125,22 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             dropped=dropped,
             cut={"documents": removed["cut_documents"], "characters": removed["cut_characters"]},
             lines_with_lost_letters=removed["lines_with_lost_letters"],
+            **({"decontamination": leaks.report()} if leaks else {}),
+            **({"split_documents": removed["split_documents"]} if removed["split_documents"] else {}),
             held_out={"documents": files.held_out.documents, "characters": files.held_out.characters},
         )
     print(
         f"corpus: {documents:,} documents, {characters / 1e6:,.1f} M characters;"
         f" held out {files.held_out.documents:,}; dropped {_counts(dropped)}"
     )
+    share = files.held_out.characters / characters
+    if removed["split_documents"]:
+        print(f"corpus: of {removed['split_documents']:,} long documents only groups of paragraphs are held out")
+    if share > 2 * corpus.held_out_fraction > 0:
+        print(
+            f"corpus: {share:.1%} of the text is held out, corpus.held_out_fraction is {corpus.held_out_fraction:.1%}: "
+            "the documents are few; give more, or set `documents` of the source to what separates them"
+        )
     if removed["cut_documents"]:
         print(
             f"corpus: {removed['cut_documents']:,} documents were longer than corpus.max_chars; the"
@@ -121,12 +158,12 @@ def open_source(settings: CorpusSource) -> Source:
 
 
 @contextmanager
-def _cleaned(settings: Settings, sources: list[Source], scratch: Path) -> Iterator[list[CleanedSource]]:
+def _cleaned(settings: Settings, sources: list[Source], paths: Paths, scratch: Path) -> Iterator[list[CleanedSource]]:
     """The cleaned documents of each source, by the workers that the settings name."""
     parts = [source.parts() for source in sources]
     with open_workers(settings.cluster, sum(map(len, parts)), scratch, "corpus.max_chars") as workers:
         yield [
-            CleanedSource(source, of_source, settings.corpus, workers, scratch)
+            CleanedSource(source, of_source, settings.corpus, paths.evaluation_texts, workers, scratch)
             for source, of_source in zip(sources, parts, strict=True)
         ]
 

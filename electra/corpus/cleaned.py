@@ -7,6 +7,7 @@ accent together."""
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +16,11 @@ import ftfy
 import pyarrow as pa
 
 from electra.config import Corpus
+from electra.corpus.cleaning.apply import apply_steps, before_cleaning
+from electra.corpus.cleaning.notes import Notes
+from electra.corpus.decontamination import without_leaks
 from electra.corpus.document import Cleaned, text_hash
+from electra.corpus.near_duplicates import Signer
 from electra.corpus.source import Part, Source
 from electra.system.executors import Workers, whole_file
 
@@ -87,6 +92,12 @@ SCHEMA = pa.schema(
         ("digest", pa.binary(32)),
         ("lost_lines", pa.int64()),
         ("cut_characters", pa.int64()),
+        ("notes", pa.large_string()),
+        ("dropped", pa.string()),
+        ("shingles", pa.large_binary()),
+        ("bands", pa.binary()),
+        ("leaks", pa.binary()),
+        ("leaked_lines", pa.int64()),
     ]
 )
 
@@ -100,12 +111,23 @@ class CleanedSource:
     Args:
         source: where the documents come from.
         parts: of the source.
+        corpus: the rules.
+        evaluation_texts: the folder of the stage of that name.
         workers: who cleans.
         folder: for the workers' files.
     """
 
-    def __init__(self, source: Source, parts: list[Part], corpus: Corpus, workers: Workers, folder: Path):
+    def __init__(
+        self,
+        source: Source,
+        parts: list[Part],
+        corpus: Corpus,
+        evaluation_texts: Path,
+        workers: Workers,
+        folder: Path,
+    ):
         self._source, self._parts, self._corpus, self._workers, self._folder = source, parts, corpus, workers, folder
+        self._evaluation_texts = evaluation_texts.absolute()  # a worker may stand in another folder
         self._facts: list[dict[str, Any]] = []  # of the parts read to the end
         self._begun: Part | None = None
 
@@ -113,10 +135,11 @@ class CleanedSource:
         if self._workers.in_process:
             for part in self._parts:
                 self._begun = part
-                yield from clean_documents(part.texts(), self._corpus)
+                yield from clean_documents(part.texts(), self._corpus, self._evaluation_texts)
                 self._finish(part.facts(complete=True))
             return
-        jobs = ((part, self._corpus, self._folder / f"{uuid4().hex}.arrow") for part in self._parts)
+        rules = (self._corpus, self._evaluation_texts)
+        jobs = ((part, *rules, self._folder / f"{uuid4().hex}.arrow") for part in self._parts)
         for part, (file, facts) in zip(self._parts, self._workers.map(write_cleaned, jobs), strict=True):
             self._begun = part
             yield from read_cleaned(file)
@@ -133,18 +156,39 @@ class CleanedSource:
         self._begun = None
 
 
-def clean_documents(texts: Iterator[str], corpus: Corpus) -> Iterator[Cleaned]:
-    """Clean raw documents, one at a time; one record for each, also for those too short."""
-    for raw in texts:
-        whole, lost_lines = clean(raw, corpus.repair_mojibake)
-        text = cut(whole, corpus.max_chars)
-        if len(text) < corpus.min_chars:
-            yield Cleaned("", bytes(32), lost_lines, 0)
-        else:
-            yield Cleaned(text, text_hash(text), lost_lines, len(whole) - len(text))
+def clean_documents(texts: Iterator[str], corpus: Corpus, evaluation_texts: Path) -> Iterator[Cleaned]:
+    """Clean raw documents, one at a time; one record for each, also for those too short.
+
+    Args:
+        texts: raw documents.
+        corpus: the rules.
+        evaluation_texts: what ``corpus.decontamination`` looks for.
+    """
+    documents: Iterator[Cleaned] = (_cleaned(raw, corpus) for raw in texts)
+    if corpus.decontamination:
+        documents = without_leaks(documents, corpus, evaluation_texts)
+    if not corpus.near_duplicates:
+        yield from documents
+        return
+    signer = Signer(corpus.near_duplicates)
+    for document in documents:
+        signed = signer.sign(document.text)
+        yield replace(document, shingles=signed.shingles, bands=signed.bands)
 
 
-def write_cleaned(part: Part, corpus: Corpus, file: Path) -> tuple[Path, dict[str, Any]]:
+def _cleaned(raw: str, corpus: Corpus) -> Cleaned:
+    notes = Notes()
+    whole, lost_lines = clean(before_cleaning(raw, corpus.cleaning, notes), corpus.repair_mojibake)
+    after = apply_steps(whole, corpus.cleaning, notes) if corpus.cleaning else whole
+    if after is None:
+        return Cleaned("", bytes(32), lost_lines, 0, notes.dump(), "cleaning")
+    text = cut(after, corpus.max_chars)
+    if len(text) < corpus.min_chars:
+        return Cleaned("", bytes(32), lost_lines, 0, notes.dump())
+    return Cleaned(text, text_hash(text), lost_lines, len(after) - len(text), notes.dump())
+
+
+def write_cleaned(part: Part, corpus: Corpus, evaluation_texts: Path, file: Path) -> tuple[Path, dict[str, Any]]:
     """Clean a part into an Arrow file.
 
     Returns:
@@ -160,7 +204,7 @@ def write_cleaned(part: Part, corpus: Corpus, file: Path) -> tuple[Path, dict[st
         pa.OSFile(str(beside), "wb") as sink,
         pa.ipc.new_stream(sink, SCHEMA, options=options) as stream,
     ):
-        for batch in _batches(clean_documents(part.texts(), corpus)):
+        for batch in _batches(clean_documents(part.texts(), corpus, evaluation_texts)):
             columns = [[getattr(document, name) for document in batch] for name in SCHEMA.names]
             stream.write_batch(pa.record_batch(columns, schema=SCHEMA))
     return file, part.facts(complete=True)

@@ -1,60 +1,15 @@
 """Documents on their way to the corpus: identity, exact de-duplication beyond memory, mixing by weight."""
 
-import errno
 import hashlib
-import os
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
-CACHE_KIB = 64 * 1024
-
-
-class SeenIds:
-    """A set of 64-bit document ids in a temporary SQLite table, removed on exit.
-
-    The ids are the table's integer keys: about 20 bytes a document on disk, at most 64 MiB in memory. Two different
-    documents of ten million share an id with a probability of 3e-6, and then one of them is dropped; in return
-    ``doc_id`` is unique by construction.
-
-    Raises:
-        OSError: the disk is full (``ENOSPC``).
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __enter__(self) -> "SeenIds":
-        self._database = sqlite3.connect(self.path, isolation_level=None)
-        # one transaction that is never committed, and nothing kept for recovery: the table dies with the run
-        for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
-            self._database.execute(f"PRAGMA {pragma}")
-        try:
-            self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY)")
-            self._database.execute("BEGIN")
-        except sqlite3.OperationalError as error:
-            self.__exit__()
-            raise self._explained(error) from error
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._database.close()
-        self.path.unlink(missing_ok=True)
-
-    def add(self, id: bytes) -> bool:
-        """Add an id of 8 bytes; whether it is new."""
-        number = int.from_bytes(id, "big", signed=True)
-        try:
-            return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1
-        except sqlite3.OperationalError as error:
-            raise self._explained(error) from error
-
-    def _explained(self, error: sqlite3.OperationalError) -> Exception:
-        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        return error
+from electra.corpus.cleaning.across import RepeatedAcross
+from electra.corpus.cleaning.notes import Notes
+from electra.corpus.near_duplicates import NearDuplicateIndex, Signature
+from electra.corpus.seen import SeenIds
 
 
 @dataclass(frozen=True)
@@ -66,12 +21,23 @@ class Cleaned:
         digest: sha256 of the text; null bytes for an empty one.
         lost_lines: lines dropped because letters were lost in them.
         cut_characters: characters beyond ``max_chars``.
+        notes: what the steps of ``corpus.cleaning`` removed (:meth:`electra.corpus.cleaning.notes.Notes.dump`).
+        dropped: by which kind of step the document was dropped, empty if by none.
+        shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty where nobody asks for them.
+        leaks: numbers of the evaluation texts in it, int64 as bytes (:class:`electra.corpus.leaks.Leaks`).
+        leaked_lines: lines that these reach into.
     """
 
     text: str
     digest: bytes
     lost_lines: int
     cut_characters: int
+    notes: str = ""
+    dropped: str = ""
+    shingles: bytes = b""
+    bands: bytes = b""
+    leaks: bytes = b""
+    leaked_lines: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,26 +69,63 @@ def text_hash(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8")).digest()
 
 
-def kept_documents(source: str, cleaned: Iterable[Cleaned], seen: SeenIds, removed: Counter[str]) -> Iterator[Document]:
+class LeakCounter(Protocol):
+    """Counts evaluation text (:class:`electra.corpus.decontamination.LeakTable`)."""
+
+    def add(self, document: Cleaned) -> None:
+        """Count a document's leaks."""
+        ...
+
+
+def kept_documents(
+    source: str,
+    cleaned: Iterable[Cleaned],
+    seen: SeenIds,
+    removed: Counter[str],
+    notes: Notes | None = None,
+    near: NearDuplicateIndex | None = None,
+    across: RepeatedAcross | None = None,
+    leaks: LeakCounter | None = None,
+) -> Iterator[Document]:
     """Of a source's cleaned documents those that are long enough and new.
 
     Args:
         seen: ids of the documents kept so far, over all sources.
         removed: counts what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
             ``cut_documents`` and ``cut_characters`` beyond ``max_chars``.
+        notes: gets what the steps of ``corpus.cleaning`` removed; documents they dropped count by their kind.
+        near: the documents kept so far; those similar to one of them count as ``near_duplicate``.
+        leaks: counts evaluation text.
+        across: removes lines that earlier documents had; a document that has only such lines counts as ``duplicate``.
     """
+    notes = Notes() if notes is None else notes
     for made in cleaned:
         removed["lines_with_lost_letters"] += made.lost_lines
+        notes.add(made.notes)
+        if leaks:
+            leaks.add(made)
+        if made.dropped:
+            removed[made.dropped] += 1
+            continue
         if not made.text:
             removed["too_short"] += 1
             continue
         if not seen.add(made.digest[:8]):
             removed["duplicate"] += 1
             continue
+        text, digest = made.text, made.digest
+        if near and not near.add(text, Signature(made.shingles, made.bands)):
+            removed["near_duplicate"] += 1
+            continue
+        if across and (text := across.remove(text)) != made.text:
+            digest = text_hash(text)
+            if not text or not seen.add(digest[:8]):
+                removed["duplicate"] += 1
+                continue
         if made.cut_characters:
             removed["cut_documents"] += 1
             removed["cut_characters"] += made.cut_characters
-        yield Document(source, made.text, made.digest)
+        yield Document(source, text, digest)
 
 
 def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) -> Iterator[Document]:

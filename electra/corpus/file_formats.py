@@ -22,6 +22,15 @@ from electra.common.recoding import LineFeeds
 SUFFIXES = (".gz", ".xz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
 BUFFER_BYTES = 1 << 20
+# Text compresses to a third or a twentieth; what gives hundreds of bytes for one was made to fill memory or disk
+MAX_RATIO = 300
+ALWAYS_ALLOWED_BYTES = 1 << 26
+ZSTD_INPUT_BYTES = 1 << 11  # given to the decompressor at a time: a block of 4 bytes may hold 128 KiB
+MAX_WINDOW_BYTES = 1 << 27  # of a zstd frame, as `zstd --ultra -22` has it; held in memory
+
+
+class Exploding(ValueError):
+    """Compressed data that gives more than ``MAX_RATIO`` times its size."""
 
 
 class Readable(Protocol):
@@ -62,7 +71,7 @@ class ZstdReader(io.RawIOBase):
 
     def __init__(self, file: Readable):
         self._file = file
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._rest = b""
         self._ready = memoryview(b"")
@@ -72,7 +81,7 @@ class ZstdReader(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         while not self._ready:
-            compressed = self._rest or self._file.read(zstandard.DECOMPRESSION_RECOMMENDED_INPUT_SIZE)
+            compressed = self._rest or self._file.read(ZSTD_INPUT_BYTES)
             self._rest = b""
             if not compressed:
                 if self._frame is not None:
@@ -88,19 +97,39 @@ class ZstdReader(io.RawIOBase):
         return size
 
 
+class BoundedReader(io.RawIOBase):
+    """Reads decompressed content, and stops where it is out of proportion to the compressed bytes read so far."""
+
+    def __init__(self, content: Readable, compressed: HashingReader):
+        self._content, self._compressed = content, compressed
+        self._num_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        chunk = self._content.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        self._num_bytes += len(chunk)
+        if self._num_bytes > max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * self._compressed.num_bytes):
+            raise Exploding(f"{self._compressed.num_bytes:,} compressed bytes give more than {self._num_bytes:,}")
+        return len(chunk)
+
+
 def decompressed(file: HashingReader, suffix: str) -> BinaryIO:
     """The content of a file whose name ends in ``suffix``: one of ``SUFFIXES``, or anything else for plain content.
 
-    Reading raises one of ``DAMAGED`` if the compressed data is broken or cut short.
+    Reading raises one of ``DAMAGED`` if the compressed data is broken or cut short, ``Exploding`` if there is far too
+    much in it.
     """
     buffered = io.BufferedReader(file, BUFFER_BYTES)
     match suffix:
         case ".gz":
-            return io.BufferedReader(gzip.GzipFile(fileobj=buffered), BUFFER_BYTES)
+            return io.BufferedReader(BoundedReader(gzip.GzipFile(fileobj=buffered), file), BUFFER_BYTES)
         case ".xz":
-            return io.BufferedReader(lzma.LZMAFile(buffered), BUFFER_BYTES)
+            return io.BufferedReader(BoundedReader(lzma.LZMAFile(buffered), file), BUFFER_BYTES)
         case ".zst":
-            return io.BufferedReader(ZstdReader(buffered), BUFFER_BYTES)
+            return io.BufferedReader(BoundedReader(ZstdReader(buffered), file), BUFFER_BYTES)
     return buffered
 
 

@@ -26,6 +26,7 @@ from electra.corpus.file_formats import (
     DAMAGED,
     SUFFIXES,
     WRONG_ENCODING,
+    Exploding,
     HashingReader,
     decompressed,
     jsonl_documents,
@@ -54,6 +55,11 @@ class InputFile:
     path: str
     format: str
     compression: str
+
+    @property
+    def shown(self) -> str:
+        """The name for messages and manifests."""
+        return without_secrets(self.name)
 
     @property
     def is_local(self) -> bool:
@@ -107,18 +113,26 @@ class FilePart:
         except DAMAGED as error:
             raise DataError(
                 f"the compressed data is damaged or cut short: {error}",
-                where=self._file.name,
+                where=self._file.shown,
                 next_step="fetch or write the file again",
             ) from error
+        except Exploding as error:
+            raise DataError(
+                f"the compressed data is out of proportion: {error}",
+                where=self._file.shown,
+                next_step="decompress the file and look at it; a plain file may have any size",
+            ) from error
         except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-            raise DataError(f"cannot be opened: {error.strerror or error}", where=self._file.name) from error
+            raise DataError(f"cannot be opened: {error.strerror or error}", where=self._file.shown) from error
         except (ConnectionError, TimeoutError) as error:
             raise InfrastructureError(
-                f"cannot be fetched: {error}", where=self._file.name, next_step="check the network and run again"
+                f"cannot be fetched: {str(error).replace(self._file.name, self._file.shown)}",
+                where=self._file.shown,
+                next_step="check the network and run again",
             ) from error
 
     def facts(self, *, complete: bool) -> dict[str, Any]:
-        return {"path": self._file.name, **((self._read if complete else {}) or _ask(self._file))}
+        return {"path": self._file.shown, **((self._read if complete else {}) or _ask(self._file))}
 
     def _documents(self) -> Iterator[str]:
         settings, file = self._settings, self._file
@@ -127,20 +141,20 @@ class FilePart:
                 if self._expected:  # parquet is not read from beginning to end
                     self._compare(hashlib.file_digest(opened, "sha256").hexdigest())
                     opened.seek(0)
-                yield from _parquet_documents(opened, file.name, settings.text_field)
+                yield from _parquet_documents(opened, file.shown, settings.text_field)
                 return
             raw = HashingReader(opened)
             content = decompressed(raw, file.compression)
             if codecs.lookup(settings.encoding).name != "utf-8" and file.format != ".parquet":
                 content = recoded(content, file.name, settings.encoding, WRONG_ENCODING)
             if file.format == ".txt":
-                yield from text_documents(content, file.name, settings.documents)
+                yield from text_documents(content, file.shown, settings.documents)
             elif file.format == ".jsonl":
-                yield from jsonl_documents(content, file.name, settings.text_field)
+                yield from jsonl_documents(content, file.shown, settings.text_field)
             else:
                 with tempfile.TemporaryFile() as seekable:
                     shutil.copyfileobj(content, seekable)
-                    yield from _parquet_documents(seekable, file.name, settings.text_field)
+                    yield from _parquet_documents(seekable, file.shown, settings.text_field)
             self._read = {"bytes": raw.num_bytes, "sha256": raw.sha256.hexdigest()}
             self._compare(self._read["sha256"])
 
@@ -149,9 +163,19 @@ class FilePart:
             raise DataError(
                 f"the file was changed, damaged or cut short: its sha256 is {found}, {self._settings.checksums} says "
                 f"{self._expected}",
-                where=self._file.name,
+                where=self._file.shown,
                 next_step="fetch or write the file again, or correct the checksum",
             )
+
+
+def without_secrets(name: str) -> str:
+    """A URL without user, password and query, which may be a key; anything else as it is."""
+    if "://" not in name:
+        return name
+    parts = urlsplit(name)
+    if "@" not in parts.netloc and not parts.query:
+        return name
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="***" if parts.query else "").geturl()
 
 
 def find_files(patterns: list[str]) -> list[InputFile]:
@@ -166,7 +190,7 @@ def find_files(patterns: list[str]) -> list[InputFile]:
         if not matches:
             raise DataError(
                 "no file matches",
-                where=f"corpus.sources paths: {pattern}",
+                where=f"corpus.sources paths: {without_secrets(pattern)}",
                 next_step="check the path; it is relative to the folder that holds dvc.yaml",
             )
         found |= {file.name: file for file in matches}
@@ -187,7 +211,7 @@ def _match_url(pattern: str) -> list[InputFile]:
     try:
         opened = fsspec.open_files(pattern, "rb")
     except (ValueError, ImportError) as error:
-        raise DataError(f"cannot be opened: {error}", where=pattern) from error
+        raise DataError(f"cannot be opened: {error}", where=without_secrets(pattern)) from error
     except FileNotFoundError:
         return []
     is_glob = "*" in pattern
@@ -204,7 +228,7 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
         raise DataError(
             "of no known format: the name must end in "
             + f"{', '.join(FORMATS)}, and may have {', '.join(SUFFIXES)} after it",
-            where=name,
+            where=without_secrets(name),
             next_step="rename the file, or narrow the glob in corpus.sources paths",
         )
     return InputFile(name, filesystem, path, format, compression)

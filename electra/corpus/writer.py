@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from electra.corpus.document import Document
+from electra.corpus.splits import GROUP_CHARACTERS, last_paragraphs
 
 SCHEMA = pa.schema([("doc_id", pa.string()), ("source", pa.string()), ("text", pa.string())])
 # small row groups, so that readers and this writer hold little at a time; documents vary from a line to a book
@@ -96,17 +97,20 @@ class SplitFiles:
     """Training and held-out files; a document's split depends on its own hash only.
 
     The one exception is a corpus so small that no document falls below the held-out fraction: then the one nearest to
-    it is held out. That is known at the end only, so until a document is held out, the nearest so far is kept back.
+    it is held out, or its last paragraphs where it is long and has more than twice the characters asked for. That is
+    known at the end only, so until a document is held out, the nearest so far is kept back.
 
     Attributes:
         train: the training files.
         held_out: the held-out files.
+        cut: the document whose last paragraphs were held out, if that was done.
     """
 
-    def __init__(self, train: ParquetFiles, held_out: ParquetFiles, held_out_fraction: float):
+    def __init__(self, train: ParquetFiles, held_out: ParquetFiles, held_out_fraction: float, may_cut: bool):
         self.train, self.held_out = train, held_out
-        self._fraction = held_out_fraction
+        self._fraction, self._may_cut = held_out_fraction, may_cut
         self._nearest: Document | None = None
+        self.cut: Document | None = None
 
     def add(self, document: Document) -> None:
         """Add a document to its split."""
@@ -123,18 +127,33 @@ class SplitFiles:
 
     def finish(self) -> None:
         """After the last document: hold out the nearest one if no other is."""
-        if self._nearest is not None:
-            self.held_out.add(self._nearest)
-            self._nearest = None
+        if self._nearest is None:
+            return
+        size = len(self._nearest.text)
+        asked = self._fraction * (self.train.characters + size)
+        parts = None
+        if self._may_cut and self._fraction > 0 and asked < size / 2 and size >= GROUP_CHARACTERS:
+            parts = last_paragraphs(self._nearest, asked)
+        if parts:
+            self.train.add(parts[0])
+            self.cut = self._nearest
+        self.held_out.add(parts[1] if parts else self._nearest)
+        self._nearest = None
 
 
 @contextmanager
-def split_files(folder: Path, documents_per_file: int, held_out_fraction: float) -> Iterator[SplitFiles]:
-    """The files of both splits in ``folder``, complete when the block ends well."""
+def split_files(
+    folder: Path, documents_per_file: int, held_out_fraction: float, may_cut: bool = True
+) -> Iterator[SplitFiles]:
+    """The files of both splits in ``folder``, complete when the block ends well.
+
+    Args:
+        may_cut: a single held-out document may be cut to the share asked for.
+    """
     with (
         ParquetFiles(folder, "train", documents_per_file) as train,
         ParquetFiles(folder, "heldout", documents_per_file) as held_out,
     ):
-        files = SplitFiles(train, held_out, held_out_fraction)
+        files = SplitFiles(train, held_out, held_out_fraction, may_cut)
         yield files
         files.finish()

@@ -3,6 +3,7 @@
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
+from electra.report.data_quality import leakage
 from electra.report.facts import Facts, gather
 from electra.report.markdown import table
 from electra.report.remarks import plateaus, score_remarks
@@ -20,6 +21,7 @@ def model_card(settings: Settings, paths: Paths) -> str:
         f"# ELECTRA, profile {settings.profile}\n",
         f"Pre-trained by {METHODS[settings.pretrain.objective]}.\n",
         data_in_words(facts) + "\n",
+        _sources(facts),
         _shape(facts),
         table(pretraining(facts)) if facts.pretrain else "",
         _listed(plateaus(facts)),
@@ -44,6 +46,15 @@ def _front_matter(facts: Facts) -> str:
     if datasets:
         lines += ["datasets:", *(f"- {name}" for name in sorted(datasets))]
     return "\n".join([*lines, "---"]) + "\n"
+
+
+def _sources(facts: Facts) -> str:
+    """Licences of the training text, and what became of evaluation text in it; empty where nothing is known of both."""
+    manifest = facts.manifests.get("corpus", {})
+    licences = [f"- {name}: {f['license']}" for name, f in manifest.get("sources", {}).items() if f.get("license")]
+    parts = ["## Licences of the training text", "", *licences, ""] if licences else []
+    leaks = leakage(facts)
+    return "\n".join([*parts, table(leaks) if leaks.rows else ""])
 
 
 def _shape(facts: Facts) -> str:

@@ -174,6 +174,8 @@ def squad_items(spec: TaskSpec, path: Path) -> Iterator[tuple[Any, Any, str]]:
         articles = parse_json(path.read_bytes(), where=str(path), what=f"{spec.name}: ")["data"]
     except (KeyError, TypeError):
         raise DataError(f"{spec.name}: no list `data`; not a SQuAD file", where=str(path)) from None
+    if not isinstance(articles, list):
+        raise DataError(f"{spec.name}: `data` is no list; not a SQuAD file", where=str(path))
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_list(article, "paragraphs", spec, f"{path}: data[{a}]")):
             where = f"{path}: data[{a}].paragraphs[{p}]"

@@ -1,8 +1,10 @@
 """Content of the score card: sections with their tables, independent of the format they are written in."""
 
+import re
 from typing import Any
 
 from electra.report.beside import beside_published
+from electra.report.data_quality import leakage, vocabulary_rows
 from electra.report.facts import Facts, Section
 
 
@@ -135,6 +137,7 @@ def sections(facts: Facts) -> list[Section]:
         _other_metrics(facts),
         pretraining(facts),
         corpus(facts),
+        leakage(facts),
         _examples(facts),
         _tasks(facts),
         validation(facts),
@@ -238,6 +241,7 @@ def _examples(facts: Facts) -> Section:
     rows = []
     if tokenizer:
         rows.append(["vocabulary entries", count(tokenizer["vocab_size"])])
+        rows += vocabulary_rows(tokenizer)
     if shards:
         rows.append(["tokens per example, at most", count(shards["max_length"])])
         for split, name in (("train", "training"), ("heldout", "held-out")):
@@ -306,8 +310,15 @@ def validation(facts: Facts) -> Section:
 def settings_table(facts: Facts) -> Section:
     """All settings that a result depends on, by the path of their key."""
     values = facts.settings.model_dump(mode="json", exclude={"cluster", "profile"})
-    rows = [[key, number(value)] for key, value in sorted(_flat(values).items())]
+    rows = [[key, number(_without_secrets(value))] for key, value in sorted(_flat(values).items())]
     return Section("Settings", f"Profile {facts.settings.profile}.", ["key", "value"], rows)
+
+
+def _without_secrets(value: Any) -> Any:
+    """A URL without user and password and query: the report is in git."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"(?<=://)[^/\s@]*@|(?<=\?)[^\s,]*(?=,|$)", "", value) if "://" in value else value
 
 
 def _flat(value: Any, key: str = "") -> dict[str, Any]:

@@ -33,6 +33,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings, Shards
 from electra.loader.layout import write_example
+from electra.shards.boundaries import Boundaries
 from electra.shards.examples import cut_document, document_generator
 from electra.system.executors import job_folder, open_workers
 
@@ -149,9 +150,11 @@ def shard_file(
     ids = tokenizer.get_vocab()
     parts = _Parts(folder, unfinished, corpus_file.path.stem, rules, len(ids))
     encoder = WordEncoder(tokenizer, parts.dtype)
+    finder = Boundaries(sorted(ids, key=ids.__getitem__)) if rules.boundaries == "sentences" else None
     for doc_id, pieces, line_ends in _encoded(corpus_file.path, encoder, parts.dtype):
         generator = document_generator(rules.seed, doc_id)
-        for cut in cut_document(len(pieces), line_ends, rules, generator):
+        boundaries = finder.of(pieces, line_ends) if finder and len(pieces) else None
+        for cut in cut_document(len(pieces), line_ends, rules, generator, boundaries):
             row, spans = parts.next_row()
             spans[:] = write_example(row, pieces, cut, cls_id=ids["[CLS]"], sep_id=ids["[SEP]"])
     parts.end_part()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from electra.config import Shards
+from electra.shards.boundaries import DocumentBoundaries
 
 SHORTEST_TARGET = 5  # of an example that is short on purpose; [CLS] a [SEP] b [SEP] is the least
 
@@ -21,7 +22,11 @@ def document_generator(seed: int, doc_id: str) -> np.random.Generator:
 
 
 def cut_document(
-    num_tokens: int, line_ends: list[int], rules: Shards, generator: np.random.Generator
+    num_tokens: int,
+    line_ends: list[int],
+    rules: Shards,
+    generator: np.random.Generator,
+    boundaries: DocumentBoundaries | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """Cut ``num_tokens`` wordpieces into the spans of consecutive examples.
 
@@ -30,6 +35,9 @@ def cut_document(
         line_ends: increasing positions after the last wordpiece of each line (a line is a sentence or a paragraph).
         rules: target length and the probabilities of short and of single-segment examples.
         generator: the document's randomness.
+        boundaries: an example ends at one of these where there is one in its last quarter, and so does the first
+            segment near its middle; without them an example ends where it is full, and only the first segment looks
+            for line ends.
 
     Yields:
         (start, middle, end): the first segment is ``start:middle``, the second ``middle:end``; middle equals end when
@@ -43,12 +51,21 @@ def cut_document(
             target = SHORTEST_TARGET + int(length * (rules.max_length - SHORTEST_TARGET + 1))
         wanted = (target - 3) // 2  # of the first segment
         if single < rules.single_segment_probability or num_tokens - start <= wanted:
-            end = min(start + target - 2, num_tokens)
+            end = _end(start, start + target - 2, num_tokens, boundaries)
             yield start, end, end
         else:
-            end = min(start + target - 3, num_tokens)
-            yield start, _middle(start, end, wanted, line_ends), end
+            end = _end(start, start + target - 3, num_tokens, boundaries)
+            middle = _middle(start, end, wanted, boundaries.sentences if boundaries else line_ends)
+            if boundaries and middle - start == wanted:  # no sentence ends near
+                middle = max(start + 1, boundaries.between_words(middle))
+            yield start, middle, end
         start = end
+
+
+def _end(start: int, full: int, num_tokens: int, boundaries: DocumentBoundaries | None) -> int:
+    if full >= num_tokens:
+        return num_tokens
+    return boundaries.last(full, full - (full - start) // 4) if boundaries else full
 
 
 def _middle(start: int, end: int, wanted: int, line_ends: list[int]) -> int:

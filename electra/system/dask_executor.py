@@ -23,7 +23,7 @@ from electra.system.processes import limit_threads
 
 CONNECT_SECONDS = 30
 NO_WORKER_SECONDS = 300  # a cluster that grows on demand needs some time to start its first worker
-LIBRARIES = ("ftfy", "numpy", "pyarrow", "tokenizers", "zstandard")  # those that the bytes written depend on
+LIBRARIES = ("ftfy", "numpy", "pyarrow", "rensa", "tokenizers", "zstandard")  # those that the bytes written depend on
 
 
 @contextmanager

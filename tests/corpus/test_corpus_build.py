@@ -225,7 +225,7 @@ def test_a_full_disk_under_the_table_of_seen_ids_is_an_os_error(tmp_path: Path) 
 
 @pytest.mark.skipif(not BOOKS.exists(), reason="the shared books are not on this machine")
 def test_real_books_come_out_clean(build: Build) -> None:
-    built = build({"name": "books", "paths": [str(BOOKS)]}, max_documents=8)
+    built = build({"name": "books", "paths": [str(BOOKS)]}, max_documents=8, split_longer_than=None)
     text = "\n".join(built.texts())
     assert built.manifest["documents"] == 8
     assert text.count("\n") > 5000

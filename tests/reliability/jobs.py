@@ -32,11 +32,11 @@ def sleep_for_long(log: Path) -> None:
     time.sleep(600)
 
 
-def clean_or_die(part: Any, corpus: Any, file: Path) -> Any:
+def clean_or_die(part: Any, corpus: Any, evaluation_texts: Path, file: Path) -> Any:
     from electra.corpus.cleaned import write_cleaned
 
     _once(file.parent, "corpus")
-    return write_cleaned(part, corpus, file)
+    return write_cleaned(part, corpus, evaluation_texts, file)
 
 
 def describe_or_die(corpus: Any, path: Path, *rest: Any) -> Any:

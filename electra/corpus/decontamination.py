@@ -1,0 +1,124 @@
+"""What is done with evaluation text in documents, and the table of it by task."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from electra.common.artifacts import read_manifest
+from electra.config import Corpus
+from electra.config.text import Decontamination
+from electra.corpus.cleaning.notes import Notes
+from electra.corpus.document import Cleaned, text_hash
+from electra.corpus.evaluation_texts import EXAMPLES
+from electra.corpus.leaks import Leaks, load_texts
+
+BATCH_DOCUMENTS = 64
+BATCH_CHARACTERS = 500_000
+RULE = "decontamination"
+
+
+def without_leaks(documents: Iterable[Cleaned], corpus: Corpus, folder: Path) -> Iterator[Cleaned]:
+    """The documents after ``corpus.decontamination.action``, in their order, a small batch held at a time.
+
+    Args:
+        documents: as cleaned; those dropped before pass through.
+        corpus: its action is ``report``, ``drop_documents`` or ``drop_paragraphs`` (lines that the text reaches into).
+        folder: the stage evaluation_texts' own.
+    """
+    rules = corpus.decontamination
+    assert rules is not None
+    texts = load_texts(folder, rules.words)
+    for batch in _batches(documents):
+        for document, leaks in zip(batch, texts.find([made.text for made in batch]), strict=True):
+            yield _without(document, leaks, rules, corpus.min_chars) if leaks else document
+
+
+def _without(document: Cleaned, leaks: Leaks, rules: Decontamination, min_chars: int) -> Cleaned:
+    lines = document.text.split("\n")
+    reached = set(leaks.lines)
+    found = np.array(leaks.rows, dtype=np.int64).tobytes()
+    notes = Notes()
+    notes.add(document.notes)
+    if rules.action == "drop_documents":
+        notes.document(f"{RULE}.document", [lines[number] for number in leaks.lines])
+        return Cleaned(
+            "", bytes(32), document.lost_lines, 0, notes.dump(), RULE, leaks=found, leaked_lines=len(reached)
+        )
+    rule = f"{RULE}.found" if rules.action == "report" else f"{RULE}.paragraph"
+    for number in leaks.lines:
+        notes.line(rule, lines[number], lines[number] if rules.action == "report" else "")
+    changed = replace(document, notes=notes.dump(), leaks=found, leaked_lines=len(reached))
+    if rules.action == "report":
+        return changed
+    text = "\n".join(line for number, line in enumerate(lines) if number not in reached)
+    if len(text) < min_chars:
+        return replace(changed, text="", digest=bytes(32), cut_characters=0, dropped=RULE)
+    return replace(changed, text=text, digest=text_hash(text))
+
+
+def _batches(documents: Iterable[Cleaned]) -> Iterator[list[Cleaned]]:
+    batch: list[Cleaned] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+@dataclass
+class _Set:
+    """Of one evaluation set."""
+
+    first: int
+    facts: dict[str, Any]
+    found: set[int] = field(default_factory=set)
+    documents: int = 0
+    lines: int = 0
+
+
+class LeakTable:
+    """Counts for the manifest: for each evaluation set the examples found and the documents they were found in.
+
+    Args:
+        folder: the stage evaluation_texts' own.
+        rules: of the settings.
+
+    Raises:
+        DataError: the stage has not run.
+    """
+
+    def __init__(self, folder: Path, rules: Decontamination):
+        self._rules = rules
+        self._examples = np.load(folder / EXAMPLES, allow_pickle=False)
+        self._sets: list[_Set] = []
+        first = 0
+        for facts in read_manifest(folder)["sets"]:
+            self._sets.append(_Set(first, facts))
+            first += facts["examples"]
+
+    def add(self, document: Cleaned) -> None:
+        """Count a document's leaks."""
+        if not document.leaks:
+            return
+        examples = set(self._examples[np.frombuffer(document.leaks, dtype=np.int64)].tolist())
+        for one in self._sets:
+            inside = {number for number in examples if 0 <= number - one.first < one.facts["examples"]}
+            if inside:
+                one.found |= inside
+                one.documents += 1
+                one.lines += document.leaked_lines
+
+    def report(self) -> dict[str, Any]:
+        """``sets``: task, split, examples, how many have a text long enough to be compared, were found, and where."""
+        sets = [
+            {**one.facts, "found": len(one.found), "documents": one.documents, "paragraphs": one.lines}
+            for one in self._sets
+        ]
+        return {**self._rules.model_dump(), "sets": sets}

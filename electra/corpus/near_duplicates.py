@@ -1,0 +1,162 @@
+"""Near-duplicates: documents that share most of their n-grams of words with a document kept before.
+
+Workers hash a document's shingles and sign them with MinHash (rensa). This process finds kept documents with which a
+band of the signature is shared, and compares the shingles themselves: what is dropped is decided by the exact Jaccard
+similarity, the signature only decides what is compared. Tables and shingles lie on disk.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from electra.config.text import NearDuplicates
+from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, Notes
+from electra.corpus.seen import full_disk
+from electra.corpus.shingles import WordHasher, ngram_hashes
+
+SEED = 1  # of the permutations
+MAX_COMPARED = 200  # kept documents that one is compared with, the first ones
+RULE = "near_duplicates.document"
+CACHE_KIB = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What finding near-duplicates needs of a document.
+
+    Attributes:
+        shingles: uint32, sorted, each once: hashes of its n-grams, as bytes.
+        bands: uint64 [bands]: hashes of the bands of its signature, as bytes.
+    """
+
+    shingles: bytes
+    bands: bytes
+
+
+class Signer:
+    """Signs documents."""
+
+    def __init__(self, rules: NearDuplicates):
+        from rensa import RMinHash
+
+        self._rules, self._minhash, self._hasher = rules, RMinHash, WordHasher()
+
+    def sign(self, text: str) -> Signature:
+        """The signature of a text; an empty one if it has no words."""
+        rules = self._rules
+        shingles = np.unique((ngram_hashes(self._hasher.words(text), rules.shingle_words) >> 32).astype(np.uint32))
+        if not len(shingles):
+            return Signature(b"", b"")
+        matrix = self._minhash.digest_matrix_from_flat_token_hashes(
+            _spread(shingles), np.array([0, len(shingles)], dtype=np.uint64), rules.bands * rules.rows, SEED
+        )
+        rows = np.array(matrix.to_rows()[0], dtype=np.uint64).reshape(rules.bands, rules.rows)
+        with np.errstate(over="ignore"):
+            bands = np.arange(1, rules.bands + 1, dtype=np.uint64)
+            for column in rows.T:
+                bands = (bands ^ (bands >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + _spread(column)
+        return Signature(shingles.tobytes(), bands.tobytes())
+
+
+def _spread(values: np.ndarray) -> np.ndarray:
+    """uint64 hashes of small numbers (splitmix64)."""
+    with np.errstate(over="ignore"):
+        mixed = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))
+
+
+class NearDuplicateIndex:
+    """The documents kept so far, found by what they share with another.
+
+    Args:
+        folder: for a table of bands (about 30 bytes each) and a file of shingles (4 bytes each).
+        rules: the least similarity of near-duplicates.
+        notes: gets what was found.
+
+    Raises:
+        OSError: the disk is full (``ENOSPC``).
+    """
+
+    def __init__(self, folder: Path, rules: NearDuplicates, notes: Notes):
+        self._rules, self._notes = rules, notes
+        self._path = folder / "bands.sqlite"
+        self._shingles_path = folder / "shingles.bin"
+        self._shingles = open(self._shingles_path, "w+b")  # noqa: SIM115  closed by close()
+        self._end = 0
+        self._database = sqlite3.connect(self._path, isolation_level=None)
+        # one transaction that is never committed, and nothing kept for recovery: the tables die with the run
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
+            self._database.execute(f"PRAGMA {pragma}")
+        with full_disk(self._path):
+            self._database.execute(
+                "CREATE TABLE bands (hash INTEGER, document INTEGER, PRIMARY KEY (hash, document)) WITHOUT ROWID"
+            )
+            self._database.execute(
+                "CREATE TABLE documents (id INTEGER PRIMARY KEY, start INTEGER, size INTEGER, head TEXT)"
+            )
+            self._database.execute("BEGIN")
+
+    def close(self) -> None:
+        """Remove table and file."""
+        self._database.close()
+        self._shingles.close()
+        self._path.unlink(missing_ok=True)
+        self._shingles_path.unlink(missing_ok=True)
+
+    def add(self, text: str, signature: Signature) -> bool:
+        """Add a document; whether it is new. A near-duplicate of one that is kept is noted and not added."""
+        shingles = np.frombuffer(signature.shingles, dtype=np.uint32)
+        if not len(shingles):
+            return True
+        bands = [int(band) for band in np.frombuffer(signature.bands, dtype=np.int64)]
+        with full_disk(self._path):
+            marks = ", ".join("?" * len(bands))
+            candidates = self._database.execute(
+                "SELECT id, start, size, head FROM documents WHERE id IN "
+                f"(SELECT DISTINCT document FROM bands WHERE hash IN ({marks}) ORDER BY document LIMIT {MAX_COMPARED}) "
+                "ORDER BY id",
+                bands,
+            ).fetchall()
+            for _, start, size, head in candidates:
+                if self._similar(shingles, start, size):
+                    self._notes.pair(RULE, text, head)
+                    return False
+            number = self._database.execute(
+                "INSERT INTO documents (start, size, head) VALUES (?, ?, ?)",
+                (self._end, len(shingles), text[:EXAMPLE_CHARACTERS]),
+            ).lastrowid
+            self._database.executemany("INSERT OR IGNORE INTO bands VALUES (?, ?)", [(band, number) for band in bands])
+        self._shingles.write(signature.shingles)
+        self._end += len(signature.shingles)
+        return True
+
+    def _similar(self, shingles: np.ndarray, start: int, size: int) -> bool:
+        least = self._rules.threshold
+        if min(size, len(shingles)) < least * max(size, len(shingles)):
+            return False
+        self._shingles.flush()
+        other = np.frombuffer(os.pread(self._shingles.fileno(), 4 * size, start), dtype=np.uint32)
+        shared = len(np.intersect1d(shingles, other, assume_unique=True))
+        return shared >= least * (len(shingles) + size - shared)
+
+
+@contextmanager
+def near_duplicate_index(
+    rules: NearDuplicates | None, folder: Path, notes: Notes
+) -> Iterator[NearDuplicateIndex | None]:
+    """The index if the settings ask for one; what it writes to ``folder`` is removed when the block ends."""
+    if rules is None:
+        yield None
+        return
+    index = NearDuplicateIndex(folder, rules, notes)
+    try:
+        yield index
+    finally:
+        index.close()

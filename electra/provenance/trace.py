@@ -1,0 +1,162 @@
+"""``electra trace``: from an artefact back to the raw files, as ``dvc.lock`` and the lists of inputs record it.
+
+``dvc.lock`` says for each stage which content (md5) of which dependencies made which content of its outputs;
+``data/inputs/<stage>.json`` names the files from outside with their sha256.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from electra.common.artifacts import read_json
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
+
+SHOWN_FILES = 20
+
+
+@dataclass
+class Step:
+    """An artefact and how it was made.
+
+    Attributes:
+        path, md5: the artefact, and its content as the stage that reads it recorded it.
+        stage: that made it.
+        code: digest of the code's paths and contents, and how many there are.
+        settings: the values that the stage depends on, by file.
+        files: raw files, {path, sha256 or what the server tells}.
+        before: the artefacts it was made of.
+        warning: what does not fit together.
+    """
+
+    path: str
+    md5: str
+    stage: str
+    code: tuple[str, int] = ("", 0)
+    settings: dict[str, Any] = field(default_factory=dict)
+    files: list[dict[str, Any]] = field(default_factory=list)
+    before: list["Step"] = field(default_factory=list)
+    warning: str = ""
+
+
+def trace(paths: Paths, artefact: str) -> Step:
+    """The chain of an artefact.
+
+    Args:
+        artefact: path of a stage's output, or of something inside one, relative to the workspace.
+
+    Raises:
+        DataError: there is no readable ``dvc.lock``, or a list of inputs is damaged.
+        ConfigError: no stage makes the artefact.
+    """
+    lock = paths.root / "dvc.lock"
+    try:
+        stages = yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        raise DataError("there is no readable dvc.lock", where=str(lock), next_step="run: dvc repro") from None
+    return _Tracer(paths.root, stages).step(PurePosixPath(artefact.rstrip("/")).as_posix(), None)
+
+
+class _Tracer:
+    def __init__(self, root: Path, stages: dict[str, Any]):
+        self._root, self._stages = root, stages
+        self._known: dict[tuple[str, str | None], Step] = {}  # many artefacts are read by several stages
+        self._made_by = {out["path"]: name for name, stage in stages.items() for out in stage.get("outs", [])}
+
+    def step(self, path: str, recorded: str | None) -> Step:
+        """The chain of one artefact, of the content that its reader recorded."""
+        if (path, recorded) not in self._known:
+            self._known[path, recorded] = self._step(path, recorded)
+        return self._known[path, recorded]
+
+    def _step(self, path: str, recorded: str | None) -> Step:
+        out = next((p for p in (path, *map(str, PurePosixPath(path).parents)) if p in self._made_by), None)
+        if out is None:
+            raise ConfigError(
+                f"no stage of dvc.lock makes {path}", next_step=f"choose among: {', '.join(sorted(self._made_by))}"
+            )
+        name = self._made_by[out]
+        stage = self._stages[name]
+        now = next(entry.get("md5", "") for entry in stage["outs"] if entry["path"] == out)
+        step = Step(path, recorded or now, name, settings=stage.get("params", {}))
+        if recorded and out == path and recorded != now:
+            step.warning = f"was read when its content was {recorded}; stage {name} has made {now} since"
+        code = []
+        for dep in stage.get("deps", []):
+            content = dep.get("md5") or dep.get("etag") or dep.get("checksum") or ""
+            if any(parent in self._made_by for parent in (dep["path"], *map(str, PurePosixPath(dep["path"]).parents))):
+                step.before.append(self.step(dep["path"], content))
+            elif dep["path"].startswith("electra/"):
+                code.append(f"{dep['path']} {content}")
+            elif name != "inputs":
+                step.files.append({"path": dep["path"], "md5": content})
+        step.code = (hashlib.sha256("\n".join(sorted(code)).encode()).hexdigest(), len(code))
+        if name == "inputs" and path != out:
+            self._add_raw_files(step)
+        return step
+
+    def _add_raw_files(self, step: Step) -> None:
+        """The files from outside that one stage reads, from its list."""
+        listed = self._root / step.path
+        step.files = read_json(listed)
+        if hashlib.md5(listed.read_bytes(), usedforsecurity=False).hexdigest() != step.md5:
+            step.warning = "the list on disk is not the one that was read; the files below are those on disk"
+
+
+def digest(step: Step) -> str:
+    """One sha256 of everything in a chain: another byte of an input, a setting or a line of code changes it."""
+    return hashlib.sha256("\n".join(sorted(set(_contents(step)))).encode("utf-8")).hexdigest()
+
+
+def _contents(step: Step) -> Iterator[str]:
+    yield f"{step.path} {step.md5} {step.code[0]} {json.dumps(step.settings, sort_keys=True, default=str)}"
+    yield from (json.dumps(file, sort_keys=True) for file in step.files)
+    for before in step.before:
+        yield from _contents(before)
+
+
+def render(step: Step, all_files: bool = False) -> str:
+    """A chain as text, an artefact a paragraph; one that was shown before is only named."""
+    lines = list(_lines(step, 0, set(), all_files))
+    return "\n".join([*lines, f"chain: sha256 {digest(step)}"]) + "\n"
+
+
+def _lines(step: Step, depth: int, shown: set[str], all_files: bool) -> Iterator[str]:
+    indent = "  " * depth
+    yield f"{indent}{step.path}  md5 {step.md5}"
+    if step.warning:
+        yield f"{indent}  ! {step.warning}"
+    if step.path in shown:
+        yield f"{indent}  (as above)"
+        return
+    shown.add(step.path)
+    yield f"{indent}  made by stage {step.stage}; code: {step.code[1]} files or folders, sha256 {step.code[0][:16]}"
+    for source in _sources(step):
+        yield f"{indent}  from {source}"
+    for file in step.files if all_files else step.files[:SHOWN_FILES]:
+        facts = ", ".join(f"{key} {value}" for key, value in file.items() if key != "path")
+        yield f"{indent}  raw {file['path']}  {facts}"
+    if not all_files and len(step.files) > SHOWN_FILES:
+        yield f"{indent}  ... and {len(step.files) - SHOWN_FILES:,} files more (--all)"
+    for before in step.before:
+        yield from _lines(before, depth + 1, shown, all_files)
+
+
+def _sources(step: Step) -> Iterator[str]:
+    """Sources that are no files: generated text, and datasets of a hub at their revisions."""
+    if step.stage != "corpus":
+        return
+    for values in step.settings.values():
+        for source in (values.get("corpus") or {}).get("sources", []):
+            licence = f", licence {source['license']}" if source.get("license") else ""
+            if source["kind"] == "embedded":
+                yield f"generated text: {source.get('num_documents')} documents, seed {source.get('seed', 1)}"
+            elif source["kind"] == "hub":
+                yield f"hub dataset {source['dataset']} at revision {source.get('revision')}{licence}"
+            elif licence:
+                yield f"files of source {source['name']}{licence}"

@@ -1,0 +1,369 @@
+"""The steps of ``corpus.cleaning``: what each removes, what it leaves, and that the counts say so."""
+
+import io
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+
+from electra.common.artifacts import read_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config import Corpus
+from electra.config.cleaning import CleaningStep, Gopher, Repetition
+from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
+from electra.corpus.cleaning.apply import apply_steps, before_cleaning
+from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes
+from electra.corpus.cleaning.show import show_corpus
+from electra.corpus.cleaning.unwrap import unwrap
+from tests.corpus.small import Build, sentences
+
+STEP: TypeAdapter[Any] = TypeAdapter(CleaningStep)
+PROSE = "The house that stood on the hill was old, and the people of the town said that nobody had lived in it."
+
+
+def applied(kind: str, text: str, **options: Any) -> tuple[str | None, dict[str, Any]]:
+    notes = Notes()
+    return apply_steps(text, [STEP.validate_python({"kind": kind, **options})], notes), notes.report()
+
+
+def test_licence_blocks_of_book_sites_are_removed() -> None:
+    text = "\n".join(
+        ["The Project Gutenberg EBook of Emma", "*** START OF THE PROJECT GUTENBERG EBOOK EMMA ***", "Title: Emma"]
+        + [
+            "Author: Jane Austen",
+            "-------",
+            PROSE,
+            "Produced by Anne and the Online Distributed Proofreading Team",
+            PROSE,
+        ]
+        + ["*** END OF THE PROJECT GUTENBERG EBOOK EMMA ***", "Updated editions will replace the previous one."]
+    )
+    left, report = applied("boilerplate", text)
+    assert left == f"{PROSE}\n{PROSE}"
+    assert {rule: facts["lines"] for rule, facts in report.items()} == {
+        "boilerplate.licence_block": 4,
+        "boilerplate.metadata_header": 3,
+        "boilerplate.site_notice": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Please enable JavaScript to view the comments.",
+        "This site uses cookies to offer you a better experience.",
+        "Copyright 2019 Example Ltd. All rights reserved.",
+        "Transcriber's Note: obvious errors have been corrected.",
+        "E-text prepared by John Doe",
+    ],
+)
+def test_notices_of_pages_and_sites_are_removed(line: str) -> None:
+    assert applied("boilerplate", f"{PROSE}\n{line}\n{PROSE}")[0] == f"{PROSE}\n{PROSE}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE,
+        "Title: a word he disliked.\nHe said so.",  # one line of it is no header
+        "The wine was produced by monks, and sold by their abbot at http prices." * 8,
+        "He was a distributor of cookies in the old days, and the cookies were good.",
+        "The end of the project was near.",
+    ],
+)
+def test_prose_that_resembles_boilerplate_stays(text: str) -> None:
+    assert applied("boilerplate", text) == (text, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("<p>He said <i class='x'>yes</i>.</p>", "He said yes."),
+        ("Smith &amp; Sons &#8211; caf&eacute;", "Smith & Sons – café"),
+        ("the [[Paris|French capital]] and [[Rome]]{{citation needed}}", "the French capital and Rome"),
+        ("see [https://x.org/a the page] there", "see the page there"),
+        ("He came. [Illustration: a ship] She {123} went.", "He came. She went."),
+        ("It was _very_ cold, said snake_case_name.", "It was very cold, said snake_case_name."),
+        ("* * * * *", ""),
+        ("if a < b and c > d then 5 & 6", "if a < b and c > d then 5 & 6"),
+        ("He [she said] went, and x_1 and y_2 too.", "He [she said] went, and x_1 and y_2 too."),
+    ],
+)
+def test_markup_goes_and_its_text_stays(before: str, after: str) -> None:
+    assert applied("markup", before)[0] == after
+
+
+def test_lines_that_repeat_are_removed_once_they_are_long() -> None:
+    text = "\n".join([PROSE, "Yes.", "Yes.", PROSE.upper(), PROSE + " More."])
+    left, report = applied("repeated_lines", text)
+    assert left == "\n".join([PROSE, "Yes.", "Yes.", PROSE + " More."])
+    assert report["repeated_lines.document"]["lines"] == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("write to jane.doe+x@mail.example.co.uk now", "write to email@example.com now"),
+        ("call +44 20 7946 0958 or (212) 555-7890.", "call 555-0100 or 555-0100."),
+        ("call 212-555-7890 today", "call 555-0100 today"),
+        ("in 1914-1918, page 12-13, 3.14159 and 10.000.000, ISBN 978-3-16-148410-0", None),
+        ("at 10:30 on 2024-01-02 he paid 1,250.50, a @ sign", None),
+    ],
+)
+def test_addresses_and_phone_numbers_are_masked_and_other_numbers_stay(before: str, after: str | None) -> None:
+    assert applied("personal_data", before)[0] == (after or before)
+
+
+WORDS = "the cat and the dog with a hat have to be of that kind said he when she came home again".split()
+
+
+def document(num_words: int, seed: int = 1) -> list[str]:
+    generator = random.Random(seed)
+    rare = ["".join(generator.choices("abcdefghij", k=6)) for _ in range(3000)]
+    words = [generator.choice(WORDS if generator.random() < 0.3 else rare) for _ in range(num_words)]
+    return [" ".join(words[i : i + 12]) + "." for i in range(0, num_words, 12)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("too_few_words", lambda lines: lines[:2]),
+        ("too_many_words", lambda lines: lines * 500),
+        ("short_words", lambda lines: ["a b c d e f g of"] * 40),
+        ("long_words", lambda lines: ["extraordinarily incomprehensible internationalisation the of"] * 40),
+        ("symbols", lambda lines: [line.replace(" ", " # ") for line in lines]),
+        ("symbols", lambda lines: [line.replace(" ", "... ", 4) for line in lines]),
+        ("bullets", lambda lines: [f"- {line}" for line in lines]),
+        ("ellipses", lambda lines: [f"{line[:-1]}…" for line in lines]),
+        ("not_alphabetic", lambda lines: [f"{line} 12 13 14 15 16" for line in lines]),
+        ("stop_words", lambda lines: [" ".join(w for w in x.split() if w not in WORDS) for x in lines]),
+    ],
+)
+def test_each_gopher_rule_drops_a_document_made_to_break_it(
+    rule: str, change: Callable[[list[str]], list[str]]
+) -> None:
+    lines = document(400)
+    assert applied("gopher", "\n".join(lines))[0] == "\n".join(lines)
+    left, report = applied("gopher", "\n".join(change(lines)))
+    assert left is None and list(report) == [f"gopher.{rule}"]
+    assert report[f"gopher.{rule}"]["documents"] == 1
+    assert report[f"gopher.{rule}"]["characters"] == len("\n".join(change(lines)))
+
+
+def test_gopher_rules_are_switched_off_by_null() -> None:
+    off = {name: None for name in Gopher.model_fields if name.startswith(("min_", "max_"))}
+    assert applied("gopher", "- # # 1 2 3 ...", **off)[0] == "- # # 1 2 3 ..."
+    assert list(applied("gopher", "- # # 1 2 3 ...", **{**off, "max_digits": 0.3})[1]) == ["gopher.digits"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("duplicate_lines", lambda lines: lines + lines[:20]),
+        ("duplicate_line_chars", lambda lines: lines + [" ".join(lines[:12])] * 2),
+        ("top_2_gram", lambda lines: [f"{x} wonderful world" for x in lines]),
+        ("duplicate_5_grams", lambda lines: [*lines, " ".join(lines[:8]) + " end."]),
+    ],
+)
+def test_each_repetition_rule_drops_a_document_made_to_break_it(
+    rule: str, change: Callable[[list[str]], list[str]]
+) -> None:
+    lines = document(360) if rule != "top_2_gram" else [" ".join(x.split()[:4]) for x in document(360)]
+    options = {"max_duplicate_line_chars": 0.2}
+    if rule == "duplicate_lines":
+        options["max_duplicate_line_chars"] = 1.0
+    assert applied("repetition", "\n".join(lines), **options)[0] == "\n".join(lines)
+    left, report = applied("repetition", "\n".join(change(lines)), **options)
+    assert left is None and list(report) == [f"repetition.{rule}"]
+
+
+def slow_ngram_shares(words: list[str], n: int) -> tuple[int, int]:
+    """Characters in the most frequent n-gram, and in n-grams that stood before, by the definition."""
+    grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    counts = {gram: grams.count(gram) for gram in grams}
+    most = max(counts.values())
+    top = max(sum(map(len, gram)) * most for gram, count in counts.items() if count == most) if most > 1 else 0
+    seen: set[tuple[str, ...]] = set()
+    inside: set[int] = set()
+    for i, gram in enumerate(grams):
+        if gram in seen:
+            inside.update(range(i, i + n))
+        seen.add(gram)
+    return top, sum(len(words[i]) for i in inside)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ngram_shares_are_those_of_the_definition(seed: int) -> None:
+    from electra.corpus.cleaning.quality import _ngram_hashes, _numbered, _repeated_ngram_chars, _top_ngram_chars
+
+    words = random.Random(seed).choices(["a", "bb", "ccc", "dddd"], k=60)
+    ids, lengths = _numbered(words)
+    for n, hashes in _ngram_hashes(ids, 6):
+        found = (_top_ngram_chars(hashes, lengths, n), _repeated_ngram_chars(hashes, lengths, n))
+        assert found == slow_ngram_shares(words, n), n
+
+
+def test_repetition_rules_can_be_reduced_to_few() -> None:
+    text = "\n".join(document(360))
+    only = Repetition(
+        kind="repetition",
+        max_duplicate_lines=None,
+        max_duplicate_line_chars=None,
+        max_top_ngram_chars={},
+        max_duplicate_ngram_chars={},
+    )
+    notes = Notes()
+    assert apply_steps(f"{text}\n{text}", [only], notes) is not None and not notes.rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "lines"),
+    [
+        ("unpunctuated_lines", [PROSE[:-1]] * 2 + [PROSE[:-2]] * 9 + [PROSE]),
+        ("short_lines", ["Yes, he said."] * 3 + [PROSE]),
+        ("duplicate_line_chars", [PROSE, PROSE, PROSE + " And more."]),
+    ],
+)
+def test_each_fineweb_rule_drops_a_document_made_to_break_it(rule: str, lines: list[str]) -> None:
+    assert list(applied("fineweb", "\n".join(lines))[1]) == [f"fineweb.{rule}"]
+    assert applied("fineweb", "\n".join([PROSE, PROSE + " More.", "Yes.", "No."]))[1] == {}
+
+
+def wrapped(text: str, width: int) -> str:
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > width:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}".strip()
+    return "\n".join([*lines, line])
+
+
+@pytest.mark.parametrize("width", [50, 72])
+def test_hard_wrapped_paragraphs_are_joined(width: int) -> None:
+    paragraphs = [" ".join(document(60, seed)) for seed in range(4)]
+    text = "CHAPTER I\n\n" + "\n\n".join(wrapped(paragraph, width) for paragraph in paragraphs)
+    joined = before_cleaning(text, [STEP.validate_python({"kind": "unwrap"})], Notes())
+    assert joined.split("\n\n") == ["CHAPTER I", *paragraphs]
+
+
+def test_verse_and_paragraphs_a_line_are_not_joined() -> None:
+    verse = "\n".join(f"The {word} of night was deep,\nand all the {word}s asleep." for word in WORDS)
+    rules = STEP.validate_python({"kind": "unwrap"})
+    for text in (verse, "\n".join(" ".join(document(60, seed)) for seed in range(5)), "a\nb\nc\nd\ne\nf"):
+        assert unwrap(text, rules, Notes()) == text
+
+
+def test_examples_are_few_short_and_the_same_in_any_order() -> None:
+    lines = [f"<b>{i}</b>" + "x" * 2 * EXAMPLE_CHARACTERS for i in range(60)]
+    reports = []
+    for order in (lines, lines[::-1]):
+        whole, parts = Notes(), Notes()
+        for line in order:
+            apply_steps(line, [STEP.validate_python({"kind": "markup"})], whole)
+            part = Notes()
+            apply_steps(line, [STEP.validate_python({"kind": "markup"})], part)
+            parts.add(part.dump())
+        assert whole.report() == parts.report()
+        reports.append(whole.report())
+    assert reports[0] == reports[1]
+    tags = reports[0]["markup.tag"]
+    assert (tags["lines"], tags["characters"], len(tags["examples"])) == (60, 60 * 7, NUM_EXAMPLES)
+    assert all(len(example["before"]) == EXAMPLE_CHARACTERS for example in tags["examples"])
+
+
+STEPS = [{"kind": "boilerplate"}, {"kind": "markup"}, {"kind": "gopher"}]
+
+
+def write_dirty() -> None:
+    texts = ["\n".join(f"{line} <br> {PROSE}" for line in sentences(4, start)) for start in range(0, 400, 4)]
+    Path("a.txt").write_text("\n\n".join(texts[:50] + sentences(20, 5000)))
+    Path("b.txt").write_text("\n\n".join(texts[50:] + ["Scanned by John Doe"]))
+
+
+def test_the_manifest_counts_what_cleaning_dropped_and_cleaning_json_says_why(build: Build) -> None:
+    write_dirty()
+    built = build({"paths": ["a.txt"]}, {"paths": ["b.txt"]}, cleaning=STEPS)
+    assert built.manifest["dropped"] == {"duplicate": 0, "too_short": 1, "cleaning": 20}
+    report = read_json(built.folder / "cleaning.json")
+    assert {rule: (facts["documents"], facts["lines"]) for rule, facts in report.items()} == {
+        "boilerplate.site_notice": (0, 1),
+        "gopher.too_few_words": (20, 0),
+        "markup.tag": (0, 400),
+    }
+    assert "cleaning.json" in [file["path"] for file in built.manifest["files"]]
+    assert not any("<br>" in text for text in built.texts())
+
+
+def test_a_workers_file_says_what_this_process_would_have_said(tmp_path: Path) -> None:
+    texts = [f"{PROSE} <i>{number}</i>" * (1 + number % 3 * 20) for number in range(30)]
+    sources = [{"kind": "embedded", "num_documents": 1}]
+    corpus = Corpus.model_validate({"sources": sources, "cleaning": STEPS})
+
+    class Part:
+        def texts(self) -> Iterator[str]:
+            return iter(texts)
+
+        def facts(self, *, complete: bool) -> dict[str, Any]:
+            return {}
+
+    here = list(clean_documents(iter(texts), corpus, tmp_path))
+    file, _ = write_cleaned(Part(), corpus, tmp_path, tmp_path / "part.arrow")
+    assert list(read_cleaned(file)) == here
+    assert any(made.dropped for made in here) and any("markup.tag" in made.notes for made in here)
+
+
+def test_without_steps_nothing_is_noted(build: Build) -> None:
+    write_dirty()
+    built = build({"paths": ["a.txt"]})
+    assert set(built.manifest["dropped"]) == {"duplicate", "too_short"}
+    assert not (built.folder / "cleaning.json").exists()
+
+
+def test_lines_of_earlier_documents_are_removed_in_the_order_of_the_mixture(build: Build) -> None:
+    Path("a.txt").write_text(f"{PROSE}\nOne.\n\nTwo.\n{PROSE}\n\n{PROSE}\n\nThree.\nTwo.")
+    built = build({"paths": ["a.txt"]}, cleaning=[{"kind": "repeated_lines", "scope": "corpus"}])
+    assert sorted(built.texts()) == sorted([f"{PROSE}\nOne.", "Two.", "Three.\nTwo."])
+    assert built.manifest["dropped"] == {"duplicate": 1, "too_short": 0, "cleaning": 0}
+    assert read_json(built.folder / "cleaning.json")["repeated_lines.corpus"]["lines"] == 2
+    assert sorted(path.suffix for path in built.folder.iterdir()) == [".json", ".json", ".parquet", ".parquet"]
+
+
+def test_show_prints_before_and_after_beside_each_other(build: Build, workspace: Path) -> None:
+    write_dirty()
+    build({"paths": ["a.txt"]}, cleaning=STEPS)
+    screen = io.StringIO()
+    show_corpus(Paths(), 2, Console(file=screen, width=200))
+    shown = screen.getvalue()
+    assert "gopher.too_few_words" in shown and "(dropped)" in shown
+    assert shown.count("<br>") == 2  # of two examples, in the column before
+    assert "documents kept" in shown
+
+
+def test_show_says_when_there_is_nothing_to_show(build: Build) -> None:
+    write_dirty()
+    build({"paths": ["a.txt"]})
+    with pytest.raises(DataError, match=r"corpus\.cleaning"):
+        show_corpus(Paths(), 2)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([{"kind": "markup"}, {"kind": "unwrap"}], "unwrap must be the first"),
+        ([{"kind": "markup"}, {"kind": "markup"}], "listed twice"),
+        ([{"kind": "repeated_lines", "scope": "corpus"}, {"kind": "markup"}], "must be the last"),
+        ([{"kind": "magic"}], "magic"),
+        ([{"kind": "markup", "level": 3}], "level"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused(steps: list[dict[str, Any]], message: str) -> None:
+    sources = [{"kind": "embedded", "num_documents": 1}]
+    with pytest.raises(ValidationError, match=message):
+        Corpus.model_validate({"sources": sources, "cleaning": steps})

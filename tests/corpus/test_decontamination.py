@@ -1,0 +1,236 @@
+"""Evaluation text in the corpus: found however it is written, and nothing else is."""
+
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra.common.artifacts import read_json, write_manifest
+from electra.common.paths import Paths
+from electra.config import Corpus, Settings
+from electra.config.loading import load_settings
+from electra.config.section import Section
+from electra.corpus.build import build_corpus
+from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
+from electra.corpus.evaluation_texts import collect_evaluation_texts
+from electra.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
+from electra.report.data_quality import leakage
+from electra.report.facts import Facts
+from tests.corpus.small import REPO, Built
+
+VOCABULARY = ["".join(random.Random(i).choices("abcdefghijklmnop", k=2 + i % 7)) for i in range(3000)]
+
+
+def sentence(generator: random.Random, num_words: int) -> str:
+    words = generator.choices(VOCABULARY, k=num_words)
+    return " ".join(words).capitalize() + "."
+
+
+def rewritten(text: str, generator: random.Random) -> str:
+    """Re-cased, re-punctuated, with other spaces."""
+    words = text.rstrip(".").split()
+    changed = [word.upper() if generator.random() < 0.3 else word for word in words]
+    changed = [word + generator.choice(["", ",", " --", "...", " (x)"[:2]]) for word in changed]
+    return generator.choice([" ", "  ", "\n"]).join(changed) + "!"
+
+
+@pytest.mark.parametrize("as_it_was", [True, False])
+def test_every_planted_sentence_is_found_and_clean_text_is_not(as_it_was: bool) -> None:
+    generator = random.Random(1)
+    planted = [sentence(generator, generator.randrange(8, 40)) for _ in range(1000)]
+    planted = [text for text in planted if len(letters_of(text)) >= LEAST_LETTERS]
+    assert len(planted) >= 995
+    texts = EvaluationTexts.of(planted)
+    clean = [" ".join(sentence(generator, 15) for _ in range(20)) for _ in range(1000)]
+    assert not any(texts.find(clean))
+    for number, text in enumerate(planted):
+        written = text if as_it_was else rewritten(text, generator)
+        around = [sentence(generator, generator.randrange(1, 30)) for _ in range(6)]
+        document = " ".join(around[:3]) + "\n" + written + generator.choice(["\n", " "]) + " ".join(around[3:])
+        (leaks,) = texts.find([document])
+        assert leaks and number in leaks.rows, text
+
+
+def find(evaluation: str, document: str, **rules: int) -> Any:
+    return EvaluationTexts.of([evaluation], **rules).find([document])[0]
+
+
+LONG = "One morning the old captain walked slowly along the harbour wall and counted every ship that came home"
+
+
+def test_thirteen_words_in_a_row_are_found_and_twelve_are_not() -> None:
+    words = LONG.split()
+    assert find(LONG, "He said that " + " ".join(words[2:15]) + " and left")
+    assert not find(LONG, "He said that " + " ".join(words[2:14]) + " and left")
+    assert not find(LONG, " ".join([*words[:9], "boldly", *words[9:18]]))
+    assert find(LONG, " ".join(words[2:14]), num_words=12)
+
+
+def test_a_changed_letter_does_not_hide_what_comes_after_it() -> None:
+    text = f"{LONG} with nothing at all to tell of the storm that had been so long in coming over the sea"
+    changed = text.replace("slowly", "slewly")  # the parts before and after it lie alike in both
+    assert find(text, changed) and find(text, text.replace("slowly", "quickly"))
+
+
+def test_a_short_text_is_found_as_a_whole_only() -> None:
+    short = "The captain counted every single ship that came"
+    assert find(short, "They say: the CAPTAIN, counted every single ship -- that came; so what?")
+    assert not find(short, "The captain counted every single ship")
+    assert not find("It is as it is to be so", "It is as it is to be so")  # too few letters
+    assert not find("Captains counted every remarkable ship", "Captains counted every remarkable ship")  # too few words
+
+
+def test_tokenised_text_is_the_same_text() -> None:
+    assert find(
+        "It did n't , they say , rain at all in the whole of the summer .",
+        "It didn't, they say, rain at all in the whole of the summer.",
+    )
+
+
+def test_a_part_found_is_told_by_its_lines() -> None:
+    words = LONG.split()
+    document = "\n".join(["First line.", " ".join(words[:7]), "...", " ".join(words[7:]), "Last line."])
+    assert find(LONG, document).lines == [1, 3]
+
+
+def test_other_scripts_are_compared_too() -> None:
+    chinese = "今天早上老船长沿着港口的墙慢慢地走"
+    assert find(chinese, f"他说：{chinese[:9]}，{chinese[9:]}。")
+    assert not find(chinese, "他说今天早上老船长在家里睡觉没有走到港口")
+    greek = "Σήμερα το πρωί ο γέρος καπετάνιος περπάτησε αργά κατά μήκος του τείχους του λιμανιού"
+    assert find(greek, greek.upper())
+
+
+def test_many_documents_looked_at_together_do_not_mix() -> None:
+    words = LONG.split()
+    halves = [" ".join(words[:9]), " ".join(words[9:])]
+    texts = EvaluationTexts.of([LONG])
+    assert texts.find(halves) == [None, None]
+    found = texts.find(["", "x", LONG, "y" * 7, f"a {LONG}", ""])
+    assert [bool(leaks) for leaks in found] == [False, False, True, False, True, False]
+
+
+def test_a_table_read_from_disk_finds_the_same(tmp_path: Path) -> None:
+    texts = EvaluationTexts.of([LONG, "", "short"])
+    texts.save(tmp_path)
+    assert EvaluationTexts.load(tmp_path, 13).find([LONG]) == texts.find([LONG]) != [None]
+    assert EvaluationTexts.of([]).find([LONG]) == [None]
+
+
+CONTEXT = "In the year of the great flood the people of the valley moved their houses up to the hills above the river."
+ROWS: dict[tuple[str, str], list[dict[str, Any]]] = {
+    ("RTE", "train"): [
+        {"id": "0", "text_a": "Nobody may mind that this text of the training set is in the corpus.", "text_b": "x"},
+    ],
+    ("RTE", "dev"): [
+        {"id": "0", "text_a": f"{LONG}.", "text_b": "Ships came."},
+        {"id": "1", "text_a": "a", "text_b": "b"},
+    ],
+    ("SQuAD1.1", "dev"): [
+        {"id": "a", "question": "Why?", "context": CONTEXT},
+        {"id": "b", "question": "When?", "context": CONTEXT},
+    ],
+    ("CoNLL-2000", "test"): [
+        {"id": "0", "words": "A tagged sentence of the test set that is nowhere else to be found".split()},
+    ],
+}
+DOCUMENTS = [
+    f"A first line that has nothing to hide.\n{LONG.upper()}!\nA last line of the same kind.",
+    "A clean document about something else entirely, as most of them are.",
+    f"{CONTEXT}",
+    ROWS["RTE", "train"][0]["text_a"],
+]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    monkeypatch.chdir(tmp_path)
+    folder = Paths().tasks
+    for (task, split), rows in ROWS.items():
+        (folder / task).mkdir(parents=True, exist_ok=True)
+        (folder / task / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = {task for task, _ in ROWS}
+    counts = {
+        name: {"rows": {split: len(rows) for (task, split), rows in ROWS.items() if task == name}} for name in names
+    }
+    write_manifest(folder, source={"kind": "files"}, tasks=dict(sorted(counts.items())))
+    Path("a.txt").write_text("\n\n".join([*DOCUMENTS, *(f"Filler document number {i} is here." for i in range(20))]))
+    loaded = load_settings(REPO)
+    yield loaded.model_copy(update={"cluster": loaded.cluster.model_copy(update={"num_workers": 1})})
+
+
+def corpus_section(**rules: Any) -> Section:
+    source = {"kind": "files", "name": "a", "paths": ["a.txt"]}
+    return Corpus.model_validate({"sources": [source], "held_out_fraction": 1e-9, **rules})
+
+
+def built(settings: Settings, action: str) -> Built:
+    settings = settings.model_copy(update={"corpus": corpus_section(decontamination={"action": action})})
+    collect_evaluation_texts(settings, Paths())
+    build_corpus(settings, Paths())
+    return Built(Path())
+
+
+SETS = [
+    {"task": "CoNLL-2000", "split": "test", "examples": 1, "compared": 1, "found": 0, "documents": 0, "paragraphs": 0},
+    {"task": "RTE", "split": "dev", "examples": 2, "compared": 1, "found": 1, "documents": 1, "paragraphs": 1},
+    {"task": "SQuAD1.1", "split": "dev", "examples": 2, "compared": 2, "found": 2, "documents": 1, "paragraphs": 1},
+]
+
+
+@pytest.mark.parametrize(
+    ("action", "left", "dropped"),
+    [
+        ("report", DOCUMENTS, 0),
+        ("drop_documents", [DOCUMENTS[1], DOCUMENTS[3]], 2),
+        ("drop_paragraphs", [DOCUMENTS[0].replace(f"\n{LONG.upper()}!", ""), DOCUMENTS[1], DOCUMENTS[3]], 1),
+    ],
+)
+def test_what_is_found_is_dropped_as_asked_and_counted_by_task(
+    settings: Settings, action: str, left: list[str], dropped: int
+) -> None:
+    corpus = built(settings, action)
+    assert sorted(text for text in corpus.texts() if not text.startswith("Filler")) == sorted(left)
+    assert corpus.manifest["dropped"] == {"duplicate": 0, "too_short": 0, "decontamination": dropped}
+    assert corpus.manifest["decontamination"]["sets"] == SETS
+    (rule,) = read_json(corpus.folder / "cleaning.json")
+    assert rule.startswith("decontamination.")
+
+
+def test_the_card_has_a_row_for_each_set(settings: Settings) -> None:
+    manifest = built(settings, "drop_paragraphs").manifest
+    section = leakage(Facts(settings, None, None, None, {}, {"corpus": manifest}))
+    assert section.rows[1] == ["RTE", "dev", "2", "1", "1", "1", "1"]
+    assert "13 words in a row" in section.note and "paragraphs were dropped" in section.note
+    assert leakage(Facts(settings, None, None, None, {}, {"corpus": {}})).rows == []
+
+
+def test_without_decontamination_nothing_depends_on_the_tasks(settings: Settings) -> None:
+    settings = settings.model_copy(update={"corpus": corpus_section()})
+    shutil.rmtree(Paths().tasks)
+    collect_evaluation_texts(settings, Paths())
+    assert [path.name for path in Paths().evaluation_texts.iterdir()] == ["manifest.json"]
+    build_corpus(settings, Paths())
+    assert "decontamination" not in Built(Path()).manifest
+
+
+def test_a_workers_file_says_what_this_process_would_have_said(settings: Settings, tmp_path: Path) -> None:
+    built(settings, "drop_paragraphs")
+    corpus = corpus_section(decontamination={"action": "drop_paragraphs"})
+    assert isinstance(corpus, Corpus)
+
+    class Part:
+        def texts(self) -> Iterator[str]:
+            return iter(DOCUMENTS)
+
+        def facts(self, *, complete: bool) -> dict[str, Any]:
+            return {}
+
+    here = list(clean_documents(iter(DOCUMENTS), corpus, Paths().evaluation_texts))
+    file, _ = write_cleaned(Part(), corpus, Paths().evaluation_texts.absolute(), tmp_path / "part.arrow")
+    assert list(read_cleaned(file)) == here
+    assert [bool(made.leaks) for made in here] == [True, False, True, False]

@@ -1,0 +1,48 @@
+"""The Croissant file: what it says of the corpus, and that the format's own library takes it where it is installed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from electra.common.paths import Paths
+from electra.config import Corpus
+from electra.config.loading import load_settings
+from electra.corpus.build import build_corpus
+from electra.provenance.croissant import describe_corpus
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("\n\n".join(f"Document {i} is one of many." for i in range(60)))
+    source = {"kind": "files", "name": "mine", "paths": ["a.txt"], "license": "CC-BY-4.0"}
+    loaded = load_settings(REPO)
+    corpus = Corpus.model_validate({"sources": [source], "held_out_fraction": 0.1, "documents_per_file": 20})
+    cluster = loaded.cluster.model_copy(update={"num_workers": 1})
+    settings = loaded.model_copy(update={"corpus": corpus, "cluster": cluster})
+    build_corpus(settings, Paths())
+    assert describe_corpus(settings, Paths()) == describe_corpus(settings, Paths())
+    return describe_corpus(settings, Paths())
+
+
+def test_files_columns_licence_and_origin_are_described(described: dict[str, Any]) -> None:
+    assert [file["name"] for file in described["distribution"]][:2] == ["heldout-00000.parquet", "train-00000.parquet"]
+    assert all(len(file["sha256"]) == 64 for file in described["distribution"])
+    assert described["license"] == "CC-BY-4.0"
+    (origin,) = described["isBasedOn"]
+    assert origin["name"] == "mine" and origin["identifier"][0].startswith("sha256:")
+    assert [field["name"] for field in described["recordSet"][0]["field"]] == ["doc_id", "source", "text"]
+
+
+def test_the_library_of_the_format_takes_it_and_reads_the_records(described: dict[str, Any]) -> None:
+    mlcroissant = pytest.importorskip("mlcroissant", reason="mlcroissant is not installed: pip install mlcroissant")
+    path = Paths().corpus / "croissant.json"
+    path.write_text(json.dumps(described))
+    dataset = mlcroissant.Dataset(jsonld=str(path))
+    assert not dataset.metadata.ctx.issues.errors
+    rows = list(dataset.records(record_set="heldout"))
+    assert rows and b"is one of many" in rows[0]["heldout/text"]
