@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-cluster soak test-tensorflow lint hooks
+.PHONY: help env run flow test test-gpu test-cluster soak test-tensorflow lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,22 @@ flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuni
 # Two at a time, a file's tests together; one thread each, since the cores are taken.
 test: $(STAMP) ## run the tests
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# PyTorch's CUDA build in an environment of its own. `===` keeps pip from wheels such as 2.13.0+cpu.
+GPU_STAMP := .venv-gpu/installed
+TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
+$(GPU_STAMP): pyproject.toml constraints.txt
+	@command -v g++ >/dev/null || { echo "error: the pretended device is compiled with g++: install it" >&2; exit 2; }
+	test -x .venv-gpu/bin/python || $(PYTHON) -m venv .venv-gpu
+	@echo "installing PyTorch's CUDA build into .venv-gpu (about 6 GB; minutes)"
+	.venv-gpu/bin/python -m pip install --quiet -c constraints.txt 'torch===$(TORCH)' nvidia-cuda-cccl
+	.venv-gpu/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+test-gpu: export PATH := $(CURDIR)/.venv-gpu/bin:$(PATH)
+test-gpu: export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv-gpu/torch_extensions
+test-gpu: $(GPU_STAMP) ## pre-training on a pretended CUDA device: needs no GPU (docs/gpu.md)
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python -m pytest -m gpu tests/gpu
 
 # PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
 PROFILE ?= tests

@@ -9,6 +9,8 @@ from torch import nn
 
 from electra import config
 
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
 
 class ElectraAdamW(torch.optim.AdamW):
     """Adam without bias correction, with decoupled weight decay.
@@ -21,6 +23,9 @@ class ElectraAdamW(torch.optim.AdamW):
 
     With ``guard``, a step whose gradients are not all finite changes nothing and is counted. The kernel decides on the
     device, so nobody waits for the answer.
+
+    With ``max_grad_norm``, it clips the global norm of the gradients, which must be whole and the same on all processes
+    (ZeRO 0). The kernel scales them on its way: the host neither waits for the norm nor passes over the gradients.
     """
 
     def __init__(
@@ -31,9 +36,10 @@ class ElectraAdamW(torch.optim.AdamW):
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         guard: bool = False,
+        max_grad_norm: float | None = None,
     ):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
-        self.guard = guard
+        self.guard, self.max_grad_norm = guard, max_grad_norm
         self._skipped: torch.Tensor | None = None
         for group in self.param_groups:
             group["step_number"] = 0  # steps already taken
@@ -41,44 +47,82 @@ class ElectraAdamW(torch.optim.AdamW):
     def create_moments(self, tensors: Iterable[torch.Tensor]) -> None:
         """Zero moments before the first step, for whoever must know where they are."""
         for tensor in tensors:
-            moments = {name: torch.zeros_like(tensor) for name in ("exp_avg", "exp_avg_sq")}
-            self.state[tensor] = {"step": torch.tensor(0.0), **moments}
+            self.set_moments(tensor, {name: torch.zeros_like(tensor) for name in MOMENTS})
+
+    def set_moments(self, tensor: torch.Tensor, moments: dict[str, torch.Tensor]) -> None:
+        """Give a parameter its moments, with the count of steps that the fused kernel wants beside them.
+
+        The count must lie where the parameter does: on CUDA the kernel refuses one that lies on the CPU. Its value is
+        that of the parameter's group, set at every step.
+        """
+        self.state[tensor] = {"step": torch.zeros((), device=tensor.device), **moments}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        plain = [(group["lr"], group["eps"], group["weight_decay"]) for group in self.param_groups]
-        for group, (lr, eps, decay) in zip(self.param_groups, plain, strict=True):
-            for parameter in group["params"]:  # the kernel counts for itself: after a resume it must agree
-                if "step" in (state := self.state.get(parameter, {})):
-                    state["step"].fill_(group["step_number"])
+        found, scale = self._judge() if self.guard or self.max_grad_norm else (None, None)
+        counts: dict[tuple[torch.device, int], torch.Tensor] = {}
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            self.create_moments(parameter for parameter in parameters if parameter not in self.state)
             group["step_number"] += 1
             beta1, beta2 = group["betas"]
             first = 1 - beta1 ** group["step_number"]
             second = (1 - beta2 ** group["step_number"]) ** 0.5
-            group["lr"] = lr * first / second
-            group["eps"] = eps / second
-            group["weight_decay"] = decay * second / first
-        if self.guard:
-            self._guard()
-        super().step(closure)
-        for group, (lr, eps, decay) in zip(self.param_groups, plain, strict=True):
-            group["lr"], group["eps"], group["weight_decay"] = lr, eps, decay
+            for device, tensors in _by_device(parameters).items():
+                key = (device, group["step_number"])
+                if key not in counts:  # the kernel only reads it: one for all, instead of one for each parameter
+                    counts[key] = torch.full((), float(group["step_number"]), device=device)
+                states = [self.state[parameter] for parameter in tensors]
+                torch._fused_adamw_(
+                    tensors,
+                    [parameter.grad for parameter in tensors if parameter.grad is not None],
+                    [state["exp_avg"] for state in states],
+                    [state["exp_avg_sq"] for state in states],
+                    [],
+                    [counts[key]] * len(states),
+                    lr=group["lr"] * first / second,
+                    beta1=beta1,
+                    beta2=beta2,
+                    weight_decay=group["weight_decay"] * second / first,
+                    eps=group["eps"] / second,
+                    amsgrad=False,
+                    maximize=False,
+                    grad_scale=scale,
+                    found_inf=found,
+                )
 
-    def _guard(self) -> None:
+    def _judge(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Whether the gradients are not finite (1.0, or 0.0), and what the kernel divides them by; on their device."""
         gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if not gradients:
-            return
+            return None, None
         norms = torch.stack(torch._foreach_norm(gradients))
-        found = (~torch.isfinite(norms).all()).float()
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)  # ZeRO: each process sees its part
-        self.found_inf = found  # what the fused kernel looks at
-        self._skipped = found if self._skipped is None else self._skipped + found
+        found, scale = None, None
+        if self.max_grad_norm:
+            norm = torch.linalg.vector_norm(norms)
+            scale = ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
+        if self.guard:
+            found = (~torch.isfinite(norms).all()).float()
+            if not self.max_grad_norm and _num_processes() > 1:
+                torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)  # ZeRO: each process sees its part
+            self._skipped = found if self._skipped is None else self._skipped + found
+        return found, scale
 
     def take_skipped(self) -> int:
         """Steps skipped since the last call; the same number on every process. Waits for the device."""
         skipped, self._skipped = self._skipped, None
         return 0 if skipped is None else int(skipped.item())
+
+
+def _by_device(tensors: Iterable[torch.Tensor]) -> dict[torch.device, list[torch.Tensor]]:
+    found: dict[torch.device, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.device, []).append(tensor)
+    return found
+
+
+def _num_processes() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

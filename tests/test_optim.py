@@ -1,12 +1,19 @@
 """The original's optimizer, to the letter."""
 
+from types import SimpleNamespace
+from typing import Any, Literal
+
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from electra.config import Model
+from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
-from electra.optim import ElectraAdamW, learning_rate, parameter_groups
+from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups
+from electra.pretrain.engine import bucket_size, deepspeed_config
+from electra.pretrain.state import scatter_state
+from electra.system.hardware import Machine
 
 
 def test_update_is_adam_without_bias_correction() -> None:
@@ -44,3 +51,81 @@ def test_biases_and_norms_do_not_decay_and_shared_tables_are_listed_once() -> No
     plain_names = {names[id(p)] for p in plain["params"]}
     assert plain_names == {n for n in names.values() if n.endswith("bias") or "norm" in n}
     assert any(names[id(p)] == "discriminator.embeddings.word.weight" for p in decayed["params"])
+
+
+def devices_of_state(optimizer: ElectraAdamW) -> set[str]:
+    return {value.device.type for state in optimizer.state.values() for value in state.values()}
+
+
+def test_moments_and_step_count_lie_on_the_parameters_device() -> None:
+    """On CUDA the fused kernel refuses a count on the CPU: ZeRO 1 to 3 would never take a step."""
+    parameter = nn.Parameter(torch.empty(3, device="meta"))
+    optimizer = ElectraAdamW([parameter], lr=0.0)
+    optimizer.create_moments([parameter])
+    assert devices_of_state(optimizer) == {"meta"}
+
+
+def test_a_resumed_step_count_lies_on_the_parameters_device() -> None:
+    module = nn.Linear(3, 2, device="meta")
+    optimizer = ElectraAdamW(module.parameters(), lr=0.0)
+    engine = SimpleNamespace(module=module, optimizer=optimizer, zero_optimization_stage=lambda: 0)
+    weights = {name: torch.zeros(parameter.shape) for name, parameter in module.named_parameters()}
+    moments = {f"{key}.{name}": value for key in MOMENTS for name, value in weights.items()}
+    scatter_state(engine, weights, moments)
+    assert len(optimizer.state) == 2
+    assert devices_of_state(optimizer) == {"meta"}
+
+
+class NoWaits(TorchDispatchMode):
+    """Fails where a value is read from a tensor: on CUDA the host waits for the device there."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert function is not torch.ops.aten._local_scalar_dense.default, "the host waits for the device"
+        return function(*args, **(kwargs or {}))
+
+
+def test_clipping_in_the_step_is_that_of_pytorch_and_waits_for_nothing() -> None:
+    torch.manual_seed(0)
+    shapes = [(5, 3), (7,), (2, 2)]
+    for size in (0.01, 10.0):  # below the norm that is clipped to, and above
+        plain, clipped = ([nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+        gradients = [size * torch.randn(shape) for shape in shapes]
+        for parameters in (plain, clipped):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient.clone()
+        nn.utils.clip_grad_norm_(plain, 1.0)
+        ElectraAdamW(plain, lr=0.1).step()
+        optimizer = ElectraAdamW(clipped, lr=0.1, guard=True, max_grad_norm=1.0)
+        with NoWaits():
+            optimizer.step()
+        for one, other in zip(plain, clipped, strict=True):
+            assert torch.allclose(one, other, rtol=1e-5)
+        assert optimizer.take_skipped() == 0
+
+
+def test_a_step_that_is_not_finite_is_skipped_with_clipping_too() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = ElectraAdamW([parameter], lr=0.1, guard=True, max_grad_norm=1.0)
+    parameter.grad = torch.tensor([1.0, float("inf"), 0.0])
+    optimizer.step()
+    assert torch.equal(parameter, torch.ones(3))
+    assert optimizer.take_skipped() == 1
+
+
+def test_deepspeed_on_cuda_neither_clips_nor_times_at_zero_0_and_reduces_in_one_type() -> None:
+    recipe = Pretrain(num_steps=4, batch_size=8, learning_rate=1e-3, warmup_steps=1, eval_every=4, eval_examples=20)
+
+    def settings(device: Literal["cpu", "cuda"], stage: int, nodes: int = 1) -> dict[str, Any]:
+        machine = Machine(device, 2, "bf16", stage, 4, 1, num_nodes=nodes)
+        return deepspeed_config(recipe, machine, num_parameters=14_000_000)
+
+    for found in (settings("cuda", 0), settings("cuda", 1), settings("cpu", 1)):
+        assert found["timers"]["throughput"] == {"enabled": False}
+        assert found["torch_autocast"]["lower_precision_safe_modules"] == []
+    assert settings("cuda", 0)["gradient_clipping"] == 0
+    assert settings("cuda", 1)["gradient_clipping"] == settings("cpu", 0)["gradient_clipping"] == 1
+    assert 14_000_000 <= settings("cuda", 1)["zero_optimization"]["reduce_bucket_size"] < 14_001_024
+    assert bucket_size(14_196_219) % 2 == 0, "ZeRO refuses buckets that its alignment does not divide"
+    assert bucket_size(10**10) == 50_000_000
+    assert settings("cuda", 2, nodes=2)["zero_optimization"]["overlap_comm"]
+    assert not settings("cuda", 2)["zero_optimization"]["overlap_comm"]

@@ -32,7 +32,9 @@ class Slurm(Section):
     time_limit_minutes: int = Field(
         1440, gt=0, le=1_000_000, description="of one job; what is left goes on in the next one"
     )
-    cpus_per_task: int | None = Field(None, gt=0, le=65_536, description="cores per process")
+    cpus_per_task: int | None = Field(
+        None, gt=0, le=65_536, description="cores per process; none: 8 beside a GPU, else the cluster's default"
+    )
     memory_gb: float | None = Field(None, gt=0, le=1_000_000, description="per node; none: the cluster's default")
     warning_seconds: int = Field(
         300, gt=0, le=1_000_000, description="before the time limit: a checkpoint is written and the job ends"
@@ -55,6 +57,14 @@ class Kubernetes(Section):
     shared_memory: str = Field("8Gi", description="size of /dev/shm; it counts as memory")
     gpu_resource: str = Field("nvidia.com/gpu", description="name under which the nodes offer their GPUs")
     service_account: str | None = Field(None, description="of the pods")
+    resources: dict[str, str] = Field(
+        {}, description="further resources per pod, such as {rdma/hca_shared_devices_a: '1'} for InfiniBand"
+    )
+    capabilities: list[str] = Field([], description="added to the container; RDMA needs [IPC_LOCK]")
+    environment: dict[str, str] = Field({}, description="variables of the pods, such as {NCCL_SOCKET_IFNAME: eth0}")
+    tolerations: list[dict[str, str | int]] = Field(
+        [], description="as Kubernetes has them, such as [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]"
+    )
     node_selector: dict[str, str] = Field({}, description="labels that the nodes must have")
     labels: dict[str, str] = Field({}, description="of the Job, such as {kueue.x-k8s.io/queue-name: gpus}")
     secret: str | None = Field(None, description="whose keys become environment variables, such as AWS_ACCESS_KEY_ID")
@@ -75,15 +85,20 @@ class Cluster(Section):
     )
     zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     micro_batch_size: Annotated[int, Field(ge=1, le=1_048_576)] | Literal["auto"] = Field(
-        "auto", description="examples per process and forward pass; auto: the whole share of the global batch"
+        "auto",
+        description="examples per process and forward pass; auto: the whole share of the global batch, on CUDA the "
+        "largest part of it that fits into 85% of the free memory",
     )
-    activation_checkpointing: Literal["auto", "off", "layers"] = Field(
-        "off",
+    activation_checkpointing: Literal["auto", "off", "layers"] | None = Field(
+        None,
         description="layers: a layer keeps its input alone and runs again in the backward pass, for memory against "
-        "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md)",
+        "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md); none: auto on "
+        "CUDA, off on a CPU",
     )
-    compile: Literal["auto", "off", "layers"] = Field(
-        "auto", description="layers: the encoders' layers through torch.compile; auto: on CUDA, not with ZeRO stage 3"
+    compile: Literal["auto", "off", "layers", "model"] = Field(
+        "auto",
+        description="through torch.compile: the encoders' layers, or the whole forward pass; auto: model on CUDA, off "
+        "on a CPU and with ZeRO stage 3",
     )
     pack_examples: bool = Field(
         False, description="several short examples in a row, with attention within each: saves computing on padding"
@@ -114,6 +129,12 @@ class Cluster(Section):
     grace_seconds: int = Field(
         120, gt=0, le=1_000_000, description="a process gets to write its checkpoint, after a signal to end"
     )
+    silence_seconds: float = Field(
+        60.0,
+        gt=0,
+        le=1_000_000,
+        description="without a sign of life from another process after which pre-training ends and names it",
+    )
 
     launcher: Literal["local", "torchrun", "deepspeed", "slurm", "kubernetes"] = Field(
         "local", description="what starts the processes of pre-training (docs/launchers.md)"
@@ -131,8 +152,8 @@ class Cluster(Section):
     def _launcher_has_what_it_needs(self) -> "Cluster":
         if self.num_processes != "auto" and self.num_processes % self.num_nodes:
             raise ValueError(f"num_processes {self.num_processes} does not split over num_nodes {self.num_nodes}")
-        if self.compile == "layers" and self.zero_stage == 3:
-            raise ValueError("compile: layers does not go with zero_stage 3, which swaps weights under the layers")
+        if self.compile in ("layers", "model") and self.zero_stage == 3:
+            raise ValueError(f"compile: {self.compile} does not go with zero_stage 3, which swaps weights under it")
         if self.launcher == "local" and self.num_nodes > 1:
             raise ValueError("launcher local is for one node: choose torchrun, deepspeed, slurm or kubernetes")
         if self.launcher in ("slurm", "kubernetes") and self.num_processes == "auto":

@@ -12,7 +12,8 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,11 +23,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from electra import config
+from electra.common.errors import ConfigError
 from electra.loader.batches import masking_rule
 from electra.loader.masking import num_slots
 from electra.model.batch import Batch
 from electra.model.encoder import Encoder
 from electra.model.objective import Objective, build_objective
+from electra.pretrain.engine import bucket_size
 from electra.system.hardware import Machine, resolve_machine
 from electra.system.memory import give_back_freed_memory
 
@@ -58,6 +61,8 @@ _ENGINE = {
     2: EngineBytes(4, 4, 4, 4, 0, 8),
     3: EngineBytes(4, 8, 4, 4, 0, 8),  # gathered weights stay until the last layer is through
 }
+
+_WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
 
 # The C library's heap on a CPU has holes that nothing fits into: bytes per byte kept for the backward pass, as measured
 # (docs/long-sequences.md), and with activation checkpointing, where large blocks lie outside of the heap.
@@ -177,6 +182,96 @@ def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int
     return machine.activation_checkpointing == "layers"
 
 
+FILL = 0.85  # of the free device memory: fragments, the compiler's workspaces and NCCL's buffers take the rest
+_ENOUGH_TOKENS = 4096  # in a micro-batch, to keep a GPU busy
+
+
+def fitted(settings: config.Settings, machine: Machine, vocab_size: int, free: int) -> Machine:
+    """The machine with a micro-batch, and activation checkpointing where it is left open, that fit its free memory.
+
+    The largest divisor of this process' share of the global batch whose predicted peak stays below 85% of ``free``;
+    accumulation makes up the rest. A layer is recomputed only where so few tokens would fit otherwise that the device
+    would have too little to do. A micro-batch that the settings name is kept.
+
+    Args:
+        free: bytes of device memory.
+
+    Raises:
+        ConfigError: nothing fits; it names a change that would.
+    """
+
+    def peak(micro_batch_size: int, *, recompute: bool, **changes: Any) -> int:
+        changed = replace(machine, micro_batch_size=micro_batch_size, **changes)
+        return predict_step_memory(
+            settings.model, settings.pretrain, changed, length, vocab_size, recompute=recompute
+        ).peak
+
+    length, share = settings.shards.max_length, settings.pretrain.batch_size // machine.num_processes
+    sizes = _divisors(share) if machine.fits_itself else [machine.micro_batch_size]
+    limit = FILL * free if machine.fits_itself else free
+    choices = {"off": [False], "layers": [True], "auto": [False, True]}[machine.activation_checkpointing]
+    chosen, recompute = 0, choices[-1]
+    for choice in choices:
+        size = _largest_that_fits(partial(peak, recompute=choice), sizes, length, limit)
+        if size > chosen:
+            chosen, recompute = size, choice
+        if chosen * length >= min(_ENOUGH_TOKENS, max(sizes) * length):
+            break
+    if not chosen:
+        raise _does_not_fit(machine, peak, sizes[0], recompute, length, free)
+    return replace(machine, micro_batch_size=chosen, activation_checkpointing="layers" if recompute else "off")
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number + 1) if number % size == 0]
+
+
+def _largest_that_fits(peak: Callable[[int], int], sizes: list[int], length: int, limit: float) -> int:
+    """The largest of the micro-batch sizes (ascending) below the limit; 0 if there is none.
+
+    The peak grows in a straight line with the micro-batch once activations outweigh gradients, so that two predictions
+    tell the rest; the one that is chosen is predicted itself.
+    """
+    if len(sizes) == 1:
+        return sizes[0] if peak(sizes[0]) <= limit else 0
+    first = next((size for size in sizes if size * length >= 2048), sizes[-2])
+    second = sizes[sizes.index(first) + 1] if first != sizes[-1] else first
+    at_first, at_second = peak(first), peak(second)
+    slope = (at_second - at_first) / max(1, second - first)
+    above = [size for size in sizes if size >= first and at_first + slope * (size - first) <= limit]
+    below = [size for size in sizes if size < first]
+    for size in [*reversed(above), *reversed(below)]:
+        if peak(size) <= limit:
+            return size
+    return 0
+
+
+def _does_not_fit(
+    machine: Machine, peak: Callable[..., int], size: int, recompute: bool, length: int, free: int
+) -> ConfigError:
+    """An error that names the first of some changes that would fit, or all of them where none is enough by itself."""
+    changes: list[tuple[str, dict[str, Any]]] = []
+    if not machine.fits_itself and size > 1:
+        changes.append(("cluster.micro_batch_size: auto", {"micro_batch_size": 1}))
+    if machine.num_processes > 1:
+        changes += [
+            (f"cluster.zero_stage: {stage}", {"zero_stage": stage}) for stage in (1, 3) if stage > machine.zero_stage
+        ]
+    found = "more GPUs with cluster.zero_stage: 3, a smaller model, or shorter examples (shards.max_length)"
+    for words, change in changes:
+        micro_batch_size = change.pop("micro_batch_size", size)
+        if peak(micro_batch_size, recompute=recompute, **change) <= FILL * free:
+            found = words
+            break
+    needed = peak(size, recompute=recompute)
+    return ConfigError(
+        f"a step of {size} examples of {length} tokens takes {_size(needed)} of device memory"
+        f"{' with activation checkpointing' if recompute else ''}, {_size(free)} are free",
+        where="cluster.micro_batch_size",
+        next_step=f"try {found}",
+    )
+
+
 def free_memory(machine: Machine) -> int:
     """Bytes this process may still take: of its device, or its share of the main memory."""
     if machine.device == "cuda":
@@ -220,6 +315,8 @@ def _stage_memory(
     with torch.device(machine.device):
         model = build_objective(shape, vocab_size, 0, recipe)
         batch = placeholder_batch(recipe, machine.micro_batch_size, length)
+        if machine.device == "cuda" and machine.precision == "bf16":  # attention is the flash kernel
+            batch.ends_N = torch.zeros(2 * machine.micro_batch_size + 1, dtype=torch.int32)
     model.set_stage(stage)
     if recompute:
         recompute_layers(model)
@@ -232,11 +329,17 @@ def _stage_memory(
     num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     num_resting = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     engine, processes = _ENGINE[machine.zero_stage], machine.num_processes
+    if machine.device == "cuda" and machine.zero_stage == 0 and processes == 1:
+        engine = replace(engine, gradients=0)  # nothing is averaged: electra/pretrain/engine.py
     weights = num_trained * (engine.weights + engine.weights_share // processes) + num_resting * FP32
     moments = num_trained * (engine.moments + engine.moments_share // processes)
     in_module = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
     gradients = in_module + num_trained * (engine.gradients + engine.gradients_share // processes)
-    peak = weights + moments + max(live.peak, gradients)
+    buckets = 0
+    if machine.device == "cuda" and machine.zero_stage:
+        buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)
+    workspaces = _WORKSPACES if machine.device == "cuda" else 0
+    peak = weights + moments + buckets + workspaces + max(live.peak, gradients)
     holes = 0.0
     if machine.device == "cpu":
         holes = _HOLES_RECOMPUTED if recompute else _HOLES

@@ -22,6 +22,7 @@ from electra.common.errors import DataError
 from electra.common.lines import batches
 from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
+from electra.model.packed_attention import example_ends
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row
 
@@ -242,12 +243,26 @@ class Batch:
     mask_BT: Tensor  # bool, True at real tokens
     first_B: Tensor  # int64
     targets: Tensor | None
+    ends_N: Tensor | None = None  # int32, where examples end in the flattened rows: for attention on CUDA
 
     def to(self, device: torch.device) -> "Batch":
-        moved: dict[str, Any] = {
-            name: None if value is None else value.to(device) for name, value in vars(self).items()
+        if device.type == "cpu":
+            return self
+        return self.for_cuda(pinned=True)._moved(device)
+
+    def for_cuda(self, pinned: bool) -> "Batch":
+        """With the ends of examples, which the host knows; in memory from which a device copies without a wait."""
+        ready = dataclasses.replace(self, ends_N=example_ends(self.mask_BT, 2 * len(self.mask_BT)))
+        if not pinned:
+            return ready
+        fields: dict[str, Any] = {name: v if v is None else v.pin_memory() for name, v in vars(ready).items()}
+        return Batch(**fields)
+
+    def _moved(self, device: torch.device) -> "Batch":
+        fields: dict[str, Any] = {
+            name: v if v is None else v.to(device, non_blocking=True) for name, v in vars(self).items()
         }
-        return dataclasses.replace(self, **moved)
+        return Batch(**fields)
 
 
 def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:

@@ -194,6 +194,8 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
     else:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
         torch.use_deterministic_algorithms(True, warn_only=True)
+        # else a launch for every tensor that is written anyway
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return torch.device(device), choose_precision(cluster, device) == "bf16"
 
 

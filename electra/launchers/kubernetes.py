@@ -66,6 +66,7 @@ class KubernetesLauncher:
             "terminationGracePeriodSeconds": job.cluster.grace_seconds,
             **({"serviceAccountName": settings.service_account} if settings.service_account else {}),
             **({"nodeSelector": settings.node_selector} if settings.node_selector else {}),
+            **({"tolerations": settings.tolerations} if settings.tolerations else {}),
             "containers": [self._container(job)],
             "volumes": [
                 {"name": "workspace", "persistentVolumeClaim": {"claimName": settings.volume_claim}},
@@ -79,6 +80,10 @@ class KubernetesLauncher:
         resources = {name: amount for name, amount in resources.items() if amount}
         if job.gpus_per_node:
             resources[settings.gpu_resource] = str(job.gpus_per_node)
+        resources.update(settings.resources)
+        security: dict[str, Any] = {"allowPrivilegeEscalation": False}
+        if settings.capabilities:
+            security["capabilities"] = {"add": settings.capabilities}
         mount = {"name": "workspace", "mountPath": settings.workspace}
         if settings.sub_path:
             mount["subPath"] = settings.sub_path
@@ -92,10 +97,11 @@ class KubernetesLauncher:
                 {"name": "PYTHONUNBUFFERED", "value": "1"},
                 {"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{_INDEX}']"}}},
                 {"name": "RENDEZVOUS", "value": f"{job.name}-0.{job.name}:{_PORT}"},
+                *({"name": name, "value": value} for name, value in settings.environment.items()),
             ],
             **({"envFrom": [{"secretRef": {"name": settings.secret}}]} if settings.secret else {}),
             "resources": {"requests": resources, "limits": dict(resources)},
-            "securityContext": {"allowPrivilegeEscalation": False},
+            "securityContext": security,
             "volumeMounts": [mount, {"name": "shared-memory", "mountPath": "/dev/shm"}],
         }
 

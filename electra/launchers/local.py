@@ -131,7 +131,7 @@ class DeepSpeedLauncher:
     def _command(self, job: Job, port: int) -> list[str]:
         if job.cluster.num_nodes == 1:
             # What the `deepspeed` command runs on each node. That command itself, killed, would leave this one behind.
-            slots = json.dumps({"localhost": list(range(job.processes_per_node))})
+            slots = json.dumps({"localhost": _visible_devices(job.processes_per_node)})
             world = base64.urlsafe_b64encode(slots.encode()).decode()
             where = ["-m", "deepspeed.launcher.launch", f"--world_info={world}", "--master_addr=127.0.0.1"]
             return [sys.executable, *where, f"--master_port={port}", *_MODULE]
@@ -141,6 +141,25 @@ class DeepSpeedLauncher:
         nodes = [f"--hostfile={hostfile}", f"--num_nodes={job.cluster.num_nodes}"]
         nodes += [f"--num_gpus={job.processes_per_node}", f"--master_port={port}"]
         return [sys.executable, "-m", "deepspeed.launcher.runner", *nodes, *_MODULE]
+
+
+def _visible_devices(number: int) -> list[int | str]:
+    """The first devices that this process may use: the launcher sets CUDA_VISIBLE_DEVICES anew from their names.
+
+    Raises:
+        ConfigError: CUDA_VISIBLE_DEVICES names fewer.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not visible:  # on a CPU they are numbers of processes and nothing else
+        return list(range(number))
+    names = [name.strip() for name in visible.split(",")]
+    if len(names) < number:
+        raise ConfigError(
+            f"{number} processes are asked for, CUDA_VISIBLE_DEVICES={visible} has {len(names)} devices",
+            where="cluster.num_processes",
+            next_step=f"ask for at most {len(names)}",
+        )
+    return [int(name) if name.isdigit() else name for name in names[:number]]
 
 
 def _end(launched: subprocess.Popen, num_nodes: int, grace_seconds: int) -> None:

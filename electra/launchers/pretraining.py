@@ -32,6 +32,9 @@ def launch_pretraining(settings: Settings, paths: Paths) -> None:
     Raises:
         ElectraError: what the training raises; of several processes, the first to fail decides the exit code.
     """
+    if os.environ.get(IN_JOB) and settings.cluster.device == "auto":  # the job has asked its queue for GPUs
+        cluster = settings.cluster.model_copy(update={"device": "cuda"})
+        settings = settings.model_copy(update={"cluster": cluster})
     place = find_place()
     if place:
         return _be_one(settings, paths, place)

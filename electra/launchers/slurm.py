@@ -17,6 +17,7 @@ from electra.launchers.queue import Status, run_to_end
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "STOPPED"}
 _RUNNING = {"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING"}
 _CLUSTERS_DOING = {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED"}
+CORES_BESIDE_A_GPU = 8  # the loader, the compiler's workers, NCCL: Slurm's own default is one core
 FIRST_FAILURE = "first-failure"  # written by the task that fails first: srun would tell the highest code, not that one
 
 
@@ -39,18 +40,19 @@ class SlurmLauncher:
                 next_step="pip install 'electra-pipeline[slurm]'",
             ) from None
         settings = job.cluster.slurm
+        cores = settings.cpus_per_task or (CORES_BESIDE_A_GPU if job.gpus_per_node else None)
         options: dict[str, Any] = {
             "partition": settings.partition,
             "account": settings.account,
             "qos": settings.qos,
             "constraint": settings.constraint,
-            "cpus_per_task": settings.cpus_per_task,
+            "cpus_per_task": cores,
             "gpus_per_node": job.gpus_per_node or None,
             "mem": f"{round(settings.memory_gb * 1024)}MB" if settings.memory_gb else None,
         }
         srun = ["srun", "--unbuffered", "--kill-on-bad-exit=1", *(["--label"] if job.num_processes > 1 else [])]
-        if settings.cpus_per_task:
-            srun.append(f"--cpus-per-task={settings.cpus_per_task}")  # srun does not take it from sbatch since 22.05
+        if cores:
+            srun.append(f"--cpus-per-task={cores}")  # srun does not take it from sbatch since 22.05
         script = submitit_slurm._make_sbatch_string(
             command=shlex.join([*srun, sys.executable, *COMMAND]),
             folder=job.folder,

@@ -12,6 +12,7 @@ from electra.loader.dataset import Pieces, Shards, draw_next_sentences
 from electra.loader.masking import Masking, MaskingRule, draw_masking, is_candidate
 from electra.loader.packing import packed
 from electra.loader.random import examples_at
+from electra.loader.static import StaticShapes
 from electra.model.batch import Batch
 
 
@@ -23,6 +24,11 @@ class Share:
     num_processes: int
     micro_batch_size: int
     pack_examples: bool = False
+    shapes: StaticShapes | None = None  # as they come, or few of them: on CUDA
+
+    def shaped(self, batch: Batch, num_rows: int, width: int) -> Batch:
+        """What the device is given of a batch, packed already where that is asked for."""
+        return batch if self.shapes is None else self.shapes.apply(batch, num_rows, width)
 
 
 def masking_rule(pretrain: config.Pretrain, fidelity: str) -> MaskingRule:
@@ -134,7 +140,10 @@ def training_steps(
             now.batch(epochs[start : start + size], examples[start : start + size])
             for start in range(share.rank * size, batch_size, share.num_processes * size)
         ]
-        return [packed(batch, now.shards.max_length) for batch in batches] if share.pack_examples else batches
+        width = now.shards.max_length
+        if share.pack_examples:
+            batches = [packed(batch, width) for batch in batches]
+        return [share.shaped(batch, size, width) for batch in batches]
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         upcoming = thread.submit(draw, first_step)
@@ -150,4 +159,5 @@ def heldout_batches(drawer: ExampleDrawer, share: Share, num_examples: int) -> I
     chosen = np.arange(min(num_examples, len(drawer.shards)))[share.rank :: share.num_processes]
     for start in range(0, len(chosen), share.micro_batch_size):
         examples = chosen[start : start + share.micro_batch_size]
-        yield drawer.batch(np.zeros_like(examples), examples, show_all_masks=True)
+        batch = drawer.batch(np.zeros_like(examples), examples, show_all_masks=True)
+        yield share.shaped(batch, share.micro_batch_size, drawer.shards.max_length)

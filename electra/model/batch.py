@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from electra.model.packed_attention import Boundaries
+
 
 @dataclass
 class Batch:
@@ -28,15 +30,17 @@ class Batch:
     candidate_BT: Tensor | None = None  # bool, True at tokens that could be masked
     next_B: Tensor | None = None  # float32, 1: the second segment is a random one, 0: it follows, -1: there is none
     example_BT: Tensor | None = None  # int64, of rows that hold several examples: each token's, from 1; 0 at padding
+    ends_N: Tensor | None = None  # int32, where examples end in the flattened rows: for attention on CUDA
 
     def to(self, device: torch.device | str) -> "Batch":
         moved: dict[str, Any] = {k: v if v is None else v.to(device, non_blocking=True) for k, v in vars(self).items()}
         return Batch(**moved)
 
     @property
-    def attended_BT(self) -> Tensor:
+    def attended_BT(self) -> Tensor | Boundaries:
         """What encoders are told: which tokens are real or, of packed rows, which belong together."""
-        return self.mask_BT if self.example_BT is None else self.example_BT
+        mask_BT = self.mask_BT if self.example_BT is None else self.example_BT
+        return mask_BT if self.ends_N is None else Boundaries(self.ends_N, mask_BT)
 
     def originals_BK(self) -> Tensor:
         """The tokens at the masked positions."""

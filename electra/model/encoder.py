@@ -4,7 +4,7 @@ Shape legend: B examples, T tokens, E embedding width, D hidden width, H heads, 
 """
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,7 @@ from electra.model.packed_attention import (
     Boundaries,
     attend_within,
     block_bias,
-    boundaries,
-    has_kernel,
+    fits_kernel,
     positions,
 )
 from electra.model.shape import EncoderConfig
@@ -50,14 +49,13 @@ class SelfAttention(nn.Module):
         if fused.can_fuse(qkv_BT3D) and not isinstance(bias, Boundaries) and num_asking == T:
             return self.output(fused.attention(qkv_BT3D, added, bias, self.num_heads, dropout))
         qkv_BT3D = qkv_BT3D if added is None else qkv_BT3D + added.to(qkv_BT3D.dtype)
+        if isinstance(bias, Boundaries):
+            return self.output(attend_within(qkv_BT3D, self.num_heads, bias, dropout)[:, :num_asking])
         q_BHTd, k_BHTd, v_BHTd = qkv_BT3D.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         if num_asking < T:
-            assert not isinstance(bias, Boundaries), "rows that are packed have several first tokens"
             q_BHTd = q_BHTd[:, :, :num_asking]
             bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :num_asking]
-        if isinstance(bias, Boundaries):
-            mixed_BHTd = attend_within(q_BHTd, k_BHTd, v_BHTd, bias)
-        elif hidden_BTD.is_cuda:
+        if hidden_BTD.is_cuda:
             if bias is not None:
                 bias = bias.to(q_BHTd.dtype)
             mixed_BHTd = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, bias, dropout_p=dropout)
@@ -153,7 +151,7 @@ class Encoder(nn.Module):
         self,
         tokens_BT: Tensor,
         segments_BT: Tensor,
-        mask_BT: Tensor | None = None,
+        mask_BT: Tensor | Boundaries | None = None,
         sight: Literal["both", "left", "right"] = "both",
         first_only: bool = False,
     ) -> Tensor:
@@ -163,14 +161,19 @@ class Encoder(nn.Module):
             tokens_BT: token ids, int64.
             segments_BT: 0 for the first segment, 1 for the second, int64.
             mask_BT: True at real tokens, False at padding; None where nothing is padded. Where several examples share
-                a row: int64, the same number at the tokens of an example, 0 at padding.
+                a row: int64, the same number at the tokens of an example, 0 at padding. Either with the ends of
+                examples, on CUDA: attention is a flash kernel then.
             sight: a token attends to all tokens, or to itself and those on its left, or on its right.
             first_only: the first token's alone [B, 1, D]: the last layer computes nothing for the others.
         """
+        ends, mask_BT = (mask_BT, mask_BT.mask_BT) if isinstance(mask_BT, Boundaries) else (None, mask_BT)
         packed_BT = mask_BT if mask_BT is not None and mask_BT.dtype != torch.bool else None
         positions_BT = None if packed_BT is None else positions(packed_BT)
         hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT, positions_BT))
-        bias = self._bias(mask_BT, packed_BT, sight, tokens_BT)
+        bias: Tensor | Boundaries | None = ends
+        head_width = self.config.hidden_size // self.config.num_heads
+        if ends is None or sight != "both" or not tokens_BT.is_cuda or not fits_kernel(head_width):
+            bias = self._bias(mask_BT, packed_BT, sight, tokens_BT)
         if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # one type through all layers: what is added and normalized in between is computed in float32 all the same
             hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
@@ -178,20 +181,16 @@ class Encoder(nn.Module):
             num_asking = 1 if first_only and number == len(self.layers) else None
             if self.recompute and torch.is_grad_enabled():
                 # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
-                hidden_BTD = checkpoint(layer, hidden_BTD, bias, num_asking, use_reentrant=False, early_stop=False)
+                early_stop: dict[str, Any] = {} if torch.compiler.is_compiling() else {"early_stop": False}
+                hidden_BTD = checkpoint(layer, hidden_BTD, bias, num_asking, use_reentrant=False, **early_stop)
             else:
                 hidden_BTD = layer(hidden_BTD, bias, num_asking)
         return hidden_BTD
 
-    def _bias(
-        self, mask_BT: Tensor | None, packed_BT: Tensor | None, sight: str, tokens_BT: Tensor
-    ) -> Tensor | Boundaries | None:
-        """What attention is told of padding, packed rows and one-sided sight."""
+    def _bias(self, mask_BT: Tensor | None, packed_BT: Tensor | None, sight: str, tokens_BT: Tensor) -> Tensor | None:
+        """What is added to the scores for padding, packed rows and one-sided sight."""
         bias = None
         if packed_BT is not None:
-            dropout = self.config.attention_dropout if self.training else 0.0
-            if sight == "both" and has_kernel(packed_BT.device, dropout):
-                return boundaries(packed_BT)
             bias = block_bias(packed_BT)
         elif mask_BT is not None:
             bias = padding_bias(mask_BT)

@@ -17,6 +17,7 @@ class MaskedLanguageModel(Objective):
     """One encoder that predicts the masked tokens; the loader shows 80% of them as [MASK], 10% as random tokens."""
 
     main: ClassVar[str] = "encoder"
+    reads: ClassVar[tuple[str, ...]] = ("random_BK",)
 
     def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
         super().__init__(method or config.Method(objective="bert"))

@@ -1,7 +1,7 @@
 """What all pre-training methods have in common: terms of a loss, an encoder to publish, stages."""
 
 import importlib
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ class Objective(nn.Module):
     """
 
     main: ClassVar[str] = "discriminator"  # the attribute that holds the encoder fine-tuning starts from
+    reads: ClassVar[tuple[str, ...]] = ()  # optional fields of a batch that the method looks at
 
     def __init__(self, method: config.Method):
         super().__init__()
@@ -73,11 +74,15 @@ class Objective(nn.Module):
 
 
 def build_objective(model: config.Model, vocab_size: int, mask_id: int, method: config.Method) -> Objective:
-    """The module that ``pretrain.objective`` names, with weights not yet drawn.
+    """The module that ``pretrain.objective`` names, with weights not yet drawn."""
+    return objective_class(method.objective)(model, vocab_size, mask_id, method)
+
+
+def objective_class(name: config.ObjectiveName) -> Any:
+    """The class of a pre-training method, a subclass of :class:`Objective`.
 
     Each method is one file of ``electra/objectives``, imported only when it is asked for; its class has the file's name
     in CamelCase. So ``dvc.yaml`` can name the one file that a run depends on.
     """
-    module = importlib.import_module(f"electra.objectives.{method.objective}")
-    name = "".join(part.capitalize() for part in method.objective.split("_"))
-    return getattr(module, name)(model, vocab_size, mask_id, method)
+    module = importlib.import_module(f"electra.objectives.{name}")
+    return getattr(module, "".join(part.capitalize() for part in name.split("_")))

@@ -1,4 +1,4 @@
-"""Attention within the examples that share a row.
+"""Attention within the examples of a row: several that share it, or one and its padding.
 
 Shape legend: B rows, T tokens, N examples and stretches of padding in all rows, H heads, d width of a head.
 """
@@ -13,10 +13,10 @@ BLOCKED = -1e9  # added to a score that must not count
 
 @dataclass
 class Boundaries:
-    """Where examples end in the flattened rows, for kernels that take sequences of any length."""
+    """Where examples end in the flattened rows, for the flash kernel, which takes sequences of any length."""
 
-    ends_N: Tensor  # int32, cumulative and beginning with 0
-    longest: int
+    ends_N: Tensor  # int32, cumulative and beginning with 0; the same number may come several times
+    mask_BT: Tensor  # what encoders are told without the kernel: real tokens, or the example of each token
 
 
 def block_bias(example_BT: Tensor) -> Tensor:
@@ -33,30 +33,37 @@ def positions(example_BT: Tensor) -> Tensor:
     return places_BT - places_BT.where(is_first_BT, 0).cummax(1).values
 
 
-def boundaries(example_BT: Tensor) -> Boundaries:
-    """Found on the device; waits for it once."""
-    first_BT = positions(example_BT) == 0
-    starts_N = first_BT.flatten().nonzero().flatten().to(torch.int32)
-    end = torch.full((1,), example_BT.numel(), dtype=torch.int32, device=example_BT.device)
-    return Boundaries(torch.cat([starts_N, end]), example_BT.shape[1])
+def example_ends(example_BT: Tensor, num_examples: int | None = None) -> Tensor:
+    """:attr:`Boundaries.ends_N` of rows on the CPU, where it costs no wait for a device.
+
+    Args:
+        example_BT: the number of each token's example, or True at real tokens. Padding counts as an example.
+        num_examples: entries are added until there are so many examples, all of them empty: one shape for all batches.
+    """
+    numbers_BT = example_BT.long()
+    changes_BT = torch.ones_like(numbers_BT, dtype=torch.bool)
+    changes_BT[:, 1:] = numbers_BT[:, 1:] != numbers_BT[:, :-1]
+    starts_N = changes_BT.flatten().nonzero().flatten()
+    missing = max(0, (num_examples or 0) - len(starts_N))
+    return torch.cat([starts_N, starts_N.new_full((missing + 1,), numbers_BT.numel())]).to(torch.int32)
 
 
-def has_kernel(device: torch.device, dropout: float) -> bool:
-    """Whether ``varlen_attn`` (flash attention over sequences of any length; it knows no dropout) can be used."""
-    return (
-        device.type == "cuda"
-        and dropout == 0
-        and torch.is_autocast_enabled("cuda")
-        and torch.cuda.get_device_capability(device) >= (8, 0)
-    )
+def has_kernel(device: torch.device, bf16: bool) -> bool:
+    """Whether the flash kernel for sequences of any length runs here: in bf16 on Ampere or newer."""
+    return device.type == "cuda" and bf16 and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def attend_within(q_BHTd: Tensor, k_BHTd: Tensor, v_BHTd: Tensor, ends: Boundaries) -> Tensor:
-    """Attention [B, H, T, d] by the kernel, without a matrix of what is blocked."""
-    from torch.nn.attention.varlen import varlen_attn
+def fits_kernel(head_width: int) -> bool:
+    """Whether the flash kernel takes heads of this width."""
+    return head_width % 8 == 0 and head_width <= 256
 
-    B, H, T, d = q_BHTd.shape
-    q, k, v = (x.transpose(1, 2).reshape(B * T, H, d) for x in (q_BHTd, k_BHTd, v_BHTd))
-    mixed = varlen_attn(q, k, v, ends.ends_N, ends.ends_N, ends.longest, ends.longest)
-    assert isinstance(mixed, Tensor)
-    return mixed.view(B, T, H, d).transpose(1, 2)
+
+def attend_within(qkv_BT3D: Tensor, num_heads: int, ends: Boundaries, dropout: float) -> Tensor:
+    """Attention [B, T, D] of all heads by the flash kernel, without a matrix of what is blocked.
+
+    ``torch.nn.attention.varlen`` has no dropout; the operation below it has.
+    """
+    B, T, width = qkv_BT3D.shape
+    q, k, v = qkv_BT3D.view(B * T, 3, num_heads, -1).unbind(1)
+    mixed, *_ = torch.ops.aten._flash_attention_forward(q, k, v, ends.ends_N, ends.ends_N, T, T, dropout, False, False)
+    return mixed.view(B, T, width // 3)

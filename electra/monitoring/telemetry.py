@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from electra import config
 from electra.common.artifacts import write_json
 from electra.config import Settings
 from electra.model.discriminator import binary_entropy
 from electra.monitoring.alarms import Alarm
-from electra.system.hardware import Machine
+from electra.system.hardware import Machine, describe_cuda
 
 SECONDS_BETWEEN_BEATS = 30.0
 
@@ -134,7 +135,21 @@ def describe_start(settings: Settings, machine: Machine, first_step: int, accumu
     return (
         f"{start}: {recipe.num_steps} steps x {recipe.batch_size} examples on {machine.num_processes} x "
         f"{machine.device} ({machine.precision}, ZeRO {machine.zero_stage}, micro-batch "
-        f"{machine.micro_batch_size} x {accumulation})"
+        f"{machine.micro_batch_size} x {accumulation}){describe_cuda() if machine.device == 'cuda' else ''}"
+    )
+
+
+MANY_PASSES = 10  # over a corpus: of a text that has been seen that often there is little left to learn
+
+
+def describe_passes(recipe: config.Pretrain, num_examples: int) -> str:
+    """A line about how often the run sees each example, where that is often; '' else."""
+    passes = recipe.num_steps * recipe.batch_size / max(1, num_examples)
+    if passes <= MANY_PASSES:
+        return ""
+    return (
+        f"note: this run makes {passes:,.0f} passes over its {num_examples:,} examples; more text would serve it "
+        "better (docs/gpu.md names corpora)"
     )
 
 

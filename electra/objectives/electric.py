@@ -15,6 +15,7 @@ from electra.model.encoder import Encoder
 from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
+from electra.model.packed_attention import Boundaries
 from electra.model.shape import EncoderConfig
 
 
@@ -26,6 +27,8 @@ class Electric(Objective):
     ones, even where the sample hits the original. The logit of noise at a token x is
     E(x) + log q(x) + log(k / (n - k)), with k of n tokens replaced; no gradient flows into log q.
     """
+
+    reads = ("candidate_BT",)
 
     def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
         super().__init__(method or config.Method(objective="electric"))
@@ -82,7 +85,7 @@ class Electric(Objective):
         after_BTG = self.generator_from_right(*inputs, sight="right").roll(-1, dims=1)
         return self.generator_head(torch.cat([before_BTG, after_BTG], -1)).float()
 
-    def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor | Boundaries) -> Tensor:
         """E of each token in its context [B, T]; low for likely tokens."""
         return self.discriminator_head(self.discriminator(tokens_BT, segments_BT, mask_BT)).float()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed
 
 from electra import config
 from electra.common.errors import InfrastructureError
@@ -52,25 +53,56 @@ def start_distributed(machine: Machine, timeout: timedelta) -> None:
         ) from error
 
 
-def deepspeed_config(pretrain: config.Pretrain, machine: Machine) -> dict[str, Any]:
+def host_group(machine: Machine, timeout: timedelta) -> Any:
+    """A process group for numbers that the hosts agree on; None where the default one serves.
+
+    What goes through NCCL is ordered behind the kernels of the step, and reading it waits for them all.
+    """
+    if machine.device == "cuda" and machine.num_processes > 1:
+        return torch.distributed.new_group(backend="gloo", timeout=timeout)
+    return None
+
+
+MOST_BUCKET = 50_000_000  # elements: 200 MB in fp32, large enough for the full bandwidth of NVLink and InfiniBand
+
+
+def bucket_size(num_parameters: int) -> int:
+    """Elements of gradients that ZeRO on CUDA reduces at once: DeepSpeed's default of 5e8 is 2 GB of buffer."""
+    return min(MOST_BUCKET, max(1_000_000, -(-num_parameters // 1024) * 1024))  # ZeRO aligns: an odd one is refused
+
+
+def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters: int = 0) -> dict[str, Any]:
     """DeepSpeed's own settings, all derived: the project's settings stay the one source of truth.
+
+    Gradients are fp32 and are reduced in fp32, of all parameters: no module is listed as safe in a lower precision.
 
     Args:
         machine: the resolved ``cluster`` section.
+        num_parameters: that are trained; decides about the size of buckets.
     """
     rows_per_round = machine.num_processes * machine.micro_batch_size
+    on_cuda = machine.device == "cuda"
+    zero: dict[str, Any] = {"stage": machine.zero_stage, "overlap_comm": False, "contiguous_gradients": True}
+    if on_cuda and machine.zero_stage:
+        size = bucket_size(num_parameters)
+        zero.update(reduce_bucket_size=size, allgather_bucket_size=size, overlap_comm=machine.num_nodes > 1)
+        if machine.zero_stage == 3:
+            zero.update(stage3_prefetch_bucket_size=size // 4)
+            del zero["allgather_bucket_size"]
     return {
         "train_micro_batch_size_per_gpu": machine.micro_batch_size,
         "gradient_accumulation_steps": pretrain.batch_size // rows_per_round,
-        "gradient_clipping": pretrain.max_grad_norm,
-        "zero_optimization": {"stage": machine.zero_stage, "overlap_comm": False, "contiguous_gradients": True},
+        # at ZeRO 0 on CUDA the optimizer clips: DeepSpeed's function waits for the device twice
+        "gradient_clipping": 0.0 if on_cuda and machine.zero_stage == 0 else pretrain.max_grad_norm,
+        "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         # fp32 weights, matrix products in bf16: the loss, softmax and sampling stay in fp32
         "torch_autocast": {
             "enabled": machine.precision == "bf16",
             "dtype": "bfloat16",
-            "lower_precision_safe_modules": ["torch.nn.Linear"],
+            "lower_precision_safe_modules": [],
         },
+        "timers": {"throughput": {"enabled": False}},  # it waits for the device twice in every micro-batch
         "data_types": {"grad_accum_dtype": "fp32"},
         "steps_per_print": 2**31,
         "wall_clock_breakdown": False,
@@ -87,10 +119,28 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
         guard=True,
+        max_grad_norm=pretrain.max_grad_norm if machine.device == "cuda" and machine.zero_stage == 0 else None,
     )
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(pretrain, machine))
+    num_parameters = sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+    settings = deepspeed_config(pretrain, machine, num_parameters)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    if machine.device == "cuda" and machine.zero_stage == 0:
+        _launch_less(engine, machine)
     _create_moments(engine, optimizer)
     return engine, optimizer
+
+
+def _launch_less(engine: Any, machine: Machine) -> None:
+    """Average gradients at ZeRO 0 without a copy of each parameter by itself; alone, there is nothing to average."""
+    if machine.num_processes == 1:
+        engine.enable_backward_allreduce = False
+        return
+
+    def allreduce_and_copy(bucket: list[torch.Tensor], dp_group: Any, dp_world_size: float | None = None) -> None:
+        reduced = engine.allreduce_bucket(bucket, dp_group, dp_world_size)
+        torch._foreach_copy_(bucket, list(engine.unflatten(reduced, bucket)))
+
+    engine.allreduce_and_copy = allreduce_and_copy
 
 
 def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
@@ -135,13 +185,15 @@ def gradient_norms(engine: Any, part_of: Callable[[str], str]) -> dict[str, floa
     """
     from deepspeed.utils import safe_get_full_grad
 
-    squares: dict[str, torch.Tensor] = {}
+    gradients: dict[str, list[torch.Tensor]] = {}
     for name, parameter in engine.module.named_parameters():
         if not parameter.requires_grad:
             continue
         gradient = parameter.grad if engine.zero_optimization_stage() == 0 else safe_get_full_grad(parameter)
         if gradient is not None:
-            part = part_of(name)
-            squares[part] = squares.get(part, torch.zeros((), device=gradient.device)) + gradient.float().square().sum()
-    norms = {part: square.sqrt().item() for part, square in squares.items()}
+            gradients.setdefault(part_of(name), []).append(gradient.float())
+    if not gradients:
+        return {"total": 0.0}
+    each = [torch.linalg.vector_norm(torch.stack(torch._foreach_norm(part))) for part in gradients.values()]
+    norms = dict(zip(gradients, torch.stack(each).tolist(), strict=True))  # waits for the device once
     return {"total": sum(norm**2 for norm in norms.values()) ** 0.5, **norms}

@@ -51,7 +51,7 @@ class HeldoutSums:
             real_BK = batch.weights_BK > 0
             found["slots"] = real_BK.sum()
             found["sampled_correct"] = ((outputs.sampled_BK == batch.originals_BK()) & real_BK).sum()
-            self.samples += torch.bincount(outputs.sampled_BK[real_BK], minlength=len(self.samples)).cpu()
+            self.samples += _counts(outputs.sampled_BK, real_BK, len(self.samples))
         if outputs.discriminator_logits_BT is not None:
             found.update(self._judge(batch, outputs))
         self.totals += torch.stack([found[name].double().cpu() for name in self.names])
@@ -64,7 +64,7 @@ class HeldoutSums:
         counted_BT = judged_BT & ~torch.isin(batch.tokens_BT, self.special_ids.to(batch.tokens_BT.device))
         bins_BT = ((logits_BT.clamp(-_RANGE, _RANGE) + _RANGE) * ((_BINS - 1) / (2 * _RANGE))).long()
         for row, chosen_BT in enumerate((counted_BT & ~labels_BT, counted_BT & labels_BT)):
-            self.histograms[row] += torch.bincount(bins_BT[chosen_BT], minlength=_BINS).cpu()
+            self.histograms[row] += _counts(bins_BT, chosen_BT, _BINS)
         return {
             "tokens": judged_BT.sum(),
             "true_positive": (guessed_BT & labels_BT).sum(),
@@ -110,6 +110,16 @@ class HeldoutSums:
             "disc_recall": t["true_positive"] / replaced if replaced else 0.0,
             "disc_accuracy": 1 - (t["false_positive"] + t["false_negative"]) / t["tokens"],
         }
+
+
+def _counts(values: Tensor, chosen: Tensor, size: int) -> Tensor:
+    """How often each of 0..size-1 is among the chosen values, float64 on the CPU.
+
+    A weighted count instead of ``bincount(values[chosen])``, whose shapes depend on the values: on CUDA the host would
+    wait for them twice.
+    """
+    counts = torch.zeros(size, dtype=torch.float64, device=values.device)
+    return counts.scatter_add_(0, values.flatten(), chosen.flatten().double()).cpu()
 
 
 def training_rates(outputs: Outputs) -> Tensor:

@@ -1,6 +1,7 @@
 """The pre-training loop."""
 
 import copy
+import itertools
 import signal
 import time
 from contextlib import nullcontext
@@ -13,27 +14,30 @@ from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
 from electra.estimate.flops import flops_per_token
-from electra.estimate.memory import recompute_layers, wants_recompute
+from electra.estimate.memory import fitted, free_memory, recompute_layers, wants_recompute
 from electra.loader.batches import ExampleDrawer, Share, heldout_batches, training_steps
 from electra.loader.dataset import Pieces, Shards
+from electra.loader.static import StaticShapes
 from electra.model.batch import Batch
 from electra.model.encoder import Encoder
 from electra.model.generator import WithGenerator
-from electra.model.objective import Objective, build_objective
+from electra.model.objective import Objective, build_objective, objective_class
+from electra.model.packed_attention import has_kernel
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.monitoring.alarms import NonFinite, Watch
-from electra.monitoring.telemetry import Telemetry, describe_start
+from electra.monitoring.telemetry import Telemetry, describe_passes, describe_start
 from electra.optim import rate_of
+from electra.pretrain.agreement import Agreement
 from electra.pretrain.checkpoint import Background, Checkpoints, Milestones, fingerprint
 from electra.pretrain.curve import Curve
-from electra.pretrain.engine import build_engine, gradient_norms, seed_dropout, set_step, start_distributed
+from electra.pretrain.engine import build_engine, gradient_norms, host_group, seed_dropout, set_step, start_distributed
 from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.start import start_from, verify_inputs
 from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
 from electra.system.cores import watch_cores
 from electra.system.hardware import Machine, matrix_peak, resolve_machine
 from electra.system.memory import keep_freed_memory
-from electra.system.peers import Peers
+from electra.system.peers import Peers, SignalWatch
 from electra.system.processes import EndRequest
 
 
@@ -60,7 +64,8 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     folder = paths.checkpoints / fingerprint(settings, paths)
     checkpoints = Checkpoints(folder, cluster.keep_checkpoints, cluster.checkpoint_mirror)
     is_first = torch.distributed.get_rank() == 0
-    with checkpoints.only_writer() if is_first else nullcontext(), Peers(60 * cluster.timeout_minutes) as peers:
+    watched = Peers(60 * cluster.timeout_minutes, cluster.silence_seconds)
+    with checkpoints.only_writer() if is_first else nullcontext(), watched as peers:
         Pretraining(settings, paths, machine, checkpoints, peers).run()
     if is_first:
         checkpoints.clear()
@@ -81,6 +86,7 @@ class Pretraining:
         self.settings, self.paths, self.machine, self.checkpoints = settings, paths, machine, checkpoints
         self.peers, self.writing = peers, Background()
         self.cores = watch_cores(machine.num_threads) if machine.device == "cpu" else None
+        self.host_group = host_group(machine, timedelta(minutes=1.25 * settings.cluster.timeout_minutes))
         self.gathered: Gathered | None = None
         self.recipe = settings.pretrain
         self.rank = torch.distributed.get_rank()
@@ -90,16 +96,23 @@ class Pretraining:
         self.special_ids = special_token_ids(paths.tokenizer)
         self.train_drawer = ExampleDrawer(train, self.special_ids, self.recipe, settings.fidelity)
         self.heldout_drawer = ExampleDrawer(heldout, self.special_ids, self.recipe, settings.fidelity)
-        self.share = Share(self.rank, machine.num_processes, machine.micro_batch_size, settings.cluster.pack_examples)
+        self.vocab_size = train.vocab_size
+        self.machine, self.recompute = self._fit_memory()
+        machine = self.machine
+        shapes = None
+        if machine.device == "cuda":
+            with_ends = has_kernel(exchange_device(machine), machine.precision == "bf16")
+            shapes = StaticShapes(objective_class(self.recipe.objective).reads, with_ends)
+        self.share = Share(
+            self.rank, machine.num_processes, machine.micro_batch_size, settings.cluster.pack_examples, shapes
+        )
         self.short_drawer, self.num_short_steps = None, 0
         if curriculum := self.recipe.length_curriculum:
             pieces = Pieces(train, curriculum.length)
             self.short_drawer = ExampleDrawer(pieces, self.special_ids, self.recipe, settings.fidelity)
             self.num_short_steps = round(curriculum.share * self.recipe.num_steps)
-        self.vocab_size = train.vocab_size
         self.token_counts = token_counts(train, self.special_ids)
         self.unigram_entropy = unigram_entropy(self.token_counts, token_counts(heldout, self.special_ids))
-        self.recompute = self._agree_on_recompute()
         self.milestones = Milestones(checkpoints.folder, self.recipe.num_steps)
         self.non_finite = NonFinite()
         self._start_or_resume()
@@ -127,15 +140,21 @@ class Pretraining:
             start_from(model, self.recipe, self.paths)
         self._build_engine(model, self._stage_at(max(0, self.first_step - 1)))
         if saved:
-            scatter_state(self.engine, weights, moments, self.first_step)
+            scatter_state(self.engine, weights, moments)
 
-    def _agree_on_recompute(self) -> bool:
-        """Activation checkpointing for all processes as soon as one needs it."""
-        wish = torch.tensor(float(wants_recompute(self.settings, self.machine, self.vocab_size)))
-        if self.machine.num_processes > 1 and self.machine.activation_checkpointing == "auto":
-            wish = wish.to(self.machine.device)
+    def _fit_memory(self) -> tuple[Machine, bool]:
+        """The machine with a micro-batch that fits, and whether layers are recomputed: the same on all processes."""
+        machine = self.machine
+        if machine.device == "cuda":
+            free = torch.tensor(float(free_memory(machine)), device=exchange_device(machine))
+            if machine.num_processes > 1:
+                torch.distributed.all_reduce(free, torch.distributed.ReduceOp.MIN)
+            machine = fitted(self.settings, machine, self.vocab_size, int(free.item()))
+            return machine, machine.activation_checkpointing == "layers"
+        wish = torch.tensor(float(wants_recompute(self.settings, machine, self.vocab_size)))
+        if machine.num_processes > 1 and machine.activation_checkpointing == "auto":
             torch.distributed.all_reduce(wish, torch.distributed.ReduceOp.MAX)
-        return wish.item() > 0
+        return machine, wish.item() > 0
 
     def _new_model(self) -> Objective:
         model = build_objective(self.settings.model, self.vocab_size, self.special_ids[-1], self.recipe)
@@ -148,7 +167,9 @@ class Pretraining:
         model.set_stage(stage)
         if self.recompute:
             recompute_layers(model)
-        if self.machine.compile_layers:
+        if self.machine.compile == "model":
+            model.forward = torch.compile(model.forward, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
+        if self.machine.compile == "layers":
             for encoder in (module for module in model.modules() if isinstance(module, Encoder)):
                 encoder.compile_layers()
         self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
@@ -170,7 +191,9 @@ class Pretraining:
     def run(self) -> None:
         """From the first step that is not yet taken to the last, then write the result."""
         telemetry = self._telemetry()
-        with EndRequest(INTERRUPTIONS) as interruption, self.writing:
+        patience = min(30.0, self.settings.cluster.grace_seconds / 2)
+        watch = SignalWatch(INTERRUPTIONS, patience, self.peers.stand)
+        with EndRequest(INTERRUPTIONS, watch.answer) as interruption, watch, self.writing:
             while True:
                 try:
                     results = self._train(interruption, telemetry)
@@ -187,24 +210,32 @@ class Pretraining:
         log_every = max(1, num_steps // 400)
         saved_at, pause = time.monotonic(), 60 * self.settings.cluster.checkpoint_minutes
         results: dict[str, float] = {}
-        for step, micro_batches in enumerate(
-            training_steps(
-                self.train_drawer,
-                self.share,
-                self.first_step,
-                num_steps,
-                short=self.short_drawer,
-                num_short_steps=self.num_short_steps,
-            ),
+
+        asked_for = itertools.count(self.first_step)
+
+        def wishes() -> tuple[bool, bool]:
+            self.peers.arrive(next(asked_for))
+            is_due = self.is_first and time.monotonic() - saved_at > pause and not self.writing.is_busy
+            return is_due, bool(interruption)
+
+        steps = training_steps(
+            self.train_drawer,
+            self.share,
             self.first_step,
-        ):
+            num_steps,
+            short=self.short_drawer,
+            num_short_steps=self.num_short_steps,
+        )
+        on_cuda = self.machine.device == "cuda"
+        agreement = Agreement(lambda batch: self.model.counts(batch), self.terms, self.host_group, ahead=int(on_cuda))
+        for step, agreed in enumerate(agreement.of_steps(steps, wishes), self.first_step):
+            micro_batches, save, stop = agreed.micro_batches, agreed.save, agreed.stop
             if (stage := self._stage_at(step)) != self.stage:
                 self._enter_stage(stage)
             set_step(self.engine, step - self.stages[stage].start, rate_of(step, recipe, self.stages[stage]))
-            self.peers.arrive(step)
             self.writing.check()
-            is_due = self.is_first and time.monotonic() - saved_at > pause and not self.writing.is_busy
-            counts, save, stop = self._agree(micro_batches, is_due, bool(interruption))
+            counts = agreed.counts.pin_memory() if on_cuda else agreed.counts
+            counts = counts.to(self.engine.device, non_blocking=True)
 
             done = step + 1
             is_logged = done % log_every == 0 or done == num_steps
@@ -247,21 +278,6 @@ class Pretraining:
                     f"interrupted after step {done}; a checkpoint is saved", next_step="run the same command to go on"
                 )
         return results
-
-    def _agree(self, batches: list[Batch], save: bool, stop: bool) -> tuple[torch.Tensor, bool, bool]:
-        """What all processes must know before a step, in one small all-reduce.
-
-        Returns:
-            The global count of each term [terms], which the losses are divided by; and whether any process wants a
-            checkpoint, or to stop, so that none saves or stops while another goes on.
-        """
-        counts = [self.model.counts(batch) for batch in batches]
-        totals = [sum(float(count[term]) for count in counts) for term in self.terms]
-        shared = torch.tensor([*totals, float(save), float(stop)], device=self.engine.device)
-        if self.machine.num_processes > 1:
-            torch.distributed.all_reduce(shared)
-        *_, save_wishes, stop_wishes = shared.tolist()
-        return shared[:-2].clamp(min=1), save_wishes > 0, stop_wishes > 0
 
     def _backward(self, batch: Batch, counts: torch.Tensor) -> torch.Tensor:
         """Forward and backward. Returns the shares of the step's losses and rates, in the curve's order."""
@@ -335,6 +351,8 @@ class Pretraining:
             return None
         accumulation = self.engine.gradient_accumulation_steps()
         print(describe_start(self.settings, self.machine, self.first_step, accumulation), flush=True)
+        if passes := describe_passes(self.recipe, len(self.train_drawer.shards)):
+            print(passes, flush=True)
         return Telemetry(
             self.paths.logs / "pretrain",
             num_steps=self.recipe.num_steps,

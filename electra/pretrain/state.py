@@ -9,9 +9,9 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
+from electra.optim import MOMENTS
 from electra.system.hardware import Machine
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
 Gathered = tuple[dict[str, Tensor], dict[str, Tensor]]  # weights, moments
 Saved = tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]  # state, weights, moments
 
@@ -92,7 +92,7 @@ def share_state(saved: Saved | None, device: torch.device) -> Saved | None:
 
 
 @torch.no_grad()
-def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Tensor], step: int) -> None:
+def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Tensor]) -> None:
     """Put weights and moments back in whatever layout the engine has; every process must call it."""
     from deepspeed.runtime.zero import GatheredParameters
     from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
@@ -106,7 +106,7 @@ def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Te
         parts = {key: moments[f"{key}.{name}"].to(device) for key in MOMENTS}
         if stage == 0:
             parameter.copy_(value)
-            engine.optimizer.state[parameter] = {"step": torch.tensor(float(step)), **parts}
+            engine.optimizer.set_moments(parameter, parts)
             continue
         if stage == 3:
             with GatheredParameters(parameter, modifier_rank=0):

@@ -1,11 +1,18 @@
 """The machine: what ``auto`` in the ``cluster`` section means here, and how fast its matrix products are."""
 
 import os
+import re
+import shutil
+import sysconfig
 import time
+import warnings
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Literal
 
 import torch
+import torch.distributed
 
 from electra import config
 from electra.common.errors import ConfigError
@@ -22,7 +29,9 @@ class Machine:
     micro_batch_size: int
     num_threads: int
     activation_checkpointing: Literal["auto", "off", "layers"] = "off"
-    compile_layers: bool = False
+    compile: Literal["off", "layers", "model"] = "off"
+    num_nodes: int = 1
+    fits_itself: bool = False  # micro_batch_size is the most that may be taken: electra.estimate.memory.fitted
 
 
 def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
@@ -50,10 +59,31 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
         cluster.zero_stage,
         micro,
         threads,
-        cluster.activation_checkpointing,
-        # on CPUs the loops of electra/model/kernels are faster than what the compiler makes
-        cluster.compile == "layers" or (cluster.compile == "auto" and device == "cuda" and cluster.zero_stage < 3),
+        cluster.activation_checkpointing or ("auto" if device == "cuda" else "off"),
+        choose_compile(cluster, device),
+        cluster.num_nodes,
+        device == "cuda" and cluster.micro_batch_size == "auto",
     )
+
+
+def choose_compile(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["off", "layers", "model"]:
+    """What goes through torch.compile: on CUDA the whole forward pass, but not where ZeRO 3 swaps weights under it.
+
+    On CPUs the loops of electra/model/kernels are faster than what the compiler makes.
+
+    Raises:
+        ConfigError: it is asked for on CUDA, and a C compiler or Python's headers are missing.
+    """
+    if cluster.compile != "auto" and (cluster.compile == "off" or device == "cpu"):
+        return cluster.compile
+    if device == "cpu" or cluster.zero_stage == 3:
+        return "off"
+    if trouble := compiler_trouble():
+        if cluster.compile == "auto":
+            print(f"{trouble}: running without torch.compile, which is slower", flush=True)
+            return "off"
+        raise ConfigError(trouble, where="cluster.compile", next_step="install it, or set cluster.compile: off")
+    return "model" if cluster.compile == "auto" else cluster.compile
 
 
 def num_cores() -> int:
@@ -65,12 +95,63 @@ def choose_device(cluster: config.Cluster) -> Literal["cpu", "cuda"]:
     """CUDA where there is one, unless told otherwise.
 
     Raises:
-        ConfigError: CUDA is asked for and not there.
+        ConfigError: CUDA is asked for and not there, or it is there and PyTorch cannot use it: a run that could have a
+            GPU does not take the CPU by itself.
     """
-    has_cuda = torch.cuda.is_available()
-    if cluster.device == "cuda" and not has_cuda:
-        raise ConfigError("there is no CUDA device", where="cluster.device", next_step="use auto or cpu")
-    return "cuda" if has_cuda and cluster.device != "cpu" else "cpu"
+    if cluster.device == "cpu":
+        return "cpu"
+    has_cuda, trouble = cuda_state()
+    if trouble or (cluster.device == "cuda" and not has_cuda):
+        raise ConfigError(
+            trouble or "there is no CUDA device",
+            where="cluster.device",
+            next_step="update the NVIDIA driver, or set cluster.device: cpu" if trouble else "use auto or cpu",
+        )
+    return "cuda" if has_cuda else "cpu"
+
+
+@cache
+def cuda_state() -> tuple[bool, str]:
+    """Whether PyTorch can use a CUDA device; and what is wrong where the driver is there but cannot be used.
+
+    PyTorch itself answers "no device" to a driver that is too old, and warns once.
+    """
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if available:
+        return True, ""
+    for warning in said:
+        if "CUDA initialization" in str(warning.message):
+            return False, "PyTorch cannot use CUDA here: " + str(warning.message).split("initialization:")[-1].strip()
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if torch.version.cuda and not hidden and Path("/proc/driver/nvidia/version").exists():
+        return False, f"there is an NVIDIA driver, but PyTorch (CUDA {torch.version.cuda}) finds no device"
+    return False, ""
+
+
+def describe_cuda() -> str:
+    """What a run on CUDA depends on beside the settings, for its first line: device, versions, variables of NCCL."""
+    facts = [torch.cuda.get_device_name(), f"CUDA {torch.version.cuda}"]
+    try:
+        driver = re.search(r"\b\d+\.\d+\.\d+\b", Path("/proc/driver/nvidia/version").read_text())
+        facts += [f"driver {driver.group()}"] if driver else []
+    except OSError:
+        pass  # in some containers it is hidden
+    if torch.distributed.is_nccl_available():
+        facts.append(f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
+    facts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
+    return "; " + ", ".join(facts)
+
+
+def compiler_trouble() -> str:
+    """What torch.compile misses on CUDA: Triton builds a launcher for each kernel with a C compiler; '' if nothing."""
+    compiler = os.environ.get("CC")
+    if not any(map(shutil.which, [compiler] if compiler else ["gcc", "clang", "cc"])):
+        return "there is no C compiler (gcc)"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return "Python's headers (Python.h, of python3-dev) are missing"
+    return ""
 
 
 def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["fp32", "bf16"]:

@@ -2,16 +2,21 @@
 
 In a collective operation everyone waits for the last one. Left alone, that wait ends with the backend's own time-out
 and a message that names a socket (gloo), or by abort (NCCL). Here every process tells the store that all share how far
-it is, from a thread, and one that waits too long looks there whom it waits for.
+it is, from a thread, and one that waits too long looks there whom it waits for. A process that is silent, because it or
+its machine is gone or stopped, is noticed sooner than one that is slow.
+
+A signal to end is heard in such a wait, too: see :class:`SignalWatch`.
 """
 
 import os
 import re
+import signal
 import socket
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from types import FrameType
@@ -30,11 +35,14 @@ class Peers:
 
     Args:
         timeout_seconds: without a step after which this process gives up.
+        silence_seconds: without a sign of life from another process after which this one gives up.
     """
 
-    def __init__(self, timeout_seconds: float):
+    def __init__(self, timeout_seconds: float, silence_seconds: float = 60.0):
+        self.silence = silence_seconds
+        self._heard: dict[int, tuple[str, float]] = {}  # of each other process: its last sign of life, and when it came
         self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 4)
+        self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 4, silence_seconds / 4)
         self._step, self._moved_at, self._pulse = 0, time.monotonic(), 0
         self._main = threading.get_ident()
         self._done = threading.Event()
@@ -50,6 +58,9 @@ class Peers:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._done.set()
+        if error is None and self.world_size > 1:
+            with suppress(RuntimeError):  # who ends well is not silent
+                self._store.set(f"electra/left/{self.rank}", "")
         if isinstance(error, RuntimeError) and self.world_size > 1 and _LOST.search(str(error)):
             raise InfrastructureError(
                 f"process {self.rank} ({socket.gethostname()}) lost touch with the others: {self._whom()}",
@@ -64,8 +75,22 @@ class Peers:
     def _watch(self) -> None:
         while not self._done.wait(self.interval):
             self._beat()
-            if time.monotonic() - self._moved_at > self.timeout:
+            waited = time.monotonic() - self._moved_at
+            if waited > self.timeout or (waited > self.interval and self._silent()):
                 self._give_up()
+
+    def _silent(self) -> list[int]:
+        """Processes whose last sign of life came too long ago."""
+        now = time.monotonic()
+        try:
+            pulses = self._pulses()
+            for rank in set(range(self.world_size)) - {self.rank}:
+                if rank not in self._heard or self._heard[rank][0] != pulses.get(rank, ""):
+                    self._heard[rank] = (pulses.get(rank, ""), now)
+            silent = [rank for rank, (_, heard_at) in self._heard.items() if now - heard_at > self.silence]
+            return [rank for rank in silent if not self._store.check([f"electra/left/{rank}"])]
+        except RuntimeError:  # the store is gone: the next operation with the others tells
+            return []
 
     def _beat(self) -> None:
         self._pulse += 1
@@ -75,10 +100,11 @@ class Peers:
     def _give_up(self) -> None:
         """The main thread waits in a call that nothing can interrupt: end the process from here."""
         try:
-            said = f"process {self.rank} ({socket.gethostname()}) waits for {self.timeout:.0f} s at step {self._step}"
+            waited = time.monotonic() - self._moved_at
+            said = f"process {self.rank} ({socket.gethostname()}) waits for {waited:.0f} s at step {self._step}"
             print(
-                f"error: {said}: {self._whom()}\n  where: {self._stand()}\n  next:  {NEXT_STEP}; "
-                "cluster.timeout_minutes is the limit",
+                f"error: {said}: {self._whom()}\n  where: {self.stand()}\n  next:  {NEXT_STEP}; "
+                "cluster.timeout_minutes and silence_seconds are the limits",
                 file=sys.stderr,
                 flush=True,
             )
@@ -109,7 +135,7 @@ class Peers:
         keys = {rank: f"electra/pulse/{rank}" for rank in range(self.world_size)}
         return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
 
-    def _stand(self) -> str:
+    def stand(self) -> str:
         """Where this process' main thread is: its innermost line of this project, and the innermost of all."""
         frame: FrameType | None = sys._current_frames().get(self._main)
         lines = traceback.extract_stack(frame)
@@ -122,3 +148,54 @@ def _describe(rank: int, pulse: str | None) -> str:
         return f"process {rank}, which has not told anything"
     _, step, host = pulse.split(" ", 2)
     return f"process {rank} ({host}, last seen at step {step})"
+
+
+class SignalWatch:
+    """Ends a process that was told to end by a signal and cannot hear it.
+
+    Python runs a handler between two instructions of the main thread. One that waits inside an operation of NCCL or
+    CUDA for a process that never comes executes none. The signal's number reaches a thread all the same, through
+    ``signal.set_wakeup_fd``; where the handler has not run after ``patience_seconds``, the thread ends the process.
+
+    Args:
+        signals: that the main thread has a handler for.
+        patience_seconds: for the handler to run.
+        report: says where the process stands, for the message.
+    """
+
+    def __init__(self, signals: Sequence[int], patience_seconds: float, report: Callable[[], str] = str):
+        self.signals, self.patience, self.report = frozenset(signals), patience_seconds, report
+        self._answered = threading.Event()
+
+    def __enter__(self) -> "SignalWatch":
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, name="signals", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answered.set()
+        signal.set_wakeup_fd(self._before)
+        self._writer.close()  # the thread reads the end
+
+    def answer(self) -> None:
+        """Tell that a handler has run: the main thread will end by itself."""
+        self._answered.set()
+
+    def _listen(self) -> None:
+        with self._reader:
+            while number := self._reader.recv(1):
+                if number[0] in self.signals and not self._answered.wait(self.patience):
+                    self._end(signal.Signals(number[0]).name)
+
+    def _end(self, name: str) -> None:
+        try:
+            print(
+                f"error: {name} came while the process waits for others, at {self.report()}\n"
+                "  next:  run the same command to go on from the last checkpoint",
+                file=sys.stderr,
+                flush=True,
+            )
+        finally:
+            os._exit(InfrastructureError.exit_code)

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -131,10 +131,11 @@ class EndRequest:
 
     Args:
         signals: which ones; SIGTERM and SIGINT by default.
+        heard: called in the main thread when one has come.
     """
 
-    def __init__(self, signals: tuple[signal.Signals, ...] = ENDING):
-        self._signals = signals
+    def __init__(self, signals: tuple[signal.Signals, ...] = ENDING, heard: Callable[[], object] | None = None):
+        self._signals, self._heard = signals, heard
 
     def __enter__(self) -> "EndRequest":
         self.name: str | None = None
@@ -157,6 +158,8 @@ class EndRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
         self._event.set()
+        if self._heard:
+            self._heard()
 
 
 def limit_threads(num_threads: int) -> None:

@@ -1,16 +1,29 @@
 """Predicted memory is what a real step takes."""
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.memory import setting
-from electra.config import ObjectiveName
-from electra.estimate.memory import LiveBytes, forward_loss, kept_for_backward, placeholder_batch, predict_step_memory
+from electra.common.errors import ConfigError
+from electra.config import ObjectiveName, Settings
+from electra.estimate import memory
+from electra.estimate.memory import (
+    LiveBytes,
+    StepMemory,
+    fitted,
+    forward_loss,
+    kept_for_backward,
+    placeholder_batch,
+    predict_step_memory,
+)
 from electra.model.objective import build_objective
+from electra.system.hardware import Machine
+from tests.workspace import Workspace
 
+GIB = 2**30
 CASE = {"shape": "smoke", "batch": 4, "length": 32}
 
 
@@ -69,3 +82,65 @@ def test_moments_and_copies_are_shared_out_by_zero() -> None:
     )
     assert alone.moments == 4 * shared.moments
     assert shared.weights < alone.weights and shared.peak < alone.peak
+
+
+@pytest.fixture
+def large_device_run(prepared: Workspace, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A run of 2048 examples of 512 tokens whose peak is 10 GiB and 0.5 GiB an example, 0.05 with checkpointing."""
+
+    def peak(model: Any, recipe: Any, machine: Machine, length: int, *_: Any, recompute: bool) -> StepMemory:
+        state = 10 / machine.num_processes if machine.zero_stage else 10
+        total = int(GIB * (state + (0.05 if recompute else 0.5) * machine.micro_batch_size * length / 512))
+        return StepMemory(0, 0, 0, {}, total, total)
+
+    monkeypatch.setattr(memory, "predict_step_memory", peak)
+    settings = prepared.settings()
+    shards = settings.shards.model_copy(update={"max_length": 512})
+    recipe = settings.pretrain.model_copy(update={"batch_size": 2048})
+    return settings.model_copy(update={"shards": shards, "pretrain": recipe})
+
+
+def machine_of(num_processes: int = 1, **changes: Any) -> Machine:
+    machine = Machine("cuda", num_processes, "bf16", 0, 2048 // num_processes, 1, "auto", fits_itself=True)
+    return replace(machine, **changes)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "micro_batch", "recompute"),
+    [(80, 64, "off"), (40, 32, "off"), (15.9, 64, "layers"), (1000, 1024, "off"), (5000, 2048, "off")],
+)
+def test_micro_batch_on_cuda_is_the_largest_that_fits_into_85_percent(
+    large_device_run: Settings, gigabytes: float, micro_batch: int, recompute: str
+) -> None:
+    found = fitted(large_device_run, machine_of(), 30522, int(gigabytes * GIB))
+    assert (found.micro_batch_size, found.activation_checkpointing) == (micro_batch, recompute)
+
+
+def test_micro_batch_divides_what_each_process_has(large_device_run: Settings) -> None:
+    assert fitted(large_device_run, machine_of(8), 30522, 80 * GIB).micro_batch_size == 64
+    assert fitted(large_device_run, machine_of(64), 30522, 80 * GIB).micro_batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("changes", "advice"),
+    [
+        ({}, "a smaller model"),
+        ({"num_processes": 8}, "cluster.zero_stage: 1"),
+        ({"fits_itself": False, "micro_batch_size": 256}, "a smaller model"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_a_change_that_would(
+    large_device_run: Settings, changes: dict[str, Any], advice: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        fitted(large_device_run, machine_of(**changes), 30522, 9 * GIB)
+    assert advice in str(raised.value), raised.value
+
+
+def test_a_micro_batch_that_is_named_and_too_large_is_refused(large_device_run: Settings) -> None:
+    named = machine_of(fits_itself=False, micro_batch_size=2048)
+    with pytest.raises(ConfigError, match="takes 1[0-9]+.[0-9] GB of device memory") as raised:
+        fitted(large_device_run, named, 30522, 80 * GIB)
+    assert "cluster.micro_batch_size: auto" in str(raised.value)
+    kept = fitted(large_device_run, replace(named, micro_batch_size=128), 30522, 80 * GIB)
+    assert (kept.micro_batch_size, kept.activation_checkpointing) == (128, "off")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import BertWordPieceTokenizer
 
 from electra.finetune.features import (
@@ -257,3 +258,11 @@ def test_every_answer_of_real_squad_is_recovered_but_those_inside_a_wordpiece(pa
         assert row["context"][begin:end] == answer["text"]
         pieces = vocabulary.tokenizer.encode(row["context"], add_special_tokens=False).offsets
         assert any(first < begin < last or first < end < last for first, last in pieces), row["id"]
+
+
+def test_a_batch_for_cuda_says_where_its_examples_end_and_a_cpu_keeps_the_plain_one() -> None:
+    features = [Feature([2, 7, 8, 3], 4, 0, row=0), Feature([2, 9, 3], 3, 1, row=1)]
+    batch = collate(features, pad=0)
+    ready = batch.for_cuda(pinned=False)
+    assert ready.ends_N is not None and ready.ends_N.tolist() == [0, 4, 7, 8, 8]
+    assert batch.to(torch.device("cpu")) is batch

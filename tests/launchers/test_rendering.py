@@ -3,6 +3,9 @@
 Where a change is meant: copy the new text into the golden file, and say why.
 """
 
+import base64
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +100,49 @@ def test_pods_ask_for_gpus_unless_the_run_is_on_the_cpu() -> None:
     assert limits()["nvidia.com/gpu"] == "8"
     assert "nvidia.com/gpu" not in limits(device="cpu")
     assert "gpus-per-node" not in rendered("slurm", device="cpu")
+
+
+def test_pods_take_what_gpu_nodes_want() -> None:
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    settings = {
+        **CLUSTERS["kubernetes"]["kubernetes"],
+        "tolerations": [toleration],
+        "resources": {"rdma/hca_shared_devices_a": "1"},
+        "capabilities": ["IPC_LOCK"],
+        "environment": {"NCCL_SOCKET_IFNAME": "eth0"},
+    }
+    documents = manifests(kubernetes=settings)
+    for document in documents:
+        kubernetes_validate.validate(document, "1.32", strict=True)
+    pod = documents[1]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["tolerations"] == [toleration]
+    assert container["resources"]["limits"]["rdma/hca_shared_devices_a"] == "1"
+    assert container["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+    assert {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"} in container["env"]
+
+
+def test_slurm_tasks_beside_a_gpu_get_cores_by_default() -> None:
+    plain = {"partition": "gpu"}
+    assert "--cpus-per-task=8" in rendered("slurm", slurm=plain)
+    assert "cpus-per-task" not in rendered("slurm", slurm=plain, device="cpu")
+
+
+def slots(monkeypatch: pytest.MonkeyPatch, visible: str | None, processes: int) -> list:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    command = rendered("deepspeed", num_nodes=1, num_processes=processes)
+    (world,) = re.findall(r"--world_info=(\S+)", command)
+    return json.loads(base64.urlsafe_b64decode(world))["localhost"]
+
+
+def test_deepspeeds_launcher_keeps_to_the_visible_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert slots(monkeypatch, None, 2) == [0, 1]
+    assert slots(monkeypatch, "2, 5,7", 2) == [2, 5]
+    assert slots(monkeypatch, "GPU-8932f937,MIG-1a2b", 2) == ["GPU-8932f937", "MIG-1a2b"]
+    with pytest.raises(ConfigError, match="has 1 devices"):
+        slots(monkeypatch, "3", 2)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")

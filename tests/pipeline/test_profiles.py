@@ -112,3 +112,10 @@ def test_every_value_that_a_result_depends_on_stands_in_the_profile(profile):
     settings = parse_settings({**common, **sections, "profile": profile}, where=profile)
     missing = [key for name in own for key in _unset(getattr(settings, name), f"{name}.", sections[name])]
     assert not missing, f"params/{profile}.yaml: write out {missing}"
+
+
+def test_the_longer_schedule_of_large_differs_in_its_steps_alone(load):
+    usual, longer = load("large").model_dump(), load("large-1.75M").model_dump()
+    assert longer["pretrain"].pop("num_steps") == 1_750_000
+    assert usual["pretrain"].pop("num_steps") == 400_000
+    assert {**longer, "profile": ""} == {**usual, "profile": ""}

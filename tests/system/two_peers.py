@@ -10,19 +10,24 @@ import torch
 import torch.distributed
 
 from electra.common.errors import InfrastructureError
-from electra.system.peers import Peers
+from electra.system.peers import Peers, SignalWatch
 
 way = sys.argv[1]
 torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
 rank = torch.distributed.get_rank()
+signal.signal(signal.SIGTERM, lambda *_: None)  # never runs while the process waits for the other one
 try:
-    with Peers(timeout_seconds=2) as peers:
+    with (
+        Peers(timeout_seconds=2 if way in ("stops", "dies", "hangs") else 600, silence_seconds=2) as peers,
+        SignalWatch([signal.SIGTERM], patience_seconds=0.5, report=peers.stand),
+    ):
         for step in range(1_000_000):
             if rank == 1 and step == 3:
                 time.sleep(1)  # long enough to have been seen
-                if way == "hangs":
+                if way in ("hangs", "keeps one waiting"):
+                    print("hanging", file=sys.stderr, flush=True)
                     time.sleep(60)
-                os.kill(os.getpid(), signal.SIGSTOP if way == "stops" else signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGSTOP if way in ("stops", "is silent") else signal.SIGKILL)
             peers.arrive(step)
             torch.distributed.all_reduce(torch.ones(1))
 except InfrastructureError as error:

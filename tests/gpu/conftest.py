@@ -1,0 +1,53 @@
+"""The pretended device, built once, and runs on it in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.gpu.build import build
+from tests.workspace import ROOT, Workspace
+
+Environment = dict[str, str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            item.add_marker(pytest.mark.timeout(1800))
+            if torch.version.cuda is None:
+                item.add_marker(pytest.mark.skip(reason="needs the CUDA build of PyTorch: make test-gpu"))
+
+
+@pytest.fixture(scope="session")
+def on_device(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The environment of a process on the pretended device."""
+    pretended = build(tmp_path_factory.mktemp("device"))
+    return {**os.environ, **pretended, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def probe(on_device: Environment, workspace: Workspace, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Pre-trains on the device with changed settings; returns the report of :mod:`tests.gpu.probe`."""
+
+    def run(cluster: dict[str, Any], ranks: int = 1, **sections: dict[str, Any]) -> dict[str, Any]:
+        cluster = {"device": "cuda", "precision": "bf16", "num_processes": ranks, **cluster}
+        recipe = {"num_steps": 8, "eval_every": 8, "warmup_steps": 2, "batch_size": 16, "alarm_after": 1000}
+        sections = {**sections, "pretrain": {**recipe, **sections.get("pretrain", {})}}
+        sections["model"] = {"dropout": 0.1, "attention_dropout": 0.1, **sections.get("model", {})}
+        workspace.write({"cluster": cluster}, **sections)
+        report = tmp_path / "report.json"
+        command = [sys.executable, "-m", "tests.gpu.probe", str(workspace.root), str(report), f"--ranks={ranks}"]
+        done = subprocess.run(command, cwd=ROOT, env=on_device, capture_output=True, text=True, timeout=1500)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads(report.read_text())
+        return found
+
+    return run

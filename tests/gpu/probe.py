@@ -1,0 +1,132 @@
+"""Pre-train a workspace on the pretended device and tell what each step launched, copied and waited for.
+
+    python -m tests.gpu.probe WORKSPACE REPORT.json [--ranks 8]
+
+With several ranks the others are pretended, too: PyTorch's "fake" process group answers at once for all of them.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_long)
+OWN = "/electra/"
+
+
+class Device:
+    """The preloaded library: what was launched, and who waited, since :meth:`take` was last called."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(None)
+        self.library.pretended_report.restype = ctypes.c_char_p
+        self.told: Counter[str] = Counter()
+        self._listener = LISTENER(self._hear)  # held: the library keeps its address alone
+        self.library.pretended_listen(self._listener)
+
+    def _hear(self, what: bytes, _: int) -> None:
+        kind = what.decode()
+        if kind.startswith(("wait", "pageable")):
+            frames = [frame for frame in traceback.extract_stack() if OWN in frame.filename]
+            self.told[f"{kind}, {frames[-1].filename.split(OWN)[-1]} {frames[-1].name}" if frames else kind] += 1
+
+    def take(self) -> dict[str, Any]:
+        """Launches by kind, copies and waits by kind and place; starts to count anew."""
+        lines = self.library.pretended_report().decode().splitlines()
+        launches = {name: int(count) for count, name in (line.split("\t") for line in lines)}
+        told, self.told = dict(self.told), Counter()
+        self.library.pretended_reset()
+        return {
+            "launches": sum(launches.values()),
+            "by_name": launches,
+            "waits": sum(count for name, count in told.items() if name.startswith("wait")),
+            "pageable": sum(count for name, count in told.items() if name.startswith("pageable")),
+            "told": told,
+        }
+
+
+def join_fake_group(ranks: int) -> None:
+    """Be the first of ``ranks`` processes of which no other is there."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    import electra.pretrain.run as run
+    from electra.system.peers import Peers
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1", RANK="0", WORLD_SIZE=str(ranks), LOCAL_RANK="0")
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    Peers.__enter__ = lambda self: self  # type: ignore[method-assign]  # nobody is there to be watched
+    Peers.__exit__ = lambda *_: None  # type: ignore[method-assign]
+    run.host_group = lambda *_: None
+
+
+def always_valid(judge: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """DeepSpeed's judgement of a norm, with its waits, and "valid" whatever it says."""
+
+    def judged(norm: Any) -> bool:
+        judge(norm)
+        return False
+
+    return judged
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workspace", type=Path)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--ranks", type=int, default=1)
+    options = parser.parse_args()
+    device = Device()
+    if options.ranks > 1:
+        join_fake_group(options.ranks)
+    os.chdir(options.workspace)
+
+    from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+    import electra.pretrain.run as run
+    from electra.common.paths import Paths
+    from electra.config.loading import load_settings
+
+    steps: list[dict[str, Any]] = []
+    began = [0.0]
+
+    def end_step() -> None:
+        steps.append({"host_ms": 1000 * (time.thread_time() - began[0]), **device.take()})
+
+    set_step = run.set_step
+
+    def begin_step(engine: Any, step: int, rate: float) -> None:
+        if began[0]:
+            end_step()
+        else:
+            device.take()  # what the start took
+        set_step(engine, step, rate)
+        began[0] = time.thread_time()
+
+    run.set_step = begin_step
+    run.matrix_peak = lambda machine: 1e12
+    # what a device that computes nothing says is finite, is what lay there before
+    run.NonFinite.judge = lambda *_: False  # type: ignore[method-assign]
+    for zero in (stage_1_and_2, stage3):
+        zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
+    run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+    from torch._dynamo.utils import counters
+
+    report = {
+        "steps": steps,
+        "memory": torch.cuda.max_memory_allocated(),
+        "graphs": counters["stats"]["unique_graphs"],
+    }
+    options.report.write_text(json.dumps(report))
+    os._exit(0)  # NCCL's shutdown waits for ranks that are not there
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Pre-training on a pretended device: what is launched, copied and waited for. Nothing is computed there."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+from electra.config import ObjectiveName
+from tests.gpu.conftest import Environment
+from tests.workspace import Workspace
+
+Probe = Callable[..., dict[str, Any]]
+# Where a step waits whose figures are logged, as each one is in so short a run; a real run logs 400 times.
+LOGGING = ("gradient_norms", "take_skipped", "end_window")
+# Waits of a step beside those, by ZeRO stage: DeepSpeed 0.19.8 reads the norm of ZeRO 1 to 3 on the host
+WAITS = {0: 0, 1: 8, 2: 8, 3: 5}
+
+
+def waits_of(step: dict[str, Any]) -> int:
+    places = {place: count for place, count in step["told"].items() if not place.endswith(LOGGING)}
+    return sum(count for place, count in places.items() if place.startswith("wait"))
+
+
+def quiet_steps(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Steps in which no checkpoint or milestone was gathered, nothing was validated, and nothing started."""
+    return [step for step in report["steps"][1:] if not any("state.py" in place for place in step["told"])]
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_steps_are_taken_at_every_zero_stage_within_the_budget_of_waits(probe: Probe, stage: int, ranks: int) -> None:
+    report = probe({"zero_stage": stage, "compile": "off"}, ranks)
+    steps = quiet_steps(report)
+    assert steps
+    for step in steps:
+        assert step["by_name"].keys() & {name for name in step["by_name"] if "adam" in name.lower()}, "no step"
+        assert waits_of(step) <= WAITS[stage], step["told"]
+        copies = sum(count for place, count in step["told"].items() if place.startswith("pageable copy to the device"))
+        assert copies <= (3 if stage else 0), step["told"]  # DeepSpeed's own
+
+
+@pytest.mark.parametrize("objective", get_args(ObjectiveName))
+def test_every_method_runs_in_bf16_without_a_product_in_fp32(probe: Probe, objective: str) -> None:
+    report = probe({"compile": "off"}, pretrain={"objective": objective})
+    for step in quiet_steps(report):
+        assert step["by_name"].get("product in bf16") and not step["by_name"].get("product in fp32"), step["by_name"]
+
+
+def test_fp32_runs_too(probe: Probe) -> None:
+    report = probe({"compile": "off", "precision": "fp32"})
+    for step in quiet_steps(report):
+        assert step["by_name"].get("product in fp32") and not step["by_name"].get("product in bf16")
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_attention_is_the_flash_kernel_with_padding_packed_rows_and_dropout(probe: Probe, packing: bool) -> None:
+    report = probe({"compile": "off", "pack_examples": packing})
+    for step in quiet_steps(report):
+        names = " ".join(step["by_name"])
+        assert "flash_fwd_kernel" in names and "flash_bwd" in names
+        assert "softmax_warp" not in names and "fmha_cutlass" not in names, names
+
+
+def test_the_compiled_forward_pass_is_one_graph_before_and_after_the_curriculums_switch(probe: Probe) -> None:
+    """Three in all: short examples, full ones, and validation; Triton's kernels run in all of them."""
+    one_layer = {"num_layers": 1}
+    report = probe({"compile": "auto"}, model=one_layer, pretrain={"length_curriculum": {"length": 16, "share": 0.5}})
+    assert report["graphs"] <= 3
+    for step in report["steps"]:
+        assert any(name.startswith("triton") for name in step["by_name"])
+
+
+def test_sigterm_then_a_resume_takes_steps(on_device: Environment, workspace: Workspace) -> None:
+    """A resumed step count on the CPU would end the run at its first step."""
+    cluster = {"device": "cuda", "precision": "bf16", "compile": "off", "num_processes": 1}
+    workspace.write({"cluster": cluster}, pretrain={"num_steps": 5000, "eval_every": 5000})
+    command = [sys.executable, "-m", "electra", "pretrain"]
+    first = subprocess.Popen(
+        command, cwd=workspace.root, env=on_device, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    progress, deadline = workspace.root / "logs/pretrain/progress.json", time.monotonic() + 600
+    while not progress.exists() and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    first.send_signal(signal.SIGTERM)
+    output, _ = first.communicate(timeout=600)
+    assert first.returncode == 5 and "a checkpoint is saved" in output, output
+    progress.unlink()
+    second = subprocess.Popen(
+        command, cwd=workspace.root, env=on_device, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    while not progress.exists() and second.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    second.send_signal(signal.SIGTERM)
+    output, _ = second.communicate(timeout=600)
+    assert "resuming electra at step" in output and second.returncode == 5, output
+
+
+def test_a_driver_that_is_too_old_is_an_error(on_device: Environment, workspace: Workspace) -> None:
+    workspace.write({"cluster": {"device": "auto"}})
+    environment = {**on_device, "PRETENDED_OLD_DRIVER": "1"}
+    command = [sys.executable, "-m", "electra", "pretrain"]
+    done = subprocess.run(command, cwd=workspace.root, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and "PyTorch cannot use CUDA here" in done.stderr, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
