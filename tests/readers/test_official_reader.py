@@ -126,8 +126,8 @@ def test_a_task_of_superglue_is_read_and_a_malformed_row_is_named(tmp_path, task
     write_lines(tmp_path / task / "val.jsonl", record)
     assert list(source.read(TASKS[task], "dev")) == [{"id": "7", **row}]
     unlabelled = {key: value for key, value in record.items() if key != "label"}
-    write_lines(tmp_path / task / "test.jsonl", unlabelled)
-    assert list(source.read(TASKS[task], "test")) == [{"id": "7", **row, "label": None}]
+    write_lines(tmp_path / task / "test.jsonl", unlabelled, {**record, "idx": 8, "label": -1})
+    assert list(source.read(TASKS[task], "test")) == [{"id": id, **row, "label": None} for id in ("7", "8")]
     first = next(key for key, value in record.items() if isinstance(value, str))
     for bad, said in [
         (unlabelled, "label is missing"),
