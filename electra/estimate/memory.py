@@ -29,8 +29,7 @@ from electra.loader.masking import num_slots
 from electra.model.batch import Batch
 from electra.model.encoder import Encoder
 from electra.model.objective import Objective, build_objective
-from electra.pretrain.engine import bucket_size
-from electra.system.hardware import Machine, resolve_machine
+from electra.system.hardware import Machine, bucket_size, resolve_machine
 from electra.system.memory import give_back_freed_memory
 
 FP32 = 4  # bytes

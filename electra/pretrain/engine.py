@@ -15,7 +15,7 @@ from electra import config
 from electra.common.errors import InfrastructureError
 from electra.model.objective import Objective
 from electra.optim import ElectraAdamW, parameter_groups
-from electra.system.hardware import Machine
+from electra.system.hardware import Machine, bucket_size
 from electra.system.processes import free_port
 
 
@@ -61,14 +61,6 @@ def host_group(machine: Machine, timeout: timedelta) -> Any:
     if machine.device == "cuda" and machine.num_processes > 1:
         return torch.distributed.new_group(backend="gloo", timeout=timeout)
     return None
-
-
-MOST_BUCKET = 50_000_000  # elements: 200 MB in fp32, large enough for the full bandwidth of NVLink and InfiniBand
-
-
-def bucket_size(num_parameters: int) -> int:
-    """Elements of gradients that ZeRO on CUDA reduces at once: DeepSpeed's default of 5e8 is 2 GB of buffer."""
-    return min(MOST_BUCKET, max(1_000_000, -(-num_parameters // 1024) * 1024))  # ZeRO aligns: an odd one is refused
 
 
 def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters: int = 0) -> dict[str, Any]:

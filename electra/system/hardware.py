@@ -184,3 +184,11 @@ def matrix_peak(machine: Machine, size: int = 1024, seconds: float = 0.3) -> flo
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     return 2 * size**3 / best
+
+
+MOST_BUCKET = 50_000_000  # elements: 200 MB in fp32, large enough for the full bandwidth of NVLink and InfiniBand
+
+
+def bucket_size(num_parameters: int) -> int:
+    """Elements of gradients that ZeRO on CUDA reduces at once: DeepSpeed's default of 5e8 is 2 GB of buffer."""
+    return min(MOST_BUCKET, max(1_000_000, -(-num_parameters // 1024) * 1024))  # ZeRO aligns: an odd one is refused
