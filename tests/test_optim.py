@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
 from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups
-from electra.pretrain.engine import bucket_size, deepspeed_config
+from electra.pretrain.engine import deepspeed_config
 from electra.pretrain.state import scatter_state
-from electra.system.hardware import Machine
+from electra.system.hardware import Machine, bucket_size
 
 
 def test_update_is_adam_without_bias_correction() -> None:

@@ -24,7 +24,7 @@ def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, w
         what: begins the message, such as a task's name with a colon.
 
     Raises:
-        DataError: it is malformed, too deeply nested, or holds a number of thousands of digits.
+        DataError: it is not UTF-8, malformed, too deeply nested, or holds a number of thousands of digits.
     """
     try:
         return json.loads(text.rstrip())  # the end of a line is not its second line
@@ -33,7 +33,9 @@ def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, w
         reason = f"{error.msg} at column {error.colno}"
     except RecursionError:
         reason = "it is nested too deeply"
-    except ValueError as error:  # a number of thousands of digits, bytes that are not UTF-8
+    except UnicodeDecodeError as error:
+        raise DataError(f"{what}not UTF-8 text: {error}", where=where, next_step=next_step) from None
+    except ValueError as error:  # a number of thousands of digits
         reason = str(error)
     raise DataError(f"{what}not valid JSON: {reason}", where=where, next_step=next_step)
 

@@ -70,7 +70,7 @@ class Settings(Section):
         "corrected", description="original: reproduce the known defects of google-research/electra (docs/fidelity.md)"
     )
     cells: Cells = Field(description="the fine-tuning matrix of the score card")
-    cluster: Cluster = Field(description="the machine: speed, never results")
+    cluster: Cluster = Field(description="the machine: speed, not the recipe (docs/architecture.md)")
     corpus: Corpus = Field(description="documents, their cleaning and the held-out split")
     tokenizer: Tokenizer = Field(description="the WordPiece vocabulary")
     shards: Shards = Field(description="fixed-length examples")

@@ -74,7 +74,10 @@ Processes = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class Cluster(Section):
-    """The machine. Changes speed, never results; no stage depends on it."""
+    """The machine. Changes speed, not the recipe; no stage depends on it.
+
+    Results are equal to the last bit or to rounding: docs/architecture.md says which, setting by setting.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
     num_processes: Processes | Literal["auto"] = Field(
@@ -104,7 +107,7 @@ class Cluster(Section):
         False, description="several short examples in a row, with attention within each: saves computing on padding"
     )
     num_threads: Processes | Literal["auto"] = Field(
-        "auto", description="threads per training process; auto: all cores"
+        "auto", description="threads per training process, any number with the same results; auto: all cores"
     )
     executor: Literal["local", "dask"] = Field(
         "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"

@@ -8,6 +8,7 @@
 All scores are percent.
 """
 
+import codecs
 import json
 import math
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import parse_json
 from electra.evaluation.metrics import score
 from electra.evaluation.squad_metrics import squad_v1, squad_v2
 from electra.readers.conll import DOCUMENT_START, column_lines, encoding_of
@@ -184,10 +186,7 @@ def _odds(path: Path) -> dict[str, float]:
 
 
 def _json_object(path: Path, layout: str) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not valid JSON: {error}", where=str(path)) from None
+    values = parse_json(path.read_bytes().removeprefix(codecs.BOM_UTF8), where=str(path))
     if not isinstance(values, dict):
         raise DataError(f"expected one JSON object, {layout}", where=str(path))
     return values

@@ -170,12 +170,10 @@ def squad_items(spec: TaskSpec, path: Path) -> Iterator[tuple[Any, Any, str]]:
     Raises:
         DataError: the file is not JSON, or lacks one of the lists of a SQuAD file.
     """
-    try:
-        articles = parse_json(path.read_bytes(), where=str(path), what=f"{spec.name}: ")["data"]
-    except (KeyError, TypeError):
-        raise DataError(f"{spec.name}: no list `data`; not a SQuAD file", where=str(path)) from None
+    content = parse_json(path.read_bytes(), where=str(path), what=f"{spec.name}: ")
+    articles = content.get("data") if isinstance(content, dict) else None
     if not isinstance(articles, list):
-        raise DataError(f"{spec.name}: `data` is no list; not a SQuAD file", where=str(path))
+        raise DataError(f"{spec.name}: no list `data`; not a SQuAD file", where=str(path))
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_list(article, "paragraphs", spec, f"{path}: data[{a}]")):
             where = f"{path}: data[{a}].paragraphs[{p}]"

@@ -27,6 +27,7 @@ from electra.loader.dataset import Shards
 from electra.model.pretrained import read_config
 from electra.predict import submission
 from electra.predict.inputs import Rows
+from electra.predict.outside import outside_scores
 from electra.readers.custom import OwnSource
 from electra.readers.custom_schema import read_own_task
 from electra.readers.official import OfficialSource
@@ -49,6 +50,7 @@ UNREADABLE = {
     "bytes": "\x00\x01",
     "nothing": "",
 }
+NOT_UTF8 = '{"text": "caf\xe9"}'.encode("latin-1")
 
 
 def squad(context: str = "a cat", question: str = "who?", id: str = "1", start: str = "2", text: str = "cat") -> str:
@@ -89,6 +91,29 @@ def squad_file(path: Path) -> object:
     return list(OfficialSource(None, path.parent).read(TASKS["SQuAD1.1"], "dev"))
 
 
+def own_json(path: Path) -> object:
+    path = path.rename(path.with_name("given.json"))
+    return list(read_table(path, ["text", "label"]))
+
+
+def own_squad(path: Path) -> object:
+    path.with_name("own.yaml").write_text(f"{{kind: span, format: squad, train: {path.name}, dev: {path.name}}}")
+    source = OwnSource(path.with_name("own.yaml"))
+    return list(source.read(source.spec, "train"))
+
+
+def outside_answers(path: Path) -> object:
+    gold = path.with_name("gold.json")
+    gold.write_text(squad())
+    return outside_scores("SQuAD1.1", path, gold)
+
+
+def outside_gold(path: Path) -> object:
+    answers = path.with_name("answers.json")
+    answers.write_text('{"1": "cat"}')
+    return outside_scores("SQuAD1.1", answers, path)
+
+
 def mrqa_file(path: Path) -> object:
     return list(read_mrqa(TASKS["NewsQA"], path, Counter()))
 
@@ -115,7 +140,17 @@ READERS: dict[Callable[[Path], object], dict[str, str]] = {
         "infinity": squad(start="Infinity"),
         "not a number": squad(start="NaN"),
         "a list": squad(start="[]"),
+        "data that is no list": '{"data": 5}',
+        "a list alone": "[]",
     },
+    own_json: {
+        "half a character": f'[{{"text": "x {HALF}", "label": "1"}}]',
+        "numbers": "[1, 2]",
+        "a text": '"text"',
+    },
+    own_squad: {"half a character in a context": squad(context=f"a cat {HALF}"), "infinity": squad(start="Infinity")},
+    outside_answers: {"a list": "[]", "a number": '{"1": 5}'},
+    outside_gold: {"data that is no list": '{"data": 5}', "answers of nothing": squad().replace("[{", "null, [{", 1)},
     mrqa_file: {
         "half a character in a context": mrqa(context=f"a cat {HALF}"),
         "half a character in a question": mrqa(question=HALF),
@@ -146,6 +181,15 @@ def test_a_hostile_file_is_refused_by_name(tmp_path: Path, reader: Callable[[Pat
         reader(path)
     assert str(tmp_path) in str(caught.value)
     str(caught.value).encode()  # the message itself can be printed
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_that_is_not_utf_8_is_refused_by_name(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    path = tmp_path / "given.jsonl"
+    path.write_bytes(NOT_UTF8)
+    with pytest.raises(DataError, match="(?i)utf-8") as caught:
+        reader(path)
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_the_examples_without_harm_are_read(tmp_path: Path) -> None:

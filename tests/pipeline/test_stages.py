@@ -66,7 +66,7 @@ def test_the_log_can_be_read_while_the_stage_runs(tmp_path):
 
 
 def test_stages_side_by_side_have_the_threads_that_they_have_alone(tmp_path, monkeypatch):
-    """On a CPU the number of threads decides the order of sums: another number, another result."""
+    """On a CPU the number of threads decides the order of sums in encoders of other makes."""
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     said: list[str] = []
     code = "import os; print(os.environ.get('OMP_NUM_THREADS'), os.environ.get('OMP_WAIT_POLICY'))"
