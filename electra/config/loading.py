@@ -55,7 +55,11 @@ def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(_complaint(e) for e in error.errors()), where=where) from None
+        raise ConfigError(
+            "\n".join(_complaint(e) for e in error.errors()),
+            where=where,
+            next_step="`electra config --help-fields` describes every key",
+        ) from None
 
 
 def _complaint(error: Any) -> str:

@@ -76,6 +76,12 @@ def test_a_mistake_in_the_settings_is_told_in_our_words(
     assert caught.value.exit_code == 2
 
 
+def test_a_refused_value_says_where_the_keys_are_described(workspace: Path) -> None:
+    change(workspace / "params.yaml", "pretrain.objective", "elektra")
+    with pytest.raises(ConfigError, match=r"next:  `electra config --help-fields` describes every key"):
+        check_run(workspace)
+
+
 def test_two_cells_with_one_name_are_refused(workspace: Path) -> None:
     """Task x with seed 1 and the encoder 2-b, and task x-1 with seed 2 and the encoder b: x-1-2-b."""
     for name in ("x", "x-1"):
