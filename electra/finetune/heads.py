@@ -16,7 +16,7 @@ from electra.finetune.features import IGNORED, Batch
 from electra.finetune.input_format import Layout, Position
 from electra.finetune.spans import BestSpan
 from electra.model.encoder import Encoder
-from electra.model.packed_attention import Boundaries, has_kernel
+from electra.model.packed_attention import CuSeqlens, has_kernel
 from electra.tasks.catalogue import SpanHeadName, TaskSpec
 
 BEAM = 20  # starts, and ends for each of them
@@ -243,11 +243,11 @@ class TaskModel(nn.Module):
         return loss
 
     def _hidden(self, batch: Batch) -> Tensor:
-        mask_BT: Tensor | Boundaries = batch.mask_BT
+        mask_BT: Tensor | CuSeqlens = batch.mask_BT
         if batch.ends_N is not None and isinstance(self.encoder, Encoder):
             device = batch.ends_N.device
             if has_kernel(device, bf16=torch.is_autocast_enabled(device.type)):
-                mask_BT = Boundaries(batch.ends_N, batch.mask_BT)
+                mask_BT = CuSeqlens(batch.ends_N, batch.mask_BT)
         inputs = (batch.tokens_BT, batch.segments_BT, mask_BT)
         if isinstance(self.encoder, Encoder) and isinstance(self.head, SentenceHead):
             return self.encoder(*inputs, first_only=True)  # all that this head looks at

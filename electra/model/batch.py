@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.model.packed_attention import Boundaries
+from electra.model.packed_attention import CuSeqlens
 
 
 @dataclass
@@ -37,10 +37,10 @@ class Batch:
         return Batch(**moved)
 
     @property
-    def attended_BT(self) -> Tensor | Boundaries:
+    def attended_BT(self) -> Tensor | CuSeqlens:
         """What encoders are told: which tokens are real or, of packed rows, which belong together."""
         mask_BT = self.mask_BT if self.example_BT is None else self.example_BT
-        return mask_BT if self.ends_N is None else Boundaries(self.ends_N, mask_BT)
+        return mask_BT if self.ends_N is None else CuSeqlens(self.ends_N, mask_BT)
 
     def originals_BK(self) -> Tensor:
         """The tokens at the masked positions."""

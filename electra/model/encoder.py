@@ -16,7 +16,7 @@ from electra.model.kernels import functions as fused
 from electra.model.linear import Linear
 from electra.model.packed_attention import (
     BLOCKED,
-    Boundaries,
+    CuSeqlens,
     attend_within,
     block_bias,
     fits_kernel,
@@ -28,8 +28,8 @@ from electra.model.shape import EncoderConfig
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value come from one matrix product.
 
-    ``bias`` is added to the scores: [B, 1, 1, T] for padding, [B, 1, T, T] where sight is one-sided or rows are
-    packed, or None. Where a kernel knows packed rows it is their boundaries instead.
+    ``attn_bias`` is added to the scores: [B, 1, 1, T] for padding, [B, 1, T, T] where the direction is one-sided or rows
+    are packed, or None. Where a kernel knows packed rows it is their boundaries instead.
     """
 
     def __init__(self, config: EncoderConfig):
@@ -40,34 +40,34 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.attention_dropout)
 
     def forward(
-        self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, num_asking: int
+        self, hidden_BTD: Tensor, attn_bias: Tensor | CuSeqlens | None, num_queries: int
     ) -> tuple[Tensor, Tensor | None]:
-        """What the first tokens attend to [B, num_asking, D], and the bias still to be added (see :class:`Linear`)."""
+        """What the first tokens attend to [B, num_queries, D], and the bias still to be added (see :class:`Linear`)."""
         B, T, D = hidden_BTD.shape
         dropout = self.dropout.p if self.training else 0.0
         qkv_BT3D, added = self.qkv(hidden_BTD)
-        if fused.can_fuse(qkv_BT3D) and not isinstance(bias, Boundaries) and num_asking == T:
-            return self.output(fused.attention(qkv_BT3D, added, bias, self.num_heads, dropout))
+        if fused.can_fuse(qkv_BT3D) and not isinstance(attn_bias, CuSeqlens) and num_queries == T:
+            return self.output(fused.attention(qkv_BT3D, added, attn_bias, self.num_heads, dropout))
         qkv_BT3D = qkv_BT3D if added is None else qkv_BT3D + added.to(qkv_BT3D.dtype)
-        if isinstance(bias, Boundaries):
-            return self.output(attend_within(qkv_BT3D, self.num_heads, bias, dropout)[:, :num_asking])
+        if isinstance(attn_bias, CuSeqlens):
+            return self.output(attend_within(qkv_BT3D, self.num_heads, attn_bias, dropout)[:, :num_queries])
         q_BHTd, k_BHTd, v_BHTd = qkv_BT3D.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        if num_asking < T:
-            q_BHTd = q_BHTd[:, :, :num_asking]
-            bias = bias if bias is None or bias.shape[2] == 1 else bias[:, :, :num_asking]
+        if num_queries < T:
+            q_BHTd = q_BHTd[:, :, :num_queries]
+            attn_bias = attn_bias if attn_bias is None or attn_bias.shape[2] == 1 else attn_bias[:, :, :num_queries]
         if hidden_BTD.is_cuda:
-            if bias is not None:
-                bias = bias.to(q_BHTd.dtype)
-            mixed_BHTd = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, bias, dropout_p=dropout)
+            if attn_bias is not None:
+                attn_bias = attn_bias.to(q_BHTd.dtype)
+            mixed_BHTd = F.scaled_dot_product_attention(q_BHTd, k_BHTd, v_BHTd, attn_bias, dropout_p=dropout)
         else:
             # On CPU the fused kernel's backward is slower than two plain matrix products at these lengths.
             scores_BHTT = q_BHTd @ k_BHTd.transpose(-1, -2) * (1 / math.sqrt(q_BHTd.shape[-1]))
-            if bias is not None:
-                scores_BHTT = scores_BHTT + bias.to(scores_BHTT.dtype)
+            if attn_bias is not None:
+                scores_BHTT = scores_BHTT + attn_bias.to(scores_BHTT.dtype)
             # the softmax: PyTorch's own gradient of it has other last bits on one thread than on several
             shares_BHTT = scores_BHTT.log_softmax(-1, torch.float32).exp().to(v_BHTd.dtype)
             mixed_BHTd = self.dropout(shares_BHTT) @ v_BHTd
-        return self.output(mixed_BHTd.transpose(1, 2).reshape(B, num_asking, D))
+        return self.output(mixed_BHTd.transpose(1, 2).reshape(B, num_queries, D))
 
 
 class AddNorm(LayerNorm):
@@ -103,10 +103,14 @@ class Layer(nn.Module):
         self.feed_forward_out = Linear(config.intermediate_size, config.hidden_size)
         self.feed_forward_norm = AddNorm(config)
 
-    def forward(self, hidden_BTD: Tensor, bias: Tensor | Boundaries | None, num_asking: int | None = None) -> Tensor:
-        """The next hidden states: of all tokens, or of the first ``num_asking``, which see all."""
-        num_asking = hidden_BTD.shape[1] if num_asking is None else num_asking
-        hidden_BTD = self.attention_norm(*self.attention(hidden_BTD, bias, num_asking), hidden_BTD[:, :num_asking])
+    def forward(
+        self, hidden_BTD: Tensor, attn_bias: Tensor | CuSeqlens | None, num_queries: int | None = None
+    ) -> Tensor:
+        """The next hidden states: of all tokens, or of the first ``num_queries``, which see all."""
+        num_queries = hidden_BTD.shape[1] if num_queries is None else num_queries
+        hidden_BTD = self.attention_norm(
+            *self.attention(hidden_BTD, attn_bias, num_queries), hidden_BTD[:, :num_queries]
+        )
         transformed_BTD, added = self.feed_forward_out(gelu(*self.feed_forward_in(hidden_BTD)))
         return self.feed_forward_norm(transformed_BTD, added, hidden_BTD)
 
@@ -151,8 +155,8 @@ class Encoder(nn.Module):
         self,
         tokens_BT: Tensor,
         segments_BT: Tensor,
-        mask_BT: Tensor | Boundaries | None = None,
-        sight: Literal["both", "left", "right"] = "both",
+        mask_BT: Tensor | CuSeqlens | None = None,
+        direction: Literal["both", "left", "right"] = "both",
         first_only: bool = False,
     ) -> Tensor:
         """Hidden states [B, T, D] of the last layer.
@@ -163,43 +167,45 @@ class Encoder(nn.Module):
             mask_BT: True at real tokens, False at padding; None where nothing is padded. Where several examples share
                 a row: int64, the same number at the tokens of an example, 0 at padding. Either with the ends of
                 examples, on CUDA: attention is a flash kernel then.
-            sight: a token attends to all tokens, or to itself and those on its left, or on its right.
+            direction: a token attends to all tokens, or to itself and those on its left, or on its right.
             first_only: the first token's alone [B, 1, D]: the last layer computes nothing for the others.
         """
-        ends, mask_BT = (mask_BT, mask_BT.mask_BT) if isinstance(mask_BT, Boundaries) else (None, mask_BT)
+        ends, mask_BT = (mask_BT, mask_BT.mask_BT) if isinstance(mask_BT, CuSeqlens) else (None, mask_BT)
         packed_BT = mask_BT if mask_BT is not None and mask_BT.dtype != torch.bool else None
         positions_BT = None if packed_BT is None else positions(packed_BT)
         hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT, positions_BT))
-        bias: Tensor | Boundaries | None = ends
+        attn_bias: Tensor | CuSeqlens | None = ends
         head_width = self.config.hidden_size // self.config.num_heads
-        if ends is None or sight != "both" or not tokens_BT.is_cuda or not fits_kernel(head_width):
-            bias = self._bias(mask_BT, packed_BT, sight, tokens_BT)
+        if ends is None or direction != "both" or not tokens_BT.is_cuda or not fits_kernel(head_width):
+            attn_bias = self._attn_bias(mask_BT, packed_BT, direction, tokens_BT)
         if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # one type through all layers: what is added and normalized in between is computed in float32 all the same
             hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
         for number, layer in enumerate(self.layers, 1):
-            num_asking = 1 if first_only and number == len(self.layers) else None
+            num_queries = 1 if first_only and number == len(self.layers) else None
             if self.recompute and torch.is_grad_enabled():
                 # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
                 early_stop: dict[str, Any] = {} if torch.compiler.is_compiling() else {"early_stop": False}
-                hidden_BTD = checkpoint(layer, hidden_BTD, bias, num_asking, use_reentrant=False, **early_stop)
+                hidden_BTD = checkpoint(layer, hidden_BTD, attn_bias, num_queries, use_reentrant=False, **early_stop)
             else:
-                hidden_BTD = layer(hidden_BTD, bias, num_asking)
+                hidden_BTD = layer(hidden_BTD, attn_bias, num_queries)
         return hidden_BTD
 
-    def _bias(self, mask_BT: Tensor | None, packed_BT: Tensor | None, sight: str, tokens_BT: Tensor) -> Tensor | None:
-        """What is added to the scores for padding, packed rows and one-sided sight."""
-        bias = None
+    def _attn_bias(
+        self, mask_BT: Tensor | None, packed_BT: Tensor | None, direction: str, tokens_BT: Tensor
+    ) -> Tensor | None:
+        """What is added to the scores for padding, packed rows and a one-sided direction."""
+        attn_bias = None
         if packed_BT is not None:
-            bias = block_bias(packed_BT)
+            attn_bias = block_bias(packed_BT)
         elif mask_BT is not None:
-            bias = padding_bias(mask_BT)
-        if sight != "both":
+            attn_bias = padding_bias(mask_BT)
+        if direction != "both":
             length = tokens_BT.shape[1]
             blocked_TT = torch.full((length, length), BLOCKED, device=tokens_BT.device)
-            blocked_TT = blocked_TT.triu(1) if sight == "left" else blocked_TT.tril(-1)
-            bias = blocked_TT if bias is None else bias + blocked_TT
-        return bias
+            blocked_TT = blocked_TT.triu(1) if direction == "left" else blocked_TT.tril(-1)
+            attn_bias = blocked_TT if attn_bias is None else attn_bias + blocked_TT
+        return attn_bias
 
 
 def padding_bias(mask_BT: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ BLOCKED = -1e9  # added to a score that must not count
 
 
 @dataclass
-class Boundaries:
+class CuSeqlens:
     """Where examples end in the flattened rows, for the flash kernel, which takes sequences of any length."""
 
     ends_N: Tensor  # int32, cumulative and beginning with 0; the same number may come several times
@@ -34,7 +34,7 @@ def positions(example_BT: Tensor) -> Tensor:
 
 
 def example_ends(example_BT: Tensor, num_examples: int | None = None) -> Tensor:
-    """:attr:`Boundaries.ends_N` of rows on the CPU, where it costs no wait for a device.
+    """:attr:`CuSeqlens.ends_N` of rows on the CPU, where it costs no wait for a device.
 
     Args:
         example_BT: the number of each token's example, or True at real tokens. Padding counts as an example.
@@ -58,7 +58,7 @@ def fits_kernel(head_width: int) -> bool:
     return head_width % 8 == 0 and head_width <= 256
 
 
-def attend_within(qkv_BT3D: Tensor, num_heads: int, ends: Boundaries, dropout: float) -> Tensor:
+def attend_within(qkv_BT3D: Tensor, num_heads: int, ends: CuSeqlens, dropout: float) -> Tensor:
     """Attention [B, T, D] of all heads by the flash kernel, without a matrix of what is blocked.
 
     ``torch.nn.attention.varlen`` has no dropout; the operation below it has.

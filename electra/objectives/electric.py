@@ -15,7 +15,7 @@ from electra.model.encoder import Encoder
 from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
-from electra.model.packed_attention import Boundaries
+from electra.model.packed_attention import CuSeqlens
 from electra.model.shape import EncoderConfig
 
 
@@ -81,11 +81,11 @@ class Electric(Objective):
     def cloze(self, batch: Batch) -> Tensor:
         """Logits [B, T, V] of each token, from the tokens before it and those after it but not from itself."""
         inputs = (batch.tokens_BT, batch.segments_BT, batch.attended_BT)
-        before_BTG = self.generator_from_left(*inputs, sight="left").roll(1, dims=1)
-        after_BTG = self.generator_from_right(*inputs, sight="right").roll(-1, dims=1)
+        before_BTG = self.generator_from_left(*inputs, direction="left").roll(1, dims=1)
+        after_BTG = self.generator_from_right(*inputs, direction="right").roll(-1, dims=1)
         return self.generator_head(torch.cat([before_BTG, after_BTG], -1)).float()
 
-    def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor | Boundaries) -> Tensor:
+    def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor | CuSeqlens) -> Tensor:
         """E of each token in its context [B, T]; low for likely tokens."""
         return self.discriminator_head(self.discriminator(tokens_BT, segments_BT, mask_BT)).float()
 

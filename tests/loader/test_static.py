@@ -14,7 +14,7 @@ from electra.loader.packing import packed
 from electra.loader.static import StaticShapes
 from electra.model.batch import Batch
 from electra.model.objective import build_objective, objective_class
-from electra.model.packed_attention import Boundaries, example_ends
+from electra.model.packed_attention import CuSeqlens, example_ends
 from tests.workspace import Workspace
 
 SHAPES = StaticShapes(pinned=False)
@@ -69,7 +69,7 @@ def test_ends_are_those_of_examples_and_of_their_padding() -> None:
     static = SHAPES.apply(ragged("electra", [8, 3]), 4, 8)
     assert static.ends_N is not None and static.ends_N.dtype == torch.int32
     assert static.ends_N.tolist() == [0, 8, 11, 16, 24, 32, 32, 32, 32]
-    assert isinstance(static.attended_BT, Boundaries)
+    assert isinstance(static.attended_BT, CuSeqlens)
     rows = torch.tensor([[1, 1, 2, 2, 2, 0], [3, 3, 3, 3, 3, 3]])
     assert example_ends(rows).tolist() == [0, 2, 5, 6, 12]
 

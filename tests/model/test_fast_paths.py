@@ -128,14 +128,14 @@ def test_compiled_layers_are_the_plain_ones() -> None:
     assert_equal_to_rounding(result(model(), batch), result(compiled, batch))
 
 
-@pytest.mark.parametrize("sight", ["both", "left"])
-def test_the_first_token_alone_is_as_among_all(sight: Literal["both", "left"]) -> None:
+@pytest.mark.parametrize("direction", ["both", "left"])
+def test_the_first_token_alone_is_as_among_all(direction: Literal["both", "left"]) -> None:
     batch = uneven_batch()
     weights_D = torch.linspace(-1, 2, SHAPE.hidden_size)
     found = []
     for first_only in (True, False):
         encoder = model().discriminator
-        hidden_BTD = encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT, sight, first_only)
+        hidden_BTD = encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT, direction, first_only)
         assert hidden_BTD.shape[1] == (1 if first_only else batch.tokens_BT.shape[1])
         loss = (hidden_BTD[:, 0] * weights_D).sum()
         loss.backward()
