@@ -30,7 +30,7 @@ class RepeatedLines(Section):
     """Remove lines that stood before."""
 
     kind: Literal["repeated_lines"] = Field(description="lines (paragraphs) that stood before")
-    min_chars: int = Field(60, ge=1, description="shorter lines may repeat: dialogue, headings")
+    min_chars: int = Field(60, ge=1, le=1_000_000, description="shorter lines may repeat: dialogue, headings")
     scope: Literal["document", "corpus"] = Field(
         "document", description="corpus: also lines of documents before this one, in the order of the mixture"
     )
@@ -40,16 +40,16 @@ class Gopher(Section):
     """Document rules of Gopher (Rae et al. 2021, arXiv 2112.11446, appendix A1.1); None switches a rule off."""
 
     kind: Literal["gopher"] = Field(description="Gopher's rules for length, words, symbols, bullets and stop words")
-    min_words: int | None = Field(50, description="fewest words")
-    max_words: int | None = Field(100_000, description="most words; books have more")
-    min_word_length: float | None = Field(3, description="least mean of characters a word")
-    max_word_length: float | None = Field(10, description="greatest mean of characters a word")
-    max_symbol_ratio: float | None = Field(0.1, description="most hash signs, and most ellipses, a word")
+    min_words: int | None = Field(50, ge=1, le=1_000_000_000, description="fewest words")
+    max_words: int | None = Field(100_000, ge=1, le=1_000_000_000, description="most words; books have more")
+    min_word_length: float | None = Field(3, gt=0, le=1000, description="least mean of characters a word")
+    max_word_length: float | None = Field(10, gt=0, le=1000, description="greatest mean of characters a word")
+    max_symbol_ratio: float | None = Field(0.1, ge=0, le=1000, description="most hash signs, and most ellipses, a word")
     max_bullet_lines: Probability | None = Field(0.9, description="largest share of lines that begin with a bullet")
     max_ellipsis_lines: Probability | None = Field(0.3, description="largest share of lines that end with an ellipsis")
     min_alphabetic_words: Probability | None = Field(0.8, description="least share of words with a letter")
     max_digits: Probability | None = Field(None, description="largest share of digits among characters; not Gopher's")
-    min_stop_words: int | None = Field(2, description="fewest different words of `stop_words`")
+    min_stop_words: int | None = Field(2, ge=1, le=1000, description="fewest different words of `stop_words`")
     stop_words: list[str] = Field(
         ["the", "be", "to", "of", "and", "that", "have", "with"], description="frequent words of the language"
     )
@@ -81,7 +81,7 @@ class FineWeb(Section):
     max_short_lines: Probability | None = Field(
         0.67, description="largest share of lines under `short_line` characters"
     )
-    short_line: int = Field(30, ge=1, description="characters of a line that is not short")
+    short_line: int = Field(30, ge=1, le=100_000, description="characters of a line that is not short")
 
 
 class PersonalData(Section):

@@ -84,7 +84,7 @@ class NearDuplicates(Section):
     """MinHash-LSH: of documents that share most of their n-grams of words, only the first is kept."""
 
     threshold: float = Field(0.8, gt=0, le=1, description="least Jaccard similarity of near-duplicates")
-    shingle_words: int = Field(5, ge=1, description="words of an n-gram")
+    shingle_words: int = Field(5, ge=1, le=100, description="words of an n-gram")
     bands: int = Field(20, ge=1, le=200, description="bands of the signature; documents that share one are compared")
     rows: int = Field(6, ge=1, le=50, description="values of a band: fewer find less similar documents, and cost more")
 
@@ -95,8 +95,10 @@ class Decontamination(Section):
     action: Literal["report", "drop_documents", "drop_paragraphs"] = Field(
         "drop_paragraphs", description="what is done where evaluation text is found"
     )
-    words: int = Field(13, ge=5, description="words in a row that count as evaluation text")
-    min_words: int = Field(8, ge=3, description="texts of fewer than `words` words are looked for whole, down to this")
+    words: int = Field(13, ge=5, le=1000, description="words in a row that count as evaluation text")
+    min_words: int = Field(
+        8, ge=3, le=1000, description="texts of fewer than `words` words are looked for whole, down to this"
+    )
 
 
 class Corpus(Section):
@@ -122,6 +124,7 @@ class Corpus(Section):
     split_longer_than: int | None = Field(
         100_000,
         gt=0,
+        le=1_000_000_000,
         description="documents of more characters are held out by groups of paragraphs; null: whole documents only",
     )
     documents_per_file: int = Field(

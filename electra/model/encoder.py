@@ -28,8 +28,8 @@ from electra.model.shape import EncoderConfig
 class SelfAttention(nn.Module):
     """Multi-head self-attention; query, key and value come from one matrix product.
 
-    ``attn_bias`` is added to the scores: [B, 1, 1, T] for padding, [B, 1, T, T] where the direction is one-sided or rows
-    are packed, or None. Where a kernel knows packed rows it is their boundaries instead.
+    ``attn_bias`` is added to the scores: [B, 1, 1, T] for padding, [B, 1, T, T] where the direction is one-sided or
+    rows are packed, or None. Where a kernel knows packed rows it is their boundaries instead.
     """
 
     def __init__(self, config: EncoderConfig):

@@ -22,8 +22,16 @@ ZERO_HAS_A_MEANING = {
     "Cluster.zero_stage",
     "EmbeddedCorpus.seed",
     "EmbeddedTasks.seed",
+    "FineWeb.max_duplicate_line_chars",  # shares of cleaning: none
+    "FineWeb.max_short_lines",
+    "FineWeb.min_punctuated_lines",
     "Finetune.warmup_fraction",
     "Finetune.weight_decay",
+    "Gopher.max_bullet_lines",
+    "Gopher.max_digits",
+    "Gopher.max_ellipsis_lines",
+    "Gopher.max_symbol_ratio",
+    "Gopher.min_alphabetic_words",
     "Model.attention_dropout",
     "Model.dropout",
     "Pretrain.adam_beta1",  # no momentum
@@ -35,12 +43,29 @@ ZERO_HAS_A_MEANING = {
     "Pretrain.seed",
     "Pretrain.warmup_steps",
     "Pretrain.weight_decay",
+    "Repetition.max_duplicate_line_chars",
+    "Repetition.max_duplicate_lines",
+    "Repetition.max_duplicate_ngram_chars",
+    "Repetition.max_top_ngram_chars",
     "Shards.seed",
     "Shards.short_example_probability",
     "Shards.single_segment_probability",
+    "Unwrap.min_share",
 }
 # sections that the smoke profile has no example of
 EXAMPLES: dict[str, dict[str, Any]] = {
+    "Decontamination": {},
+    "NearDuplicates": {},
+    **{
+        name: {"kind": kind}
+        for name, kind in [
+            ("Unwrap", "unwrap"),
+            ("RepeatedLines", "repeated_lines"),
+            ("Gopher", "gopher"),
+            ("Repetition", "repetition"),
+            ("FineWeb", "fineweb"),
+        ]
+    },
     "FilesCorpus": {"kind": "files", "name": "x", "paths": ["x.txt"]},
     "HubCorpus": {"kind": "hub", "name": "x", "dataset": "x/y", "revision": "0" * 40},
     "FilesTasks": {"kind": "files"},
@@ -101,7 +126,7 @@ def wrapped(annotation: Any, value: Any) -> Any:
     """The value inside a field's list, dictionary or range."""
     kinds = {get_origin(part) for part in (annotation, *get_args(annotation))}
     if dict in kinds:
-        return {"CoLA": value}
+        return {2: value} if int in leaves(annotation) and str not in leaves(annotation) else {"CoLA": value}
     return [value] if list in kinds else (0.5, value) if tuple in kinds else value
 
 
