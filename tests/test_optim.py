@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
-from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups
+from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups, rate_of
 from electra.pretrain.engine import deepspeed_config
 from electra.pretrain.state import scatter_state
 from electra.system.hardware import Machine, bucket_size
@@ -129,3 +129,11 @@ def test_deepspeed_on_cuda_neither_clips_nor_times_at_zero_0_and_reduces_in_one_
     assert bucket_size(10**10) == 50_000_000
     assert settings("cuda", 2, nodes=2)["zero_optimization"]["overlap_comm"]
     assert not settings("cuda", 2)["zero_optimization"]["overlap_comm"]
+
+
+def test_the_schedule_starts_anew_with_every_stage() -> None:
+    recipe = Pretrain(num_steps=100, batch_size=8, learning_rate=1e-3, warmup_steps=10, eval_every=10)
+    first, second = range(40), range(40, 100)
+    assert [rate_of(step, recipe, second) for step in second] == [learning_rate(s, 1e-3, 60, 10) for s in range(60)]
+    assert rate_of(40, recipe, second) == 0 < rate_of(39, recipe, first)
+    assert rate_of(42, recipe, range(40, 46)) == pytest.approx(1e-3 * 2 / 3 * 4 / 6), "warm-up is at most half a stage"

@@ -107,7 +107,7 @@ class Cluster(Section):
         False, description="several short examples in a row, with attention within each: saves computing on padding"
     )
     num_threads: Processes | Literal["auto"] = Field(
-        "auto", description="threads per training process, any number with the same results; auto: all cores"
+        "auto", description="threads per training process; auto: all cores"
     )
     executor: Literal["local", "dask"] = Field(
         "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"

@@ -145,7 +145,8 @@ def finetune_cell(
             print(f"{key}: {split} predicted, {len(rows):,} rows")
         for split, number in cut.items():
             if number:
-                print(f"{key}: {number:,} rows of {split} are longer than the model's inputs and are cut")
+                what = "have a question longer than its part" if spec.kind == "span" else "are longer than the whole"
+                print(f"{key}: {number:,} rows of {split} {what} of the model's inputs, and are cut")
         for other in evaluations(paths.tasks, task):
             rows = read_rows(paths, other.name, "dev")
             unlabelled = [{**row, **{key: None for key in ("label", "tags") if key in row}} for row in rows]

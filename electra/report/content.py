@@ -270,7 +270,7 @@ def _tasks(facts: Facts) -> Section:
         ]
         for task, entry in tasks.items()
     ]
-    note = "Cut: rows that are longer than the model's inputs (finetune.max_length), so that it sees a part of them."
+    note = "Cut: rows longer than the inputs (finetune.max_length; of span tasks, questions: max_question_length)."
     return Section("Tasks", note, ["task", "rows", "data", "cut"], rows)
 
 

@@ -10,9 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from electra.common.errors import ConfigError
 from electra.config import Method, Model, Settings
 from electra.config.loading import load_settings
+from electra.config.training import LengthCurriculum
 from electra.estimate import published as paper_flops
 from electra.estimate.cost import estimate, published_table, render
-from electra.estimate.flops import forward_flops_per_token, objective_flops_per_token
+from electra.estimate.flops import flops_per_token, forward_flops_per_token, objective_flops_per_token
 from electra.estimate.published import ROWS, Elmo, Row
 from electra.model.batch import Batch
 from electra.model.objective import build_objective
@@ -265,3 +266,14 @@ def test_unknown_objective_and_electric_without_noise_are_refused() -> None:
         objective_flops_per_token("elektra", generator, discriminator, LENGTH, 0.15)
     with pytest.raises(ValueError, match="electric"):
         objective_flops_per_token("electric", None, discriminator, LENGTH, 0.15)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.9, 1.0])
+def test_a_curriculum_costs_the_average_over_its_lengths(load, share: float) -> None:
+    short, long = 64, load("small").shards.max_length
+    settings = load("small", length_curriculum=LengthCurriculum(length=short, share=share))
+    recipe = settings.pretrain
+    pair = (EncoderConfig.generator(settings.model, 30522), EncoderConfig.discriminator(settings.model, 30522))
+    costs = [objective_flops_per_token("electra", *pair, n, recipe.mask_probability) for n in (short, long)]
+    assert costs[0] < costs[1]
+    assert flops_per_token(settings, 30522) == pytest.approx(share * costs[0] + (1 - share) * costs[1])

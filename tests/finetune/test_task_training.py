@@ -1,6 +1,7 @@
 """The loop, the heads and whole cells, with a one-layer model."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def test_rows_that_are_cut_are_counted_in_the_cell_and_on_the_card(paths, worksp
             cell = paths.finetuned(f"{task}-{seed}-scratch")
             cell.with_name(f"{task}-{seed}").symlink_to(cell.name)
     assert read_json(cell / "run.json")["rows_cut"] == {"train": 0, "dev": 0}
-    assert "STS-B-1-scratch: 5 rows of train are longer than the model's inputs" in capsys.readouterr().out
+    assert "STS-B-1-scratch: 5 rows of train are longer than the whole of the model's inputs" in capsys.readouterr().out
     evaluate_cells(settings, paths)
     entry = read_scores(paths)["tasks"]["STS-B"]
     assert entry["rows_cut"] == {"train": 5, "dev": 0}, "each once, in both orders"
@@ -169,6 +170,20 @@ def test_a_cell_gives_the_same_bytes_on_any_number_of_threads(paths, workspace):
         return next(paths.kept("CoLA-1-scratch").rglob("*.safetensors")).read_bytes()
 
     assert weights(1) == weights(2) == weights(3)
+
+
+def test_fine_tuning_watches_its_cores_and_says_when_others_take_them(paths, workspace, monkeypatch, capsys):
+    settings, watched = workspace(["CoLA"], epochs=1), []
+
+    def watch(num_threads):
+        watched.append(num_threads)
+        return SimpleNamespace(warning=lambda: "WARNING other processes use the cores")
+
+    for module in ("run", "trainer"):
+        monkeypatch.setattr(f"electra.finetune.{module}.watch_cores", watch)
+    finetune_cell(settings, paths, task="CoLA", seed=1, scratch=True)
+    assert "CoLA-1-scratch: WARNING other processes use the cores\n" in capsys.readouterr().out
+    assert set(watched) == {1}
 
 
 def test_a_cell_starts_from_the_pretrained_weights_and_a_scratch_cell_never_reads_them(paths, workspace, monkeypatch):

@@ -1,12 +1,16 @@
 """Order, masks and samples are pure functions of seed, epoch and example."""
 
+import itertools
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from electra.loader.masking import MaskingRule, draw_masking, num_masked
 from electra.loader.random import examples_at, permute, philox, uniforms
+from electra.pretrain.engine import seed_dropout
 
 SPECIAL = np.array([0, 2, 3, 4])
 
@@ -129,3 +133,14 @@ def test_masked_random_and_original_tokens_have_the_shares_of_the_rule() -> None
     assert not (masking.shown & masking.random).any()
     assert abs(masking.random.mean() - 0.1) < 0.01
     assert abs(masking.shown.mean() - 0.1) < 0.01
+
+
+def test_dropout_differs_between_seeds_steps_and_micro_batches_and_repeats() -> None:
+    def draws(*number: int) -> tuple[int, ...]:
+        seed_dropout(*number)
+        return tuple(torch.randint(2**62, (4,)).tolist())
+
+    numbers = list(itertools.product((1, 2), (0, 1, 7, 100_000), (0, 1, 63)))
+    first = {number: draws(*number) for number in numbers}
+    assert len(set(first.values())) == len(numbers)
+    assert {number: draws(*number) for number in reversed(numbers)} == first

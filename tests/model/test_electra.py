@@ -132,6 +132,13 @@ def test_samples_follow_the_distribution() -> None:
     assert sample(logits.expand(1, 1, 4), torch.tensor([[1 - 2**-24]])).item() == 3, "never past the vocabulary"
 
 
+def test_a_token_of_probability_zero_is_never_drawn() -> None:
+    """Also where the uniform is exactly 0, or exactly where the distribution function rests."""
+    never = float("-inf")
+    logits = torch.tensor([[[never, 0.0, never, 0.0, never]]])
+    assert [sample(logits, torch.tensor([[uniform]])).item() for uniform in (0.0, 0.25, 0.5, 0.75)] == [1, 1, 3, 3]
+
+
 def test_majority_guess_costs_the_entropy_of_the_fake_rate() -> None:
     from electra.model.discriminator import binary_entropy
 

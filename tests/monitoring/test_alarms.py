@@ -96,6 +96,13 @@ def test_alarms_wait_at_first_and_end_the_run_when_they_stay() -> None:
     assert raised.value.exit_code == 4
 
 
+def test_nothing_is_judged_during_warm_up() -> None:
+    bad = {**HEALTHY, "disc_auc": 0.5}
+    watch = Watch(recipe(warmup_steps=50))
+    assert watch.judge(20, bad) == watch.judge(49, bad) == [] and watch.since == {}
+    assert watch.judge(50, bad) and watch.since == {"majority_class_plateau": 50}
+
+
 def test_the_committed_run_raises_no_alarm() -> None:
     results = json.loads((ROOT / "results/pretrain.json").read_text())
     assert results["alarms"] == 0

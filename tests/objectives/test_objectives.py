@@ -8,7 +8,7 @@ import torch
 
 from electra.config import Method, Model, ObjectiveName
 from electra.model.batch import Batch
-from electra.model.generator import masked_input
+from electra.model.generator import masked_input, put_samples
 from electra.model.objective import Objective, build_objective
 from electra.objectives.adversarial import Adversarial
 from electra.objectives.all_tokens_mlm import AllTokensMlm
@@ -312,3 +312,26 @@ def test_disentangled_embeddings_start_equal_and_keep_their_gradients_apart() ->
         plain = model.encoder_to_publish()
         assert torch.allclose(plain(*inputs), model.discriminator(*inputs), atol=1e-5)
         assert "embeddings.word.weight" in plain.state_dict()
+
+
+def test_slots_without_weight_mask_nothing() -> None:
+    """They point at position 0, which is [CLS]."""
+    batch = batch_for("electra_15")
+    batch.weights_BK[:, 1:] = 0
+    batch.positions_BK[:, 1:] = 0
+    masked_BT = batch.is_masked_BT()
+    assert torch.equal(masked_BT.sum(1), torch.ones(6, dtype=torch.long)) and not masked_BT[:, 0].any()
+
+
+@pytest.mark.parametrize("share", [0.15, 0.4])
+def test_the_logit_of_noise_is_energy_and_noise_and_the_odds_of_a_replacement(share: float) -> None:
+    """E(x) + log q(x) + log(k / (n - k)), with k of n tokens replaced (Electric, section 3.2)."""
+    model = make("electric", mask_probability=share).eval()
+    assert isinstance(model, Electric)
+    batch = batch_for("electric")
+    outputs = model(batch)
+    corrupted_BT = put_samples(batch, outputs.sampled_BK)
+    log_q_BT = model.cloze(batch).log_softmax(-1).gather(-1, corrupted_BT[..., None]).squeeze(-1)
+    energies_BT = model.energies(corrupted_BT, batch.segments_BT, batch.attended_BT)
+    expected_BT = energies_BT + log_q_BT + math.log(share / (1 - share))
+    torch.testing.assert_close(outputs.discriminator_logits_BT, expected_BT.detach())

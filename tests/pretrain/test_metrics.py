@@ -6,6 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from electra.loader.dataset import Shards
+from electra.model.batch import Outputs
 from electra.objectives.electra import Electra
 from electra.pretrain.metrics import HeldoutSums, area_under_curve, token_counts, unigram_entropy
 from tests.model.test_electra import TINY, random_batch
@@ -59,3 +60,15 @@ def test_unigram_entropy_is_the_loss_of_a_frequency_guess(prepared: Workspace) -
     assert unigram_entropy(token_counts(train, SPECIAL), token_counts(heldout, SPECIAL)) == pytest.approx(
         expected, rel=1e-9
     )
+
+
+def test_special_tokens_do_not_flatter_the_area() -> None:
+    """They are the easiest negatives: with them the area would be (0.5 * 4 + 1 * 4) / 8."""
+    batch = random_batch(1, 6, 1, 50)
+    batch.tokens_BT[0] = torch.tensor([2, 10, 11, 12, 13, 3])
+    labels = torch.tensor([[False, True, True, False, False, False]])
+    logits = torch.tensor([[-9.0, 1.0, -1.0, 2.0, -2.0, -9.0]])
+    outputs = Outputs({}, labels_BT=labels, discriminator_logits_BT=logits, judged_BT=batch.mask_BT)
+    sums = HeldoutSums(["disc"], SPECIAL, 50)
+    sums.add(batch, outputs, {})
+    assert sums.results()["disc_auc"] == pytest.approx(0.5)

@@ -1,0 +1,57 @@
+"""Which checkpoints stay, and which run they belong to."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from electra.common.artifacts import write_manifest
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.pretrain.checkpoint import Checkpoints, fingerprint
+from tests.small_tasks import make_settings
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_the_newest_checkpoints_stay_and_no_others(tmp_path: Path, keep: int) -> None:
+    checkpoints = Checkpoints(tmp_path, keep)
+    for step in (2, 4, 6, 8):
+        checkpoints.save(step, {"w": torch.full((2,), float(step))}, {}, {})
+        assert len(list(tmp_path.glob("step_*"))) == min(keep, step // 2)
+    state, weights, _ = checkpoints.load_latest()
+    assert state["step"] == 8 and weights["w"].tolist() == [8, 8]
+
+
+def with_pretrain(settings: Settings, **changes: object) -> Settings:
+    return settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=changes)})
+
+
+def rewrite(folder: Path) -> None:
+    (folder / "data").write_text("other")
+    write_manifest(folder)
+
+
+CHANGES: dict[str, Callable[[Settings, Paths], Settings | None]] = {
+    "fidelity": lambda settings, paths: settings.model_copy(update={"fidelity": "original"}),
+    "model": lambda settings, paths: settings.model_copy(
+        update={"model": settings.model.model_copy(update={"dropout": 0.2})}
+    ),
+    "recipe": lambda settings, paths: with_pretrain(settings, learning_rate=2e-3),
+    "shards": lambda settings, paths: rewrite(paths.shards),
+    "tokenizer": lambda settings, paths: rewrite(paths.tokenizer),
+    "start weights": lambda settings, paths: rewrite(paths.root / "start"),
+}
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_whatever_decides_what_is_learned_starts_a_run_of_its_own(tmp_path: Path, changed: str) -> None:
+    paths = Paths(tmp_path)
+    for folder in (paths.shards, paths.tokenizer, tmp_path / "start"):
+        folder.mkdir(parents=True)
+        (folder / "data").write_text("one")
+        write_manifest(folder)
+    settings = with_pretrain(make_settings({"kind": "embedded"}, ["CoLA"]), initialize_from=str(tmp_path / "start"))
+    before = fingerprint(settings, paths)
+    assert fingerprint(settings.model_copy(deep=True), paths) == before
+    assert fingerprint(CHANGES[changed](settings, paths) or settings, paths) != before
