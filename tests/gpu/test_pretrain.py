@@ -25,6 +25,10 @@ def waits_of(step: dict[str, Any]) -> int:
     return sum(count for place, count in places.items() if place.startswith("wait"))
 
 
+def launches_of(step: dict[str, Any], kernel: str) -> int:
+    return sum(count for name, count in step["by_name"].items() if kernel in name)
+
+
 def quiet_steps(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Steps in which no checkpoint or milestone was gathered, nothing was validated, and nothing started."""
     return [step for step in report["steps"][1:] if not any("state.py" in place for place in step["told"])]
@@ -60,9 +64,9 @@ def test_fp32_runs_too(probe: Probe) -> None:
 def test_attention_is_the_flash_kernel_with_padding_packed_rows_and_dropout(probe: Probe, packing: bool) -> None:
     report = probe({"compile": "off", "pack_examples": packing})
     for step in quiet_steps(report):
-        names = " ".join(step["by_name"])
-        assert "flash_fwd_kernel" in names and "flash_bwd" in names
-        assert "softmax_warp" not in names and "fmha_cutlass" not in names, names
+        assert launches_of(step, "flash_fwd_kernel") == 4, "each of two layers of both encoders"
+        assert launches_of(step, "flash_bwd_dq_dk_dv") == 4
+        assert not launches_of(step, "fmha_cutlass")
 
 
 def test_the_compiled_forward_pass_is_one_graph_before_and_after_the_curriculums_switch(probe: Probe) -> None:
