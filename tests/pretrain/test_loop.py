@@ -14,13 +14,23 @@ from electra.monitoring.alarms import NonFinite
 from electra.optim import rate_of
 from electra.pretrain import run
 from electra.pretrain.checkpoint import Background, Checkpoints
-from electra.pretrain.run import Interruption, Pretraining
+from electra.pretrain.run import INTERRUPTIONS, Pretraining
+from electra.system.processes import EndRequest
 from tests.monitoring.test_alarms import HEALTHY, recipe
 from tests.small_tasks import make_settings
 
 STAGES = [range(12), range(12, 20)]
 ON_PLATEAU = {**HEALTHY, "disc_auc": 0.5}
 Saved = tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]
+
+
+class Wish:
+    """A signal to end, as the loop sees it."""
+
+    requested = False
+
+    def __bool__(self) -> bool:
+        return self.requested
 
 
 class Loop(Pretraining):
@@ -36,14 +46,14 @@ class Loop(Pretraining):
         cluster = settings.cluster.model_copy(update={"checkpoint_minutes": 60})
         self.settings = settings.model_copy(update={"cluster": cluster})
         self.recipe = recipe(num_steps=20, eval_every=4, alarm_after=0)
-        self.machine, self.paths = SimpleNamespace(num_processes=1), None
+        self.machine, self.paths, self.host_group = SimpleNamespace(num_processes=1, device="cpu"), None, None
         self.checkpoints, self.writing, self.gathered = checkpoints, Background(), None
         self.rank, self.is_first, self.cores = 0, True, None
         self.train_drawer = self.share = self.short_drawer = None
         self.num_short_steps, self.taken = 0, 0
         self.milestones = SimpleNamespace(is_due=lambda step: False)
         self.non_finite, self.skipped = NonFinite(), skipped
-        self.interruption = SimpleNamespace(requested=False)
+        self.interruption = Wish()
         self.peers = SimpleNamespace(arrive=lambda step: setattr(self.interruption, "requested", step == stop_at))
         self._start_or_resume()
 
@@ -149,9 +159,9 @@ def test_every_signal_that_announces_an_end_is_a_wish_to_stop() -> None:
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
     before = [signal.getsignal(number) for number in numbers]
     for number in numbers:
-        with Interruption() as interruption:
+        with EndRequest(INTERRUPTIONS) as interruption:
             handler = signal.getsignal(number)
-            assert callable(handler) and not interruption.requested
+            assert callable(handler) and not interruption
             handler(number, None)
-            assert interruption.requested, number
+            assert interruption, number
     assert [signal.getsignal(number) for number in numbers] == before
