@@ -22,7 +22,7 @@ class ElectraAdamW(torch.optim.AdamW):
     of eps / c2 give exactly the update above, at the fused kernel's speed.
 
     With ``guard``, a step whose gradients are not all finite changes nothing and is counted. The kernel decides on the
-    device, so nobody waits for the answer.
+    device, so the host does not wait for the answer.
 
     With ``max_grad_norm``, it clips the global norm of the gradients, which must be whole and the same on all processes
     (ZeRO 0). The kernel scales them on its way: the host neither waits for the norm nor passes over the gradients.
@@ -92,7 +92,7 @@ class ElectraAdamW(torch.optim.AdamW):
                 )
 
     def _judge(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Whether the gradients are not finite (1.0, or 0.0), and what the kernel divides them by; on their device."""
+        """1.0 if the gradients are not finite, else 0.0, and the kernel's divisor of them; on their device."""
         gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if not gradients:
             return None, None

@@ -1,4 +1,4 @@
-"""What a run shows in Prefect's interface: the plan before it, the data, the scores and what has changed after it."""
+"""Artifacts of a run in Prefect's interface: the plan before it, the data, the scores and what has changed after it."""
 
 import json
 from collections.abc import Callable

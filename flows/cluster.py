@@ -1,4 +1,4 @@
-"""What a Prefect server needs before the deployments of prefect.yaml can run: pools, limits, one automation, a worker.
+"""Prepare a Prefect server for the deployments of prefect.yaml: pools, limits, one automation, a worker.
 
 ``electra cluster init`` (``python -m flows.cluster init``) creates it on the server that ``PREFECT_API_URL`` or the
 active Prefect profile names. It may be run again at any time: what is there is brought to the values asked for.

@@ -49,7 +49,7 @@ def run_guarded(command: list[str], is_service: bool = False) -> int:
     """Run a command to its end and leave no process behind; returns its exit code, 128 + n where signal n ended it.
 
     Args:
-        is_service: it works for nobody in particular: it lives on when whoever started it is gone. Asked to end, it
+        is_service: it belongs to no other process: it goes on when the one that started it is gone. Asked to end, it
             would wait for all that it has started: that is asked with it, and goes with it if the guard is killed.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None

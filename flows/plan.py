@@ -1,4 +1,4 @@
-"""What would run, and why: the stages of ``dvc.yaml`` in an order that respects the graph, and DVC's reasons."""
+"""Plan of a run with reasons: the stages of ``dvc.yaml`` in an order that respects the graph, and DVC's reasons."""
 
 import heapq
 import json
@@ -31,7 +31,7 @@ class PlannedStage:
 
     @property
     def is_cell(self) -> bool:
-        """Whether it is one of a matrix of small alike stages, such as ``finetune@CoLA-1``."""
+        """Return whether it is one of a matrix of small alike stages, such as ``finetune@CoLA-1``."""
         return "@" in self.name
 
 
@@ -126,7 +126,7 @@ def needed(names: list[str], edges: list[tuple[str, str]], targets: Sequence[str
 
 
 def reasons(status: dict[str, list[Any]]) -> dict[str, str]:
-    """What ``dvc status --json`` says of each changed stage, on one line."""
+    """Reasons of ``dvc status --json`` for each changed stage, on one line each."""
     return {name: "; ".join(_flat(changes)) for name, changes in status.items()}
 
 
@@ -204,7 +204,7 @@ def batches(plan: list[PlannedStage]) -> list[list[PlannedStage]]:
 
 
 def dvc(root: Path, *arguments: str) -> str:
-    """What a DVC command prints; waits for DVC's locks.
+    """Output of a DVC command; waits for DVC's locks.
 
     Raises:
         StageFailure: it fails.

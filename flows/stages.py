@@ -83,7 +83,7 @@ def dvc_repro(stage: str) -> list[str]:
 
 
 def nothing(_: object) -> None:
-    """Takes what nobody wants to hear."""
+    """A sink for output that is not shown."""
 
 
 @dataclass

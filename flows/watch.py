@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Limits:
-    """What the orchestrator must know of a stage: ``meta:`` of ``dvc.yaml``, which DVC itself ignores.
+    """Orchestration settings of a stage: ``meta:`` of ``dvc.yaml``, which DVC itself ignores.
 
     Args:
         timeout_hours: a stage that takes longer is ended.
@@ -56,7 +56,7 @@ class Watch:
         self._version = self._now()
 
     def progress(self) -> dict[str, Any] | None:
-        """What the stage has reported since the last call; None if nothing."""
+        """The stage's report since the last call; None if there is none."""
         version = self._now()
         if version == self._version:
             return None

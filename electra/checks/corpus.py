@@ -67,7 +67,7 @@ def validate_corpus(settings: Settings, paths: Paths) -> None:
 
 @dataclass
 class FileCounts:
-    """What one file has, or several added up.
+    """Counts of one file, or of several added up.
 
     Args:
         num_documents: of the whole corpus: it decides which rows are in the sample.
@@ -244,7 +244,7 @@ def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]
 def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
     """Sources that read text files: how many documents a file gives, and of what length; do they look like paragraphs?
 
-    They do where files give many short documents, and nobody has said that blank lines separate documents.
+    They do where files give many short documents, and the settings do not say that blank lines separate documents.
     """
     rows = []
     for source in corpus.sources:

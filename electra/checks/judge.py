@@ -26,7 +26,7 @@ MAX_HASHES = 4_000_000  # hashes held while looking for duplicates: 32 MB
 
 @dataclass(frozen=True)
 class Table:
-    """What a suite judges by columns, and which of them name a row to a person (none: the table has one row)."""
+    """A table that a suite judges, and the columns that name a row in messages (none: it has one row)."""
 
     frame: pd.DataFrame
     named_by: list[str]

@@ -93,7 +93,7 @@ def _filled(least: np.ndarray) -> np.ndarray:
 
 
 def _letters(text: str) -> bytes:
-    """What counts of a text; all of it where that is nothing."""
+    """The part of a text that is compared; the whole text where that is empty."""
     content = text.lower().encode()
     return content.translate(None, NOT_ALPHANUMERIC) or content
 

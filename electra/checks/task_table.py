@@ -207,7 +207,7 @@ def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
 
 
 def text_of(record: dict[str, Any], spec: TaskSpec) -> str:
-    """What makes two records the same example."""
+    """Key that is equal for two records of the same example."""
     parts = [record[key] or "" for key in _TEXT_KEYS[spec.kind]]
     return "\x1f".join(" ".join(part) if isinstance(part, list) else part for part in parts)
 

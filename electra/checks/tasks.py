@@ -1,4 +1,4 @@
-"""What must hold for the labelled tasks before a model is fine-tuned and scored on them."""
+"""Checks of ``data/tasks``: expectations on the labelled tasks."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What is measured of single texts: the length of words, and signs of wrong decoding."""
+"""Measures of single texts: the length of words, and signs of wrong decoding."""
 
 import re
 
@@ -34,7 +34,7 @@ def mean_word_chars(text: str, characters: int, words: int) -> float | None:
 
 
 def is_mojibake(text: str) -> bool:
-    """Whether a text was decoded wrongly: ftfy would repair a line, or it has many unlikely pairs of characters."""
+    """True if a text was decoded wrongly: ftfy would repair a line, or it has many unlikely character pairs."""
     if text.isascii():
         return False
     lines = [line for line in text.split("\n") if not line.isascii()]

@@ -47,6 +47,6 @@ def _fail(error: "ElectraError") -> NoReturn:
 
 
 def _is_one_of_several() -> bool:
-    """Whether this process has joined others to train together."""
+    """Return whether this process has joined others to train together."""
     distributed = sys.modules.get("torch.distributed")  # imported by whoever joins
     return bool(distributed and distributed.is_initialized() and distributed.get_world_size() > 1)

@@ -51,7 +51,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _remove_left_over(path: Path) -> None:
-    """What processes that were killed while they wrote this file have left beside it."""
+    """Temporary files left beside this file by processes that were killed."""
     for left in path.parent.glob(f".{path.name}.*"):
         process = left.suffix[1:]
         if process.isdigit() and not Path("/proc", process).exists():
@@ -111,7 +111,7 @@ def refuse_strange(folder: Path) -> None:
         raise ConfigError(
             f"{folder} exists and has no {MANIFEST}: no command of this project wrote what it holds "
             f"({', '.join(found[:3])}{', ...' if len(found) > 3 else ''}), and it would be lost",
-            next_step="name or make another folder; or move what is there, or remove it if nobody needs it",
+            next_step="name or make another folder; or move what is there, or remove it if it is not needed",
         )
 
 
@@ -252,19 +252,19 @@ class FileFacts(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What is read from every manifest."""
+    """Fields read from every manifest."""
 
     files: list[FileFacts]
 
 
 class CorpusManifest(Manifest):
-    """What is read from the manifest of ``data/corpus``."""
+    """Fields read from the manifest of ``data/corpus``."""
 
     documents: int
 
 
 class TokenizerManifest(Manifest):
-    """What is read from the manifest of ``data/tokenizer``."""
+    """Fields read from the manifest of ``data/tokenizer``."""
 
     vocab_size: int
 
@@ -286,7 +286,7 @@ class SplitFacts(BaseModel):
 
 
 class ShardsManifest(Manifest):
-    """What is read from the manifest of ``data/shards``."""
+    """Fields read from the manifest of ``data/shards``."""
 
     max_length: int
     vocab_size: int
@@ -294,7 +294,7 @@ class ShardsManifest(Manifest):
 
 
 class JudgedShardsManifest(ShardsManifest):
-    """What validation reads from it beside."""
+    """Further fields that the checks read."""
 
     tokenizer_sha256: str
 
@@ -312,7 +312,7 @@ class TaskFacts(BaseModel):
 
 
 class TasksManifest(Manifest):
-    """What is read from the manifest of ``data/tasks``."""
+    """Fields read from the manifest of ``data/tasks``."""
 
     source: SourceFacts
     tasks: dict[str, TaskFacts]

@@ -1,4 +1,4 @@
-"""What can go wrong for a user, and the exit code each kind of failure ends with.
+"""Errors shown to the user, each kind with its exit code.
 
 Every error says what happened, where, and what to do next, in a few lines and without a traceback (the CLI prints
 the message only). Anything else that escapes is a defect of this project and keeps its traceback.

@@ -41,7 +41,7 @@ def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, w
 
 
 def is_text(text: str) -> bool:
-    """Whether a string can be written: JSON may hold half of a surrogate pair, ``"\\ud83d"``, which is no character."""
+    """True if a string can be written: JSON may hold half of a surrogate pair, ``"\\ud83d"``, which is none."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -20,7 +20,7 @@ class Paths:
 
     @property
     def evaluation_texts(self) -> Path:
-        """What ``corpus.decontamination`` looks for: texts of development and test sets + ``manifest.json``."""
+        """Texts that ``corpus.decontamination`` looks for: those of development and test sets + ``manifest.json``."""
         return self.root / "data/evaluation"
 
     @property

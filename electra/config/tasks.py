@@ -18,7 +18,7 @@ Milestone = Annotated[
 
 
 def _taken_names() -> dict[str, str]:
-    """What else lies in data/tasks. Names that differ in case only are one name on some file systems."""
+    """Names of other things in data/tasks. Names that differ in case only are one name on some file systems."""
     return {
         **{name.lower(): "a built-in task" for name in TASKS},
         **dict.fromkeys(["manifest.json", "official"], "something else in data/tasks"),

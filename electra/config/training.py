@@ -46,7 +46,7 @@ class Model(Section):
 
 
 class Method(Section):
-    """What is learned from: the pre-training method, its generator and the weights of its losses."""
+    """The objective: the pre-training method, its generator and the weights of its losses."""
 
     objective: ObjectiveName = Field("electra", description="pre-training method, by the paper's names")
     generator: Literal["transformer", "uniform", "unigram"] = Field(

@@ -1,4 +1,4 @@
-"""What is done with evaluation text in documents, and the table of it by task."""
+"""Decontamination: report or drop evaluation text in documents, and count it by task."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace

@@ -14,7 +14,7 @@ from electra.corpus.seen import SeenIds
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What cleaning made of one raw document.
+    """One raw document after cleaning.
 
     Attributes:
         text: one sentence or paragraph a line; empty if less than ``min_chars`` were left.
@@ -23,7 +23,7 @@ class Cleaned:
         cut_characters: characters beyond ``max_chars``.
         notes: what the steps of ``corpus.cleaning`` removed (:meth:`electra.corpus.cleaning.notes.Notes.dump`).
         dropped: by which kind of step the document was dropped, empty if by none.
-        shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty where nobody asks for them.
+        shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty where they are not needed.
         leaks: numbers of the evaluation texts in it, int64 as bytes (:class:`electra.corpus.leaks.Leaks`).
         leaked_lines: lines that these reach into.
     """

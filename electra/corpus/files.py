@@ -263,7 +263,7 @@ def _is_text(type: pa.DataType) -> bool:
 
 
 def _ask(file: InputFile) -> dict[str, Any]:
-    """What identifies a file that was not read from beginning to end."""
+    """Name and size of a file that was not read from beginning to end."""
     if file.is_local:
         path = Path(file.path)
         return {"bytes": path.stat().st_size, "sha256": sha256(path)}

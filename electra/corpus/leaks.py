@@ -38,7 +38,7 @@ def letters_of(text: str) -> bytes:
 
 @dataclass(frozen=True)
 class Leaks:
-    """What of the evaluation sets stands in a document.
+    """Evaluation text found in a document.
 
     Attributes:
         lines: numbers of the lines that a common part reaches into, sorted.
@@ -166,7 +166,7 @@ class EvaluationTexts:
         return Leaks(_lines_of(text, spans), sorted(rows)) if rows else None
 
     def _has_ngram(self, row: int, start: int, end: int) -> bool:
-        """Whether there is an n-gram of a text within its letters from ``start`` to ``end``."""
+        """Return whether there is an n-gram of a text within its letters from ``start`` to ``end``."""
         first, last = self._arrays["row_words"][row : row + 2].tolist()
         words = self._arrays["word_starts"][first:last]  # with the text's end
         inside = int(np.searchsorted(words, end, side="right")) - int(np.searchsorted(words, start)) - 1

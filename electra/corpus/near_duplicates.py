@@ -27,7 +27,7 @@ CACHE_KIB = 256 * 1024
 
 @dataclass(frozen=True)
 class Signature:
-    """What finding near-duplicates needs of a document.
+    """Signature and shingles of a document, for finding near-duplicates.
 
     Attributes:
         shingles: uint32, sorted, each once: hashes of its n-grams, as bytes.

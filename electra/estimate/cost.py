@@ -1,4 +1,4 @@
-"""What a run will cost, before it starts: parameters, tokens, FLOPs, hours."""
+"""Cost of a run, before it starts: parameters, tokens, FLOPs, hours."""
 
 import textwrap
 from dataclasses import dataclass

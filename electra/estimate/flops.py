@@ -18,7 +18,7 @@ def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
 
 
 def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
-    """What training costs per token by these settings; the average over the lengths of a curriculum."""
+    """Hardware FLOPs of training per token with these settings; the average over the lengths of a curriculum."""
     model, recipe = settings.model, settings.pretrain
     shares = {settings.shards.max_length: 1.0}
     if curriculum := recipe.length_curriculum:
@@ -42,7 +42,7 @@ def objective_flops_per_token(
     masked_share: float,
     two_stage_switch: float = 0.5,
 ) -> float:
-    """What training costs per token, by pre-training method (names as in ``pretrain.objective``).
+    """Hardware FLOPs of training per token, by pre-training method (names as in ``pretrain.objective``).
 
     Args:
         objective: the method.
@@ -85,7 +85,7 @@ def _generator_forward(
 
 
 def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, masked_share: float) -> float:
-    """What stands on the main encoder, per token of the example."""
+    """FLOPs of the heads on the main encoder, per token of the example."""
     width = encoder.hidden_size
     real_or_replaced = 2 * (width**2 + width)
     words = _vocabulary_head(encoder, width)

@@ -37,7 +37,7 @@ FP32 = 4  # bytes
 
 @dataclass(frozen=True)
 class EngineBytes:
-    """What DeepSpeed's engine holds, in bytes per trained parameter: all of them, and its share of 1 / processes.
+    """Memory of DeepSpeed's engine, in bytes per trained parameter: all of them, and its share of 1 / processes.
 
     Attributes:
         weights, weights_share: for the whole run; a stage above 0 has flat copies of its own.
@@ -172,7 +172,7 @@ def recompute_layers(model: nn.Module) -> None:
 
 
 def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int) -> bool:
-    """What ``cluster.activation_checkpointing`` means on this process; ``auto``: where a step would not fit without."""
+    """Return whether this process needs activation checkpointing; with ``auto`` where a step would not fit without."""
     if machine.activation_checkpointing == "auto":
         needed = predict_step_memory(
             settings.model, settings.pretrain, machine, settings.shards.max_length, vocab_size
@@ -289,7 +289,7 @@ def predict_step_memory(
     *,
     recompute: bool = False,
 ) -> StepMemory:
-    """What a step takes on one process of this machine.
+    """Predicted memory of a step on one process of this machine.
 
     Args:
         machine: device, precision, micro-batch, processes and ZeRO stage.
@@ -371,7 +371,7 @@ def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -
 
 
 def render_memory(settings: config.Settings, vocab_size: int) -> str:
-    """What a step of these settings takes on this machine, as text; with activation checkpointing and without."""
+    """Predicted memory of a step on this machine, as text; with activation checkpointing and without."""
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
     length = settings.shards.max_length
     plain, recomputed = (

@@ -111,7 +111,7 @@ def elmo_forward_flops() -> float:
 
 
 def elmo_sampled_softmax_flops() -> float:
-    """What ELMo's training computes besides, per word: 8192 sampled words' logits in each direction."""
+    """Further FLOPs of ELMo's training, per word: 8192 sampled words' logits in each direction."""
     return 2 * (2 * 512 * 8192)
 
 

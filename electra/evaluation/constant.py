@@ -36,7 +36,7 @@ def constant_score(spec: TaskSpec, rows: list[Row]) -> float | None:
 
 
 def is_constant(spec: TaskSpec, predictions: list[dict[str, Any]]) -> bool:
-    """Whether all predictions are one answer, of several rows; see :func:`constant_score`."""
+    """Return whether all predictions are one answer, of several rows; see :func:`constant_score`."""
     if len(predictions) < 2:
         return False
     if spec.kind == "regression":

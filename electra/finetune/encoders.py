@@ -69,7 +69,7 @@ class EncoderSource:
 
 @dataclass(frozen=True)
 class EncoderShape:
-    """What fine-tuning asks of an encoder's shape."""
+    """Facts about an encoder's shape that fine-tuning needs."""
 
     hidden_size: int
     num_layers: int
@@ -203,7 +203,7 @@ def rebuild(facts: dict[str, Any], inputs: InputFormat) -> TransformersEncoder:
 
 
 def configuration(encoder: TransformersEncoder) -> dict[str, Any]:
-    """What :func:`rebuild` needs: the encoder's configuration, without what says where it came from."""
+    """The encoder's configuration for :func:`rebuild`, without its origin."""
     facts = encoder.model.config.to_dict()
     for name in ("_name_or_path", "transformers_version", "architectures", "dtype"):
         facts.pop(name, None)

@@ -219,7 +219,7 @@ class TaskModel(nn.Module):
         initialize_head(self.head, generator)
 
     def forward(self, batch: Batch):
-        """What the head returns."""
+        """Output of the head."""
         return self.head(self._hidden(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:

@@ -19,7 +19,7 @@ Position = Literal["first", "last"]
 
 @dataclass(frozen=True)
 class Layout:
-    """What a head must know of the format; BERT's where nothing else is said.
+    """Facts about the format that heads need; BERT's by default.
 
     Attributes:
         summary: the token whose hidden state stands for the whole input.
@@ -57,7 +57,7 @@ class InputFormat:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, cls_id: int | None, pad: int, where: str) -> "InputFormat":
-        """What a tokenizer does when it is given one text and two.
+        """Special tokens that a tokenizer adds to one text and to two.
 
         Args:
             cls_id: id of the tokenizer's summary token, if it names one.

@@ -206,7 +206,7 @@ def _warn_of_differences(discriminator: Half, generator: Half) -> None:
 
 
 def _origin(source: Path, folder: Path, revision: str | None) -> dict[str, str]:
-    """What the manifest says about one half: a hub repository by name and commit, a folder by its weights' checksum."""
+    """Manifest entry for one half: a hub repository by name and commit, a folder by its weights' checksum."""
     path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
     named = {"name": source.name} if source.is_dir() else {"repository": str(source), "revision": str(revision)}
     return {**named, "weights": path.name, "sha256": sha256(path)}

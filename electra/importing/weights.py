@@ -1,4 +1,4 @@
-"""What every import into the project's format shares: shapes, parameter names, tokenizer files, writing.
+"""Shared parts of all imports: shapes, parameter names, tokenizer files, writing.
 
 All sources meet in the names of ``transformers`` (modeling_electra.py); TensorFlow's are translated to them first.
 """
@@ -264,7 +264,7 @@ def write_pretrained(
 
 
 def _sharing(discriminator: Half, generator: Half) -> Literal["none", "embeddings", "all"]:
-    """What the two have in common, in the words of ``model.embedding_sharing``."""
+    """Sharing of the two, as a value of ``model.embedding_sharing``."""
     ours, theirs = discriminator.tensors.by_name, generator.tensors.by_name
     encoder = [name for name in {*ours, *theirs} if name.startswith("electra.")]
     if all(name in ours and name in theirs and torch.equal(ours[name], theirs[name]) for name in encoder):

@@ -26,7 +26,7 @@ class Outside:
 
 
 def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
-    """What each of :data:`STAGES` reads from outside; pinned revisions of a hub are not listed: they cannot change."""
+    """Outside inputs of each of :data:`STAGES`; pinned revisions of a hub are not listed: they cannot change."""
     found: dict[str, list[Outside]] = {stage: [] for stage in STAGES}
     for source in settings.corpus.sources:
         if isinstance(source, FilesCorpus):

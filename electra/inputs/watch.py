@@ -1,4 +1,4 @@
-"""What DVC watches: dependencies of the stage ``inputs``, kept between two comments of ``dvc.yaml``.
+"""The paths that DVC watches: dependencies of the stage ``inputs``, kept between two comments of ``dvc.yaml``.
 
 DVC compares a folder or a file with what it was (sizes and times first, then content) whenever it is asked for the
 state of the pipeline. It knows no globs, and settings of a profile cannot make a list of dependencies, so the list is

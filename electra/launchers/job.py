@@ -33,7 +33,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What queues show."""
+        """Name of the job in queues."""
         return f"electra-pretrain-{self.fingerprint}"
 
     @property
@@ -70,7 +70,7 @@ class Launcher(Protocol):
     """Starts pre-training somewhere and waits for its end."""
 
     def render(self, job: Job) -> str:
-        """What :meth:`run` would start or submit: a command line, a script, manifests."""
+        """Describe what :meth:`run` would start or submit: a command line, a script, manifests."""
         ...
 
     def run(self, job: Job) -> None:
@@ -115,7 +115,7 @@ class Place:
 
 
 def find_place() -> Place | None:
-    """This process' place, or None where nobody has started it as one of several.
+    """This process' place, or None where it was not started as one of several.
 
     torchrun and DeepSpeed set RANK and WORLD_SIZE; a Slurm task of our job is given them here from Slurm's own names.
     """

@@ -188,7 +188,7 @@ class KubernetesLauncher:
 
 
 class PodLog:
-    """What the first pod prints: it tells the progress. ``kubectl logs`` follows it, again when it loses it."""
+    """Follow the output of the first pod, which reports progress, by ``kubectl logs``; again when it ends early."""
 
     def __init__(self, command: list[str]):
         self.command, self.child = command, None

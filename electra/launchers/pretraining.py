@@ -55,7 +55,7 @@ def launch_pretraining(settings: Settings, paths: Paths) -> None:
 
 
 def render_pretraining(settings: Settings, paths: Paths) -> str:
-    """What :func:`launch_pretraining` would start or submit."""
+    """Describe what :func:`launch_pretraining` would start or submit."""
     cluster = settings.cluster
     processes = None
     if cluster.num_processes == "auto":

@@ -21,7 +21,7 @@ LOST_AFTER_SECONDS = 600.0  # a queue that does not answer for so long
 
 @dataclass(frozen=True)
 class Status:
-    """What a queue says of a job.
+    """State of a job in a queue.
 
     Args:
         phase: ``gone``: the queue knows no such job (any more); ``unknown``: the queue does not answer.
@@ -41,7 +41,7 @@ class Status:
 
 
 class Output(Protocol):
-    """What a job prints."""
+    """Follow the output of a job."""
 
     def pass_on(self, status: Status) -> None:
         """Print what is new."""

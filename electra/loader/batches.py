@@ -27,7 +27,7 @@ class Share:
     shapes: StaticShapes | None = None  # as they come, or few of them: on CUDA
 
     def shaped(self, batch: Batch, num_rows: int, width: int) -> Batch:
-        """What the device is given of a batch, packed already where that is asked for."""
+        """The micro-batch for the device, packed where asked for."""
         return batch if self.shapes is None else self.shapes.apply(batch, num_rows, width)
 
 

@@ -117,13 +117,13 @@ def tell(
 
 
 def shifts(form: VerbForms) -> bool:
-    """Whether a verb allows "give Ben a kite" (present and deliver do not)."""
+    """Return whether a verb allows "give Ben a kite" (present and deliver do not)."""
     return form.base not in ("present", "deliver")
 
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """What a document keeps coming back to: things that stay as they are, and places."""
+    """Recurring subjects of a document: things that stay as they are, and places."""
 
     things: tuple[tuple[Noun, Adjective], ...]
     places: tuple[Place, ...]

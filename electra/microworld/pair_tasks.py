@@ -176,12 +176,12 @@ def conflict(rng: Random, world: World, event: Event, role: str) -> Event:
 
 
 def excludes(kind: str, other: str) -> bool:
-    """Whether nothing is of both kinds; a dog is a mammal, and a dessert may pass for a dish."""
+    """Return whether nothing is of both kinds; a dog is a mammal, and a dessert may pass for a dish."""
     return kind != other and {kind, other} not in ({"dog", "mammal"}, {"dessert", "dish"})
 
 
 def fits(event: Event, kind: str) -> bool:
-    """Whether the event's adjective goes with nouns of a kind, and its quantity with counting them."""
+    """Return whether the event's adjective goes with nouns of a kind, and its quantity with counting them."""
     return kind not in nouns.MASS_MEMBERS and not event.noun.mass and event.adjective in MODIFIERS[kind]
 
 

@@ -67,7 +67,7 @@ def draw_focus(rng: Random, world: World) -> Focus:
 
 
 def introduce(rng: Random, world: World, person: Person) -> list[str]:
-    """Who a person is: constant facts of the world."""
+    """Sentences about a person: constant facts of the world."""
     job = pick(rng, person.job.words)
     article = indefinite(job)
     draw = rng.random()
@@ -128,7 +128,7 @@ def _did(event: Event) -> str:
 
 
 def general(event: Event) -> Event:
-    """What is left of an event without modifiers, the object named by its kind."""
+    """An event without modifiers, its object named by its kind."""
     return replace(event, noun=hypernym(event), adjective=None, manner=None, time=None)
 
 
@@ -143,7 +143,7 @@ def generalise(rng: Random, event: Event) -> list[str]:
 
 
 def correct(rng: Random, world: World, event: Event) -> list[str]:
-    """What did not happen, beside what did."""
+    """Sentences on what did not happen, beside what did."""
     wrong = change(rng, world, event, "verb" if other_verbs(event) and rng.random() < 0.5 else "noun")
     subject = event.subject.subject
     if wrong.verb is event.verb:
@@ -160,7 +160,7 @@ def correct(rng: Random, world: World, event: Event) -> list[str]:
 
 
 def look(rng: Random, world: World, event: Event) -> list[str]:
-    """What the thing is like; opposites exclude each other."""
+    """Properties of the thing; opposites exclude each other."""
     is_plural = event.quantity != "one" and not event.noun.mass
     verb = be("present" if event.tense == "present" else event.tense, is_plural)
     thing = noun_phrase(rng, event.noun, None, event.quantity, definite=True)

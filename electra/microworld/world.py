@@ -35,7 +35,7 @@ class Person:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Nature:
-    """What holds of every member of a kind: the looks and the home of robins."""
+    """Facts about every member of a kind: the looks and the home of robins."""
 
     modifiers: tuple[Adjective, ...]
     place: Place

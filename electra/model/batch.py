@@ -1,4 +1,4 @@
-"""What a pre-training method is given, and what it gives back.
+"""Input and output of a pre-training method.
 
 Shape legend: B examples, T tokens, K masked slots per example.
 """
@@ -38,7 +38,7 @@ class Batch:
 
     @property
     def attended_BT(self) -> Tensor | CuSeqlens:
-        """What encoders are told: which tokens are real or, of packed rows, which belong together."""
+        """Attention mask of the encoders: real tokens or, in packed rows, the example of each token."""
         mask_BT = self.mask_BT if self.example_BT is None else self.example_BT
         return mask_BT if self.ends_N is None else CuSeqlens(self.ends_N, mask_BT)
 

@@ -1,4 +1,4 @@
-"""What stands below the layers: word, position and segment tables with their LayerNorm.
+"""The embeddings below the layers: word, position and segment tables with their LayerNorm.
 
 Shape legend: B examples, T tokens, E embedding width.
 """

@@ -42,7 +42,7 @@ class SelfAttention(nn.Module):
     def forward(
         self, hidden_BTD: Tensor, attn_bias: Tensor | CuSeqlens | None, num_queries: int
     ) -> tuple[Tensor, Tensor | None]:
-        """What the first tokens attend to [B, num_queries, D], and the bias still to be added (see :class:`Linear`)."""
+        """Attention output of the first tokens [B, num_queries, D], and the bias still to add (:class:`Linear`)."""
         B, T, D = hidden_BTD.shape
         dropout = self.dropout.p if self.training else 0.0
         qkv_BT3D, added = self.qkv(hidden_BTD)
@@ -194,7 +194,7 @@ class Encoder(nn.Module):
     def _attn_bias(
         self, mask_BT: Tensor | None, packed_BT: Tensor | None, direction: str, tokens_BT: Tensor
     ) -> Tensor | None:
-        """What is added to the scores for padding, packed rows and a one-sided direction."""
+        """Additive attention bias for padding, packed rows and a one-sided direction."""
         attn_bias = None
         if packed_BT is not None:
             attn_bias = block_bias(packed_BT)
@@ -209,7 +209,7 @@ class Encoder(nn.Module):
 
 
 def padding_bias(mask_BT: Tensor) -> Tensor:
-    """What is added to the scores [B, 1, 1, T]: :data:`BLOCKED` at padding."""
+    """Additive attention bias [B, 1, 1, T]: :data:`BLOCKED` at padding."""
     return torch.zeros(mask_BT.shape, device=mask_BT.device).masked_fill_(~mask_BT, BLOCKED)[:, None, None]
 
 

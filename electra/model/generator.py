@@ -54,7 +54,7 @@ def sample(logits_BKV: Tensor, uniforms_BK: Tensor, temperature: float = 1.0) ->
 
 @dataclass
 class Proposals:
-    """What the generator says of a batch."""
+    """Output of the generator for a batch."""
 
     logits_BKV: Tensor
     losses_BK: Tensor  # of masked language modelling, nats; 0 at slots without weight

@@ -1,4 +1,4 @@
-"""What pre-training methods put on top of their encoders.
+"""Heads of the pre-training methods.
 
 Shape legend: as in encoder.py; N positions of an example (its masked ones, or all), V vocabulary.
 """

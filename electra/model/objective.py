@@ -1,4 +1,4 @@
-"""What all pre-training methods have in common: terms of a loss, an encoder to publish, stages."""
+"""Interface of all pre-training methods: terms of a loss, an encoder to publish, stages."""
 
 import importlib
 from typing import Any, ClassVar
@@ -67,7 +67,7 @@ class Objective(nn.Module):
         """Say which stage is trained, and which parameters it leaves as they are (requires_grad)."""
 
     def part_of(self, parameter: str) -> str:
-        """Whom a parameter belongs to, for gradient norms: generator, shared, or the main encoder's name."""
+        """Part that a parameter belongs to, for gradient norms: generator, shared, or the main encoder's name."""
         if ".embeddings." in parameter or parameter.endswith("generator_head.weight"):
             return "shared_embeddings" if hasattr(self, "generator") else self.main
         return "generator" if parameter.startswith("generator") else self.main

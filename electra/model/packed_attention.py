@@ -20,7 +20,7 @@ class CuSeqlens:
 
 
 def block_bias(example_BT: Tensor) -> Tensor:
-    """What is added to the scores [B, 1, T, T]: nothing within an example, :data:`BLOCKED` between two."""
+    """Additive attention bias [B, 1, T, T]: zero within an example, :data:`BLOCKED` between two."""
     other_BTT = example_BT[:, :, None] != example_BT[:, None, :]
     return torch.zeros(other_BTT.shape, device=example_BT.device).masked_fill_(other_BTT, BLOCKED)[:, None]
 
@@ -49,12 +49,12 @@ def example_ends(example_BT: Tensor, num_examples: int | None = None) -> Tensor:
 
 
 def has_kernel(device: torch.device, bf16: bool) -> bool:
-    """Whether the flash kernel for sequences of any length runs here: in bf16 on Ampere or newer."""
+    """Return whether the flash kernel for sequences of any length runs here: in bf16 on Ampere or newer."""
     return device.type == "cuda" and bf16 and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def fits_kernel(head_width: int) -> bool:
-    """Whether the flash kernel takes heads of this width."""
+    """Return whether the flash kernel takes heads of this width."""
     return head_width % 8 == 0 and head_width <= 256
 
 

@@ -75,7 +75,7 @@ class PretrainedConfig(BaseModel):
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """What the weights in a folder are of.
+    """Facts about the weights in a folder.
 
     Raises:
         DataError: there is no ``config.json``, or it is of another kind of model.

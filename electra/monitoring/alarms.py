@@ -28,7 +28,7 @@ class Alarm:
 
 
 def alarms_of(results: Mapping[str, float], recipe: config.Pretrain) -> list[Alarm]:
-    """What a validation's results say is wrong, at whatever step.
+    """Alarms raised by the results of a validation, at any step.
 
     Args:
         results: of :meth:`electra.pretrain.metrics.HeldoutSums.results`, with ``unigram_entropy``.

@@ -1,4 +1,4 @@
-"""What a run tells while it trains: a bar on a terminal, plain lines elsewhere, progress.json always, TensorBoard.
+"""Progress of a training run: a bar on a terminal, plain lines elsewhere, progress.json always, TensorBoard.
 
 Nothing here decides what is learned, and nothing that depends on the clock reaches ``results/``.
 """

@@ -1,4 +1,4 @@
-"""What `electra predict` reads and writes for each kind of task. A new kind needs one entry in ``KINDS``."""
+"""Inputs and outputs of `electra predict` for each kind of task. A new kind needs one entry in ``KINDS``."""
 
 import math
 from collections.abc import Callable

@@ -294,7 +294,7 @@ def _check_same_words(golds: list[Token], predicted: list[Token], predictions: P
 
 
 def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str, Any]:
-    """What conlleval prints, in percent; of tags that mark no entities the accuracy alone.
+    """The figures of conlleval, in percent; of tags that mark no entities the accuracy alone.
 
     Args:
         golds: the right tags per sentence; ``predictions`` the same.

@@ -1,4 +1,4 @@
-"""What leaderboards and official scripts take, from the predictions of one seed's cells.
+"""Files for leaderboards and official scripts, from the predictions of one seed's cells.
 
 GLUE (gluebenchmark.com): a zip of eleven TSV files, ``index`` and ``prediction``. SQuAD: JSON by question id; test sets
 are not public, so the files are of the development sets, for evaluate-v1.1.py and evaluate-v2.0.py.

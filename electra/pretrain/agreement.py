@@ -1,4 +1,4 @@
-"""What all processes must know before a step, agreed on without waiting for a device."""
+"""Exchange between processes before a step: counts and wishes to save or stop, without waiting for a device."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -102,7 +102,7 @@ class Milestones:
         self.steps = {max(1, round(num_steps * float(percent) / 100)): percent for percent in PERCENTAGES}
 
     def is_due(self, step: int) -> bool:
-        """Whether the weights after this many steps are a milestone not yet kept."""
+        """Return whether the weights after this many steps are a milestone not yet kept."""
         return step in self.steps and not (self._kept(step) / "manifest.json").exists()
 
     def keep(self, step: int, weights: dict[str, Tensor], settings: Settings, vocab_size: int, tokenizer: Path) -> None:

@@ -67,7 +67,7 @@ class Curve:
         self.rows.setdefault(step, {}).update({n: results[n] for n in chosen if n not in left_out})
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold, the arguments of a new :class:`Curve`; every process must call it."""
+        """State for a checkpoint: the arguments of a new :class:`Curve`. Every process must call it."""
         window = _add_up(self.window.clone())
         return {"rows": self.rows, "window": window.tolist(), "steps": self.last_step}
 

@@ -1,4 +1,4 @@
-"""What validation measures of generator and discriminator: sums that add up over batches and processes.
+"""Metrics of generator and discriminator on held-out text: sums that add up over batches and processes.
 
 Shape legend: as in electra/model/batch.py.
 """

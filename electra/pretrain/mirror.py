@@ -25,7 +25,7 @@ class Mirror:
         keep: how many checkpoints to keep there.
 
     Raises:
-        ConfigError: nobody knows this kind of URL, or what it needs is not installed.
+        ConfigError: the kind of URL is unknown, or the package it needs is not installed.
     """
 
     def __init__(self, url: str, keep: int):
@@ -101,7 +101,7 @@ class Mirror:
             self.storage.put_file(str(file), target)
 
     def _download(self, name: str, folder: Path) -> bool:
-        """Whether it has come whole; a damaged one is told and left."""
+        """Return whether it has come whole; a damaged one is told and left."""
         beside = folder / f".{name}"
         remote = f"{self.path}/{name}"
         with disk_errors(folder / name):

@@ -1,4 +1,4 @@
-"""What a run starts from: verified inputs, and weights of ``pretrain.initialize_from``.
+"""Start of a run: verified inputs, and weights of ``pretrain.initialize_from``.
 
 Inputs are checked before the first step, because shards are mapped into memory and never read in order."""
 

@@ -23,7 +23,7 @@ def gather_state(engine: Any, keep: bool = True, into: Gathered | None = None) -
 
     Args:
         keep: whether this process wants them; the others only take part, and get nothing.
-        into: what an earlier call has returned and nobody needs any more: its memory is used again. Fresh gigabytes
+        into: the result of an earlier call that is no longer needed: its memory is used again. Fresh gigabytes
             cost more time than the copy into them.
     """
     old_weights, old_moments = into or ({}, {})
@@ -66,7 +66,7 @@ def exchange_device(machine: Machine) -> torch.device:
 
 
 def share_state(saved: Saved | None, device: torch.device) -> Saved | None:
-    """What the first process has loaded, on all: only its machine needs to see the checkpoints.
+    """Broadcast what the first process has loaded: only its machine needs to see the checkpoints.
 
     Args:
         saved: state, weights and moments; looked at on the first process only.

@@ -1,4 +1,4 @@
-"""What a task of your own is: its description as a TaskSpec, with the labels that the training table has."""
+"""A custom task's description as a TaskSpec, with the labels that the training table has."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ def own_spec(name: str, task: OwnTask, train_column: TrainColumn) -> TaskSpec:
 
 
 def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
-    """Whether the models of another task can answer a task that is evaluated only.
+    """Return whether the models of another task can answer a task that is evaluated only.
 
     Raises:
         ConfigError: they are of another kind, take another number of texts, or have a label that means nothing here.

@@ -40,7 +40,7 @@ Label = Annotated[str, BeforeValidator(_as_text)]
 
 
 class _OwnTask(Section):
-    """What all kinds have."""
+    """Keys of all kinds of tasks."""
 
     train: str | None = Field(None, description="table of training examples; wildcards stand for several files")
     dev: str = Field(description="table of development examples, which the score is of")

@@ -11,7 +11,7 @@ Part = tuple[str, str | None]  # text as it stands, and the column after it
 
 
 def is_template(text: str) -> bool:
-    """Whether ``text`` is more than the name of a column."""
+    """Return whether ``text`` is more than the name of a column."""
     return "{" in text or "}" in text
 
 

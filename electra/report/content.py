@@ -9,7 +9,7 @@ from electra.report.facts import Facts, Section
 
 
 def milestones(facts: Facts) -> Section:
-    """What more pre-training brings: the score card's headline after each part of it."""
+    """Section on milestones: the score card's headline after each part of it."""
     scores = facts.scores or {}
     tasks, parts = scores.get("tasks", {}), scores.get("milestones", {})
     found = {part: [entry["mean"], *_medians(tasks, "milestones", part)] for part, entry in parts.items()}
@@ -58,7 +58,7 @@ def intermediate(facts: Facts) -> Section:
 
 
 def statistic(facts: Facts) -> str:
-    """What a figure is of the seeds' figures, never the best of them."""
+    """Name of the statistic over seeds; never the best of them."""
     seeds = len(facts.settings.cells.seeds)
     return f"median of {seeds} seeds ± standard deviation." if seeds > 1 else "one seed."
 
@@ -147,7 +147,7 @@ def sections(facts: Facts) -> list[Section]:
 
 
 def data_in_words(facts: Facts) -> str:
-    """What text and which tasks the run is on, in one plain sentence."""
+    """Describe the text and the tasks of the run in one sentence."""
     kinds = [f"{source.name} ({_WHERE[source.kind]})" for source in facts.settings.corpus.sources]
     text = f"Pre-trained on {', '.join(kinds)}"
     return f"{text}. Scored on: {facts.scores['data']}." if facts.scores else f"{text}."

@@ -1,4 +1,4 @@
-"""What the report says about the data: evaluation text in the corpus, and how the vocabulary fits."""
+"""Data section of the report: evaluation text in the corpus, and how the vocabulary fits."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ Curves = dict[str, list[float | None]]  # column -> values, None where a row has
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about one run; a part is None where its stage has not run."""
+    """All facts about one run; a part is None where its stage has not run."""
 
     settings: Settings
     scores: dict[str, Any] | None

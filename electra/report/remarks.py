@@ -1,4 +1,4 @@
-"""What a reader of the card must not overlook, one sentence each; the margins are stated in docs/alarms.md."""
+"""Remarks on the score card, one sentence each; the margins are stated in docs/alarms.md."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -64,7 +64,7 @@ def _no_better_than_one_answer(scores: dict[str, Any]) -> Iterator[str]:
 
 
 def plateaus(facts: Facts) -> list[str]:
-    """Whether generator and discriminator do better than guessing by frequency: by a margin, or not."""
+    """Return whether generator and discriminator do better than guessing by frequency: by a margin, or not."""
     known, lines = facts.pretrain or {}, []
     model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
     for name, loss, guess, auc in [

@@ -168,7 +168,9 @@ class _Parts:
         self.dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
         self.written: list[dict[str, Any]] = []
         self._folder, self._stem = folder, stem
-        self._unfinished = unfinished / uuid4().hex[:8]  # two workers may do the same file, one of them for nobody
+        self._unfinished = (
+            unfinished / uuid4().hex[:8]
+        )  # two workers may do the same file: the result of one is dropped
         self._unfinished.mkdir()
         self._capacity = (rules.max_shard_bytes - NPY_HEADER_BYTES) // (rules.max_length * self.dtype.itemsize)
         self._tokens = np.zeros((BUFFER_ROWS, rules.max_length), dtype=self.dtype)

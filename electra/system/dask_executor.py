@@ -117,7 +117,7 @@ class DaskBackend:
 
 
 def run_job(call: Callable[[], Any], folder: Path, expected: dict[str, str]) -> Any:
-    """What a worker runs: the job, after a look at its own machine.
+    """Check the worker's machine, then run the job.
 
     Raises:
         ConfigError: this worker's software is not that of the process that asks.

@@ -1,4 +1,4 @@
-"""Who does the text work: this process, a pool of processes on this machine, or a Dask cluster.
+"""Executors of the text stages: this process, a pool of processes on this machine, or a Dask cluster.
 
 A stage cuts its work into jobs, one per input file, and calls :meth:`Workers.map`. A job reads files of earlier stages,
 writes files of its own into the stage's folder under names and with bytes that do not depend on who runs it, and
@@ -28,7 +28,7 @@ WATCH_SECONDS = 10.0
 
 
 class Backend(Protocol):
-    """What does the calls of :class:`Workers`, other than this process."""
+    """Back end that runs the calls of :class:`Workers` in other processes."""
 
     def submit(self, function: Callable[..., Result], /, *job: Any) -> Future[Result]:
         """Start ``function(*job)``."""
@@ -43,7 +43,7 @@ class Backend(Protocol):
         ...
 
     def lost(self, error: BaseException) -> InfrastructureError | None:
-        """What to tell the user if the error means that processes have died; None for an error of the job itself."""
+        """Error for the user if processes have died; None for an error of the job itself."""
         ...
 
 
@@ -55,7 +55,7 @@ class Workers:
 
     @property
     def in_process(self) -> bool:
-        """Whether jobs are done by this process, each when its result is asked for."""
+        """Return whether jobs are done by this process, each when its result is asked for."""
         return self._backend is None
 
     def map(self, function: Callable[..., Result], jobs: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
@@ -185,7 +185,7 @@ def _pool(processes: int, cores: int, lower: str) -> Iterator["_Pool"]:
         yield _Pool(pool, processes, lower)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        end_children()  # a job may take minutes, and nobody wants its result any more
+        end_children()  # a job may take minutes, and its result is no longer needed
 
 
 def _start_worker(num_threads: int) -> None:

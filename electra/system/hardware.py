@@ -67,7 +67,7 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
 
 
 def choose_compile(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["off", "layers", "model"]:
-    """What goes through torch.compile: on CUDA the whole forward pass, but not where ZeRO 3 swaps weights under it.
+    """The part that goes through torch.compile: on CUDA the whole forward pass, except with ZeRO 3.
 
     On CPUs the loops of electra/model/kernels are faster than what the compiler makes.
 
@@ -112,7 +112,7 @@ def choose_device(cluster: config.Cluster) -> Literal["cpu", "cuda"]:
 
 @cache
 def cuda_state() -> tuple[bool, str]:
-    """Whether PyTorch can use a CUDA device; and what is wrong where the driver is there but cannot be used.
+    """Return whether PyTorch can use a CUDA device; and what is wrong where the driver is there but cannot be used.
 
     PyTorch itself answers "no device" to a driver that is too old, and warns once.
     """
@@ -131,7 +131,7 @@ def cuda_state() -> tuple[bool, str]:
 
 
 def describe_cuda() -> str:
-    """What a run on CUDA depends on beside the settings, for its first line: device, versions, variables of NCCL."""
+    """Environment of a run on CUDA, for its first line: device, versions, variables of NCCL."""
     facts = [torch.cuda.get_device_name(), f"CUDA {torch.version.cuda}"]
     try:
         driver = re.search(r"\b\d+\.\d+\.\d+\b", Path("/proc/driver/nvidia/version").read_text())
@@ -145,7 +145,7 @@ def describe_cuda() -> str:
 
 
 def compiler_trouble() -> str:
-    """What torch.compile misses on CUDA: Triton builds a launcher for each kernel with a C compiler; '' if nothing."""
+    """Missing requirements of torch.compile on CUDA ('' if none): Triton builds launchers with a C compiler."""
     compiler = os.environ.get("CC")
     if not any(map(shutil.which, [compiler] if compiler else ["gcc", "clang", "cc"])):
         return "there is no C compiler (gcc)"

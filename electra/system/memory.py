@@ -59,7 +59,7 @@ def out_of_memory(error: BaseException, command: str) -> InfrastructureError | N
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate.
+    """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate.
 
     Torch's CPU allocator raises a plain RuntimeError; its GPU error is told by name, to do without importing torch.
     """

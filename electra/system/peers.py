@@ -128,7 +128,7 @@ class Peers:
         if behind := [rank for rank in others if int(after[rank].split()[1]) < self._step]:
             return "still behind: " + ", ".join(_describe(rank, after[rank]) for rank in behind)
         if any(int(after[rank].split()[1]) > self._step for rank in others):
-            return "the others are ahead of it and wait; it hangs itself"
+            return "the others are ahead of it and wait for it: it is this process that makes no progress"
         return "all processes are alive and at the same step; each says where it stands"
 
     def _pulses(self) -> dict[int, str]:

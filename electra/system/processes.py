@@ -82,7 +82,7 @@ def end_with_parent() -> None:
 
     Asked again, it does nothing: it watches already.
 
-    A shell between the two (``sh -c`` of a stage's command) waits for nobody but its child: the link from the shell to
+    A shell between the two (``sh -c`` of a stage's command) waits for its child only: the link from the shell to
     its parent is watched as well.
     """
     if not any(thread.name == NAME for thread in threading.enumerate()):
@@ -148,7 +148,7 @@ class EndRequest:
             signal.signal(number, handler)
 
     def __bool__(self) -> bool:
-        """Whether one has come."""
+        """Return whether one has come."""
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:

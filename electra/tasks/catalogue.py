@@ -1,4 +1,4 @@
-"""What each task is: its columns in the official files, its labels, its metrics.
+"""Definitions of all tasks: columns in the official files, its labels, its metrics.
 
 Adding a task of a known layout means adding one entry here. Row counts are those of the official releases (GLUE, Wang
 et al. 2019a; SuperGLUE, Wang et al. 2019b; SQuAD, Rajpurkar et al. 2016 and 2018); they tell whether given files can be
@@ -364,7 +364,7 @@ _TOLERANCE = 1e-4  # releases of QQP differ in a handful of broken training rows
 
 
 def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
-    """Whether the labelled splits have as many rows as the official release."""
+    """Return whether the labelled splits have as many rows as the official release."""
     return all(abs(rows.get(split, 0) - n) <= _TOLERANCE * n for split, n in spec.official_rows.items())
 
 

@@ -110,7 +110,7 @@ class TaskSpec:
 
     @property
     def has_entities(self) -> bool:
-        """Whether tags mark entities; otherwise every word has a tag of its own."""
+        """Return whether tags mark entities; otherwise every word has a tag of its own."""
         return self.kind == "tagging" and "f1" in self.metrics
 
     @property

@@ -17,7 +17,7 @@ _TAG = re.compile(r"O|[BIES]-.+")
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Whether a tag is of one of the three schemes."""
+    """Return whether a tag is of one of the three schemes."""
     return _TAG.fullmatch(tag) is not None
 
 

@@ -98,7 +98,7 @@ def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def in_sample(doc_id: str, share: float) -> bool:
-    """Whether a document belongs to a hash sample of about ``share`` of all documents.
+    """Return whether a document belongs to a hash sample of about ``share`` of all documents.
 
     Hashes anew: the held-out split may have been cut by the bytes of ``doc_id`` themselves.
     """

@@ -18,7 +18,7 @@ from electra.corpus.cleaning.unwrap import unwrap
 
 
 def before_cleaning(raw: str, steps: list[CleaningStep], notes: Notes) -> str:
-    """What has to be done while the text has its blank lines."""
+    """Apply the steps that need the text with its blank lines."""
     return unwrap(raw, steps[0], notes) if steps and isinstance(steps[0], Unwrap) else raw
 
 

@@ -1,4 +1,4 @@
-"""What cleaning removed: counts and a few examples by rule.
+"""Record of what cleaning removed: counts and a few examples by rule.
 
 The examples are those whose text has the smallest hashes, so that they are spread over the corpus and do not depend on
 the order of the documents or on who cleaned them.

@@ -60,7 +60,7 @@ def _folder() -> Path:
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on."""
+    """Description of the processor, which ``-march=native`` depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -19,7 +19,7 @@ SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 def can_fuse(*tensors: Tensor) -> bool:
-    """Whether the compiled loops take these: on a CPU, of one type, and second derivatives are not asked for."""
+    """Return whether the compiled loops take these: on a CPU, of one type, and second derivatives are not asked for."""
     first = tensors[0]
     return (
         first.device.type == "cpu"
