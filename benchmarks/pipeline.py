@@ -117,7 +117,7 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
             size = copy_text(options.text, folder / "text.txt", factor * options.bytes)
             sources = [files_source(folder / "text.txt")]
             # several files at every size: a lone one is done without worker processes
-            changes = {"sources": sources, "held_out_fraction": 0.03, "documents_per_file": 5}
+            changes = {"sources": sources, "held_out_fraction": 0.03, "documents_per_file": 5, "decontamination": None}
             write_workspace(folder, "tiny", corpus=changes)
             for command in options.stages:
                 peak, seconds = watch_memory(folder, command)

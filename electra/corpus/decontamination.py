@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from electra.common.artifacts import read_manifest
+from electra.common.errors import DataError
 from electra.config import Corpus
 from electra.config.text import Decontamination
 from electra.corpus.cleaning.notes import Notes
@@ -96,7 +97,13 @@ class LeakTable:
 
     def __init__(self, folder: Path, rules: Decontamination):
         self._rules = rules
-        self._examples = np.load(folder / EXAMPLES, allow_pickle=False)
+        try:
+            self._examples = np.load(folder / EXAMPLES, allow_pickle=False)
+        except FileNotFoundError:
+            raise DataError(
+                f"{folder / EXAMPLES} does not exist",
+                next_step="run: dvc repro evaluation_texts; or set corpus.decontamination: null",
+            ) from None
         self._sets: list[_Set] = []
         first = 0
         for facts in read_manifest(folder)["sets"]:

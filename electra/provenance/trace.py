@@ -103,6 +103,9 @@ class _Tracer:
     def _add_raw_files(self, step: Step) -> None:
         """The files from outside that one stage reads, from its list."""
         listed = self._root / step.path
+        if not listed.is_file():
+            step.warning = "the list is not in this workspace, so its files are not named; run: dvc pull inputs"
+            return
         step.files = read_json(listed)
         if hashlib.md5(listed.read_bytes(), usedforsecurity=False).hexdigest() != step.md5:
             step.warning = "the list on disk is not the one that was read; the files below are those on disk"

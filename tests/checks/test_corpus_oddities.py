@@ -215,9 +215,10 @@ def test_a_corpus_without_text_files_is_not_asked_about_them() -> None:
 
 
 def test_another_share_of_held_out_text_than_was_asked_for_is_noticed(novels: Path) -> None:
-    said = complaints(novels, "totals", {"documents": "file"})
+    whole = {"split_longer_than": None}
+    said = complaints(novels, "totals", {"documents": "file"}, **whole)
     assert said.startswith("about as much text is held out as corpus.held_out_fraction asks for 0.33")
-    assert complaints(novels, "totals", {"documents": "file"}, held_out_fraction=0.3) == ""
+    assert complaints(novels, "totals", {"documents": "file"}, held_out_fraction=0.3, **whole) == ""
     assert complaints(novels, "totals", {"documents": "blank_line"}) == ""
 
 

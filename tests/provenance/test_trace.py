@@ -110,4 +110,8 @@ def test_an_artefact_nobody_makes_and_a_missing_lock_end_with_a_message(tmp_path
 def test_the_projects_own_lock_can_be_traced() -> None:
     root = Path(__file__).resolve().parents[2]
     text = render(trace(Paths(root), "models/export"))
-    assert "generated text: 20000 documents, seed 1" in text and "made by stage pretrain" in text
+    assert "made by stage pretrain" in text
+    if (root / "data/inputs/corpus.json").is_file():
+        assert "generated text: 20000 documents, seed 1" in text
+    else:  # a fresh clone, before the first run
+        assert "the list is not in this workspace" in text

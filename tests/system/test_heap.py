@@ -10,8 +10,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the allocator i
 # page faults of making the same 40 MB ten times, and what the process holds above its start when they are freed
 SCRIPT = """
 import resource, psutil, torch
-from electra import heap
-getattr(heap, {name!r})()
+from electra.system import memory
+getattr(memory, {name!r})()
 def make(): return [torch.ones(1_000_000) for _ in range(10)]
 before = psutil.Process().memory_info().rss
 for _ in range(3): make()
