@@ -16,7 +16,7 @@ import yaml
 from electra.common.artifacts import read_json
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.estimate.flops import flops_per_token
+from electra.estimate.cost import flops_per_token
 from electra.evaluation.evaluate import cell_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import PRETRAINED, SCRATCH, cell_key, read_rows

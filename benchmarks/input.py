@@ -143,13 +143,13 @@ def measure_training(
 
 
 def time_loader(settings: Settings, paths: Paths, steps: int) -> float:
-    from electra.loader.batches import ExampleDrawer, Share, training_steps
+    from electra.loader.batches import DataParallel, ExampleDrawer, training_steps
     from electra.loader.dataset import Shards
     from electra.model.pretrained import special_token_ids
 
     drawer = ExampleDrawer(Shards(paths.shards, "train"), special_token_ids(paths.tokenizer), settings.pretrain)
     begin = time.perf_counter()
-    for _ in training_steps(drawer, Share(0, 1, settings.pretrain.batch_size), 0, steps):
+    for _ in training_steps(drawer, DataParallel(0, 1, settings.pretrain.batch_size), 0, steps):
         pass
     return time.perf_counter() - begin
 

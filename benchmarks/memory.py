@@ -127,7 +127,7 @@ def train(
     for step in range(steps):
         set_step(engine, step, 1e-4)
         losses = engine(batch).loss_sums
-        engine.backward(torch.stack([weight * losses[term] for term, weight in model.weights.items()]).sum())
+        engine.backward(torch.stack([weight * losses[term] for term, weight in model.loss_weights.items()]).sum())
         engine.step()
     engine.destroy()
 

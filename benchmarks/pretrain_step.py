@@ -26,7 +26,7 @@ import yaml
 from benchmarks import measure
 from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
-from electra.estimate.flops import flops_per_token
+from electra.estimate.cost import flops_per_token
 from electra.model.batch import Batch
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
@@ -141,7 +141,7 @@ def our_steps(shape: Shape) -> measure.Side:
     model = Electra(shape.settings.model, VOCAB_SIZE, MASK, recipe)
     model.initialize(shape.settings.model.initializer_range, seed=1)
     engine, _ = build_engine(model, recipe, shape.machine)
-    weights, counts = model.weights, model.counts(batch)
+    weights, counts = model.loss_weights, model.counts(batch)
     number = iter(range(10**9))
 
     def steps() -> None:

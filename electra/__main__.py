@@ -1,3 +1,55 @@
-from electra.cli import main
+"""The command line: `electra <command>`. Commands import what they need when they run: `electra --help` is quick."""
 
-main()
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from electra.cli import app, stages, tools
+
+if TYPE_CHECKING:
+    from electra.common.errors import ElectraError
+
+__all__ = ["main", "stages", "tools"]  # importing the two modules adds their commands
+
+
+def main() -> None:
+    """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
+    from electra.common.errors import ElectraError
+    from electra.system.memory import out_of_memory
+    from electra.system.processes import exit_on_sigterm
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
+        from electra.system.processes import end_with_parent
+
+        end_with_parent()
+    try:
+        with exit_on_sigterm():
+            app()
+    except ElectraError as error:
+        _fail(error)
+    except (MemoryError, RuntimeError) as error:
+        if explained := out_of_memory(error, sys.argv[1] if len(sys.argv) > 1 else ""):
+            _fail(explained)
+        raise
+
+
+def _fail(error: "ElectraError") -> NoReturn:
+    print(f"error: {error}", file=sys.stderr)
+    if _is_one_of_several():
+        # an orderly exit runs destructors that wait for the others, or abort when those are gone (gloo): the exit code
+        # would be a signal's instead of the error's
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.exit_code)
+    sys.exit(error.exit_code)
+
+
+def _is_one_of_several() -> bool:
+    """Return whether this process has joined others to train together."""
+    distributed = sys.modules.get("torch.distributed")  # imported by whoever joins
+    return bool(distributed and distributed.is_initialized() and distributed.get_world_size() > 1)
+
+
+if __name__ == "__main__":
+    main()

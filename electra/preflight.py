@@ -16,7 +16,7 @@ from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
-from electra.readers.custom_schema import read_own_task
+from electra.readers.custom_schema import read_custom_task
 from electra.tasks.cells import asked_cells, cell_key
 
 PROFILE = "params/${profile}.yaml"  # as dvc.yaml names it
@@ -35,8 +35,8 @@ def check_run(root: Path = Path(".")) -> str:
     settings = load_settings(root)
     _check_parameters(root, settings.profile)
     names = _cell_names(settings)
-    for path in settings.tasks.own_files.values():
-        read_own_task(root / path)
+    for path in settings.tasks.custom_files.values():
+        read_custom_task(root / path)
     paths = Paths(root)
     for folder in paths.stage_folders:
         refuse_strange(folder)

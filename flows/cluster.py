@@ -15,8 +15,8 @@ import typer
 import yaml
 
 from electra.common.errors import ConfigError, ElectraError, InfrastructureError
-from flows.gpus import LIMIT
 from flows.guard import run_guarded
+from flows.watch import LIMIT
 
 PROCESS_POOL, KUBERNETES_POOL = "electra-process", "electra-kubernetes"
 ZOMBIES = "Crash zombie flows"

@@ -81,7 +81,7 @@ def check_settings(root: Path = Path(".")) -> None:
 
 
 def watch_inputs(root: Path) -> None:
-    """Bring what DVC watches outside of the workspace into step with the settings (electra/inputs/watch.py).
+    """Bring what DVC watches outside of the workspace into step with the settings (electra/inputs.py).
 
     Raises:
         StageFailure: the settings cannot be used.

@@ -64,7 +64,7 @@ IMPORTS = {module: imports_of(module) for module in TREES}
 
 
 def room_of(module: str) -> str:
-    """``model`` of ``electra.model.kernels.build``; all of flows is one room."""
+    """``model`` of ``electra.model.kernels.functions``; all of flows is one room."""
     top, *rest = module.split(".")
     return rest[0] if top == "electra" and rest else top
 

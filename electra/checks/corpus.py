@@ -34,8 +34,7 @@ from electra.checks.judge import (
     judge,
     matches,
 )
-from electra.checks.resemblance import NearDuplicateCount
-from electra.checks.text_measures import is_mojibake, mean_word_chars
+from electra.checks.resemblance import NearDuplicateCount, is_mojibake, mean_word_chars
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Cluster, Corpus, FilesCorpus, Settings

@@ -1,18 +1,61 @@
-"""Documents that are nearly another: most of their passages are the same.
+"""Measures of texts: near-copies of other documents, the length of words, signs of wrong decoding.
 
-A passage is 32 bytes of a text's letters and digits, so case, spaces and ASCII punctuation do not count. A document is
-described by the least hashes of its passages (MinHash with one permutation: Li, Owen and Zhang 2012; parts without a
-passage take the next one's: Shrivastava and Li 2014). Two documents agree in as large a share of them as they share
-passages. Documents are compared where four of these hashes agree.
+For near-copies, a passage is 32 bytes of a text's letters and digits, so case, spaces and ASCII punctuation do not
+count. A document is described by the least hashes of its passages (MinHash with one permutation: Li, Owen and Zhang
+2012; parts without a passage take the next one's: Shrivastava and Li 2014). Two documents agree in as large a share of
+them as they share passages. Documents are compared where four of these hashes agree.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import ftfy
 import numpy as np
+from ftfy.badness import BADNESS_RE, is_bad
+from ftfy.chardata import UTF8_DETECTOR_RE
 
 from electra.checks.judge import hash_bound
+
+# Scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, bopomofo, Han, Yi, with the
+# punctuation and wide forms that go with them. Hangul has spaces.
+UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31a0-\u4dbf\u4e00-\ua4cf\uaa60-\uaa7f\uf900-\ufaff"
+    "\uff00-\uff9f\uffe0-\uffef\U0001b000-\U0001b16f\U00020000-\U0003ffff]+"
+)
+# ftfy's heuristic was made for short messages. In long texts it fires on what languages write: a quotation mark before
+# an accented letter (»É), one after an ordinal (ª»), the letter œ at the end of a word or before an accent.
+ORDINARY = re.compile(r"[«»‹›“”„]\w|[ªº][»›”’)]|[Œœ](?:[\x00-\x7f]|\w)")
+LEAST_SIGNS = 3  # of a text that cannot be decoded otherwise
+LEAST_SHARE = 0.01  # of its characters that are not ASCII; mojibake has a sign in every few
+
+
+def mean_word_chars(text: str, characters: int, words: int) -> float | None:
+    """Characters per word of the scripts that set words apart; None where more than half of a text has others.
+
+    Args:
+        characters, words: of the text, words being what stands between spaces.
+    """
+    if text.isascii() or not (unspaced := sum(map(len, UNSPACED.findall(text)))):
+        return characters / max(1, words)
+    if 2 * unspaced > characters:
+        return None
+    rest = UNSPACED.sub(" ", text).split()
+    return sum(map(len, rest)) / max(1, len(rest)) + 1
+
+
+def is_mojibake(text: str) -> bool:
+    """True if a text was decoded wrongly: ftfy would repair a line, or it has many unlikely character pairs."""
+    if text.isascii():
+        return False
+    lines = [line for line in text.split("\n") if not line.isascii()]
+    repairable = (line for line in lines if any(map(is_bad, UTF8_DETECTOR_RE.findall(line))))
+    if any(ftfy.fix_encoding(line) != line for line in repairable):
+        return True
+    signs = sum(not ORDINARY.fullmatch(sign) for line in lines for sign in BADNESS_RE.findall(line))
+    return signs >= LEAST_SIGNS and signs >= LEAST_SHARE * sum(not c.isascii() for line in lines for c in line)
+
 
 PASSAGE_BYTES = 32  # 2 ** len(_FACTORS)
 NUM_HASHES = 32  # of a document, 16 bits each

@@ -38,8 +38,8 @@ from electra.common.artifacts import (
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.config.text import SPECIAL_TOKENS
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 BLOCK = 8192  # examples looked at together
 NAMED_BY = ["file", "row", "begins"]
 RULES = ["spans_possible", "ids_known", "starts_with_cls", "segments_end_with_sep", "padding_is_zero"]
@@ -87,7 +87,7 @@ def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
         "size_difference": len(entries) - tokenizer_manifest["vocab_size"],
         "shards_size_difference": len(entries) - manifest["vocab_size"],
         "other_tokenizer": manifest["tokenizer_sha256"] != sha256(paths.tokenizer / "tokenizer.json"),
-        "specials_missing": sum(token not in ids for token in SPECIALS),
+        "specials_missing": sum(token not in ids for token in SPECIAL_TOKENS),
         "held_out_examples": int(shards.loc[shards["split"] == "heldout", "examples"].sum()),
         "train_examples": int(shards.loc[shards["split"] == "train", "examples"].sum()),
     }
@@ -131,7 +131,7 @@ class ShardScan:
     def __init__(self, ids: dict[str, int], manifest: dict[str, Any]):
         self._token_of = {id: token for token, id in ids.items()}
         self._vocab_size, self._max_length = manifest["vocab_size"], manifest["max_length"]
-        self._unk, self._cls, self._sep, self._mask = (ids.get(token, -1) for token in SPECIALS[1:])
+        self._unk, self._cls, self._sep, self._mask = (ids.get(token, -1) for token in SPECIAL_TOKENS[1:])
         expected = {split: facts["examples"] for split, facts in manifest["splits"].items()}
         self.sample = RowSample(sum(expected.values()), NAMED_BY)
         self._duplicates = {split: DuplicateCount(num) for split, num in expected.items()}

@@ -1,52 +1,46 @@
-"""The command line: `electra <command>`. Commands import what they need when they run: `electra --help` is quick."""
+"""The application that commands are added to, and how they load the settings."""
 
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from electra.cli import stages, tools
-from electra.cli.app import app
+import typer
 
 if TYPE_CHECKING:
-    from electra.common.errors import ElectraError
+    from electra.common.paths import Paths
+    from electra.config import Cluster, Settings
 
-__all__ = ["app", "main", "stages", "tools"]  # importing the two modules adds their commands
+app = typer.Typer(
+    help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
 
 
-def main() -> None:
-    """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
-    from electra.common.errors import ElectraError
-    from electra.system.memory import out_of_memory
-    from electra.system.processes import exit_on_sigterm
+def load() -> tuple["Settings", "Paths"]:
+    """Return the settings and the paths of the workspace that is the current folder."""
+    from electra.common.paths import Paths
+    from electra.config.loading import load_settings
 
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
-        from electra.system.processes import end_with_parent
+    return load_settings(), Paths()
 
-        end_with_parent()
+
+def cluster_settings() -> "Cluster":
+    """Return ``cluster`` of the settings, or the defaults in a folder without settings."""
+    from electra.config import Cluster
+
+    return load()[0].cluster if Path("params.yaml").exists() else Cluster()
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """End quietly where the reader of the output ends first, as in `electra predict ... | head`."""
     try:
-        with exit_on_sigterm():
-            app()
-    except ElectraError as error:
-        _fail(error)
-    except (MemoryError, RuntimeError) as error:
-        if explained := out_of_memory(error, sys.argv[1] if len(sys.argv) > 1 else ""):
-            _fail(explained)
-        raise
-
-
-def _fail(error: "ElectraError") -> NoReturn:
-    print(f"error: {error}", file=sys.stderr)
-    if _is_one_of_several():
-        # an orderly exit runs destructors that wait for the others, or abort when those are gone (gloo): the exit code
-        # would be a signal's instead of the error's
+        yield
         sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(error.exit_code)
-    sys.exit(error.exit_code)
-
-
-def _is_one_of_several() -> bool:
-    """Return whether this process has joined others to train together."""
-    distributed = sys.modules.get("torch.distributed")  # imported by whoever joins
-    return bool(distributed and distributed.is_initialized() and distributed.get_world_size() > 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

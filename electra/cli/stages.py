@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from electra.cli.app import app, load
+from electra.cli import app, load
 
 if TYPE_CHECKING:
     from electra.common.paths import Paths
@@ -18,7 +18,7 @@ def inputs(
     ] = False,
 ) -> None:
     """List the files from outside that the settings name, with their sha256."""
-    from electra.inputs.build import list_inputs, watch_inputs
+    from electra.inputs import list_inputs, watch_inputs
 
     (watch_inputs if watch else list_inputs)(*load())
 
@@ -26,7 +26,7 @@ def inputs(
 @app.command()
 def evaluation_texts() -> None:
     """Collect the texts of development and test sets, for corpus.decontamination."""
-    from electra.corpus.evaluation_texts import collect_evaluation_texts
+    from electra.corpus.decontamination import collect_evaluation_texts
 
     collect_evaluation_texts(*load())
 
@@ -39,7 +39,7 @@ def corpus(
 ) -> None:
     """Read, clean, de-duplicate and split the documents."""
     if show is not None:
-        from electra.corpus.cleaning.show import show_corpus
+        from electra.corpus.cleaning.notes import show_corpus
 
         show_corpus(load()[1], show)
         return

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from electra.cli.app import app, cluster_settings, load, reader_may_leave
+from electra.cli import app, cluster_settings, load, reader_may_leave
 
 
 @app.command()
@@ -81,8 +81,8 @@ def trace(
 ) -> None:
     """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums."""
     from electra.common.paths import Paths
-    from electra.provenance.trace import render
-    from electra.provenance.trace import trace as trace_artefact
+    from electra.provenance import render
+    from electra.provenance import trace as trace_artefact
 
     print(render(trace_artefact(Paths(), artefact), all_files), end="")
 
@@ -92,7 +92,7 @@ def croissant() -> None:
     """Print a Croissant description (JSON-LD) of data/corpus, for whoever publishes it."""
     import json
 
-    from electra.provenance.croissant import describe_corpus
+    from electra.provenance import describe_corpus
 
     print(json.dumps(describe_corpus(*load()), indent=2, ensure_ascii=False))
 

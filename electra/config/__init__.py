@@ -14,21 +14,21 @@ from electra.config.machine import Cluster
 from electra.config.section import Probability, Section
 from electra.config.tasks import (
     Cells,
-    EmbeddedTasks,
     FilesTasks,
     Finetune,
     HubTasks,
     Milestone,
+    SyntheticTasks,
     Tasks,
 )
 from electra.config.text import (
     Corpus,
     CorpusSource,
-    EmbeddedCorpus,
     FilesCorpus,
     HubCorpus,
     Revision,
     Shards,
+    SyntheticCorpus,
     Tokenizer,
 )
 from electra.config.training import LengthCurriculum, Method, Model, ObjectiveName, Pretrain
@@ -39,8 +39,8 @@ __all__ = [
     "Cluster",
     "Corpus",
     "CorpusSource",
-    "EmbeddedCorpus",
-    "EmbeddedTasks",
+    "SyntheticCorpus",
+    "SyntheticTasks",
     "FilesCorpus",
     "FilesTasks",
     "Finetune",
@@ -88,7 +88,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _tasks_are_known(self) -> "Settings":
-        known = [*TASKS, *self.tasks.own_files]
+        known = [*TASKS, *self.tasks.custom_files]
         for key, names in [
             ("cells.tasks", self.cells.tasks),
             ("finetune.task_epochs", list(self.finetune.task_epochs)),

@@ -25,7 +25,7 @@ def _taken_names() -> dict[str, str]:
     }
 
 
-class EmbeddedTasks(Section):
+class SyntheticTasks(Section):
     """The microworld's tasks, written in the file formats of GLUE and SQuAD."""
 
     kind: Literal["embedded"] = Field(description="the built-in microworld generator")
@@ -69,7 +69,7 @@ class HubTasks(Section):
 class Tasks(Section):
     """Where the labelled data comes from."""
 
-    source: Annotated[EmbeddedTasks | FilesTasks | HubTasks, Field(discriminator="kind")] = Field(
+    source: Annotated[SyntheticTasks | FilesTasks | HubTasks, Field(discriminator="kind")] = Field(
         description="embedded, files or hub"
     )
     own: list[str] = Field(
@@ -79,7 +79,7 @@ class Tasks(Section):
     )
 
     @property
-    def own_files(self) -> dict[str, Path]:
+    def custom_files(self) -> dict[str, Path]:
         """The description of each own task by the task's name."""
         return {Path(path).stem: Path(path) for path in self.own}
 

@@ -1,15 +1,14 @@
-"""Documents on their way to the corpus: identity, exact de-duplication beyond memory, mixing by weight."""
+"""Documents on their way to the corpus: the interface of their sources, their identity, and mixing by weight."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from electra.corpus.cleaning.across import RepeatedAcross
+from electra.corpus.cleaning.apply import RepeatedAcross
 from electra.corpus.cleaning.notes import Notes
-from electra.corpus.near_duplicates import NearDuplicateIndex, Signature
-from electra.corpus.seen import SeenIds
+from electra.corpus.near_duplicates import NearDuplicateIndex, SeenIds, Signature
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def text_hash(text: str) -> bytes:
 
 
 class LeakCounter(Protocol):
-    """Counts evaluation text (:class:`electra.corpus.decontamination.LeakTable`)."""
+    """Counts evaluation text (:class:`electra.corpus.leaks.LeakTable`)."""
 
     def add(self, document: Cleaned) -> None:
         """Count a document's leaks."""
@@ -144,3 +143,29 @@ def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) 
             continue
         characters[behind] += len(document.text)
         yield document
+
+
+class Part(Protocol):
+    """A piece of a source that one worker reads: a file, or the whole source. Can be sent to another process."""
+
+    def texts(self) -> Iterator[str]:
+        """The raw documents in a fixed order, one held at a time; a missing text is an empty string."""
+        ...
+
+    def facts(self, *, complete: bool) -> dict[str, Any]:
+        """For the manifest: what was read, all documents or (not ``complete``) the first ones."""
+        ...
+
+
+class Source(Protocol):
+    """Raw documents in parts."""
+
+    name: str
+
+    def parts(self) -> list[Part]:
+        """The parts in the order of their documents; nothing of their content is read yet."""
+        ...
+
+    def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
+        """For the manifest, from the facts of the parts that were read."""
+        ...

@@ -15,9 +15,8 @@ from typing import BinaryIO, Literal, Protocol
 import zstandard
 
 from electra.common.errors import ConfigError, DataError
-from electra.common.lines import ByteLines, byte_lines, text_lines
+from electra.common.lines import ByteLines, LineFeeds, byte_lines, text_lines
 from electra.common.parsing import is_text
-from electra.common.recoding import LineFeeds
 
 SUFFIXES = (".gz", ".xz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)

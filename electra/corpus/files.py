@@ -19,9 +19,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 from electra.common.artifacts import sha256
 from electra.common.errors import DataError, InfrastructureError
+from electra.common.lines import recoded
 from electra.common.parsing import parquet_errors
-from electra.common.recoding import recoded
 from electra.config import FilesCorpus
+from electra.corpus.document import Part
 from electra.corpus.file_formats import (
     DAMAGED,
     SUFFIXES,
@@ -33,7 +34,6 @@ from electra.corpus.file_formats import (
     read_checksums,
     text_documents,
 )
-from electra.corpus.source import Part
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 PARQUET_BATCH_ROWS = 64

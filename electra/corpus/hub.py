@@ -8,7 +8,7 @@ from typing import Any
 from electra.common.artifacts import sha256
 from electra.common.errors import DataError, InfrastructureError
 from electra.config import HubCorpus
-from electra.corpus.source import Part
+from electra.corpus.document import Part
 
 
 class HubSource:

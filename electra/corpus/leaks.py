@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from electra.corpus.shingles import words_of
+from electra.corpus.near_duplicates import words_of
 
 STEP = 8
 WINDOW = 3 * STEP

@@ -1,12 +1,19 @@
-"""Near-duplicates: documents that share most of their n-grams of words with a document kept before.
+"""Removal of duplicates: documents seen before, and documents that share most of their n-grams with a kept one.
 
-Workers hash a document's shingles and sign them with MinHash (rensa). This process finds kept documents with which a
-band of the signature is shared, and compares the shingles themselves: what is dropped is decided by the exact Jaccard
-similarity, the signature only decides what is compared. Tables and shingles lie on disk.
+Workers hash a document's shingles (n-grams of words) and sign them with MinHash (rensa). The main process finds kept
+documents with which a band of the signature is shared, and compares the shingles themselves: what is dropped is decided
+by the exact Jaccard similarity, the signature only decides what is compared. Tables and shingles lie on disk.
+
+Words are casefolded and punctuation does not count, so that a text is the same re-cased and re-punctuated. In scripts
+without spaces every character is a word. The hashes are the same on every machine.
 """
 
+import errno
+import hashlib
 import os
+import re
 import sqlite3
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +23,112 @@ import numpy as np
 
 from electra.config.text import NearDuplicates
 from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, Notes
-from electra.corpus.seen import full_disk
-from electra.corpus.shingles import WordHasher, ngram_hashes
+
+SEEN_KIB = 64 * 1024
+
+
+class SeenIds:
+    """A set of 64-bit document ids in a temporary SQLite table, removed on exit.
+
+    The ids are the table's integer keys: about 20 bytes a document on disk, at most 64 MiB in memory. Two different
+    documents of ten million share an id with a probability of 3e-6, and then one of them is dropped; in return
+    ``doc_id`` is unique by construction.
+
+    Raises:
+        OSError: the disk is full (``ENOSPC``).
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __enter__(self) -> "SeenIds":
+        self._database = sqlite3.connect(self.path, isolation_level=None)
+        # one transaction that is never committed, and nothing kept for recovery: the table dies with the run
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{SEEN_KIB}"):
+            self._database.execute(f"PRAGMA {pragma}")
+        try:
+            with full_disk(self.path):
+                self._database.execute("CREATE TABLE seen (id INTEGER PRIMARY KEY)")
+                self._database.execute("BEGIN")
+        except Exception:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._database.close()
+        self.path.unlink(missing_ok=True)
+
+    def add(self, id: bytes) -> bool:
+        """Add an id of 8 bytes; whether it is new."""
+        number = int.from_bytes(id, "big", signed=True)
+        with full_disk(self.path):
+            return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1
+
+
+@contextmanager
+def full_disk(path: Path) -> Iterator[None]:
+    """Turn SQLite's error for a full disk into the system's."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise
+
+
+# Han, kana, Thai, Lao, Myanmar, Khmer: scripts without spaces between words; Hangul has spaces
+WORD = re.compile(r"[぀-ヿ㐀-鿿豈-﫿\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff]|[^\W_]+")
+REMEMBERED_WORDS = 1_000_000
+NO_WORD = {point: " " for point in range(128) if not chr(point).isalnum()}
+
+
+class WordHasher:
+    """64-bit hashes of the words of texts; remembers those it met."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def words(self, text: str) -> np.ndarray:
+        """uint64 [num_words]."""
+        words = words_of(text)
+        known = self._known
+        try:
+            return np.fromiter(map(known.__getitem__, words), dtype=np.uint64, count=len(words))
+        except KeyError:
+            pass
+        if len(known) > REMEMBERED_WORDS:
+            known.clear()
+        for word in set(words).difference(known):
+            known[word] = int.from_bytes(hashlib.blake2b(word.encode("utf-8"), digest_size=8).digest(), "little")
+        return np.fromiter(map(known.__getitem__, words), dtype=np.uint64, count=len(words))
+
+
+def words_of(text: str) -> list[str]:
+    """Casefolded words without punctuation, in Unicode NFKC."""
+    if text.isascii():
+        return text.lower().translate(NO_WORD).split()  # the same, several times as fast
+    words: list[str] = []
+    for line in text.split("\n"):
+        if line.isascii():
+            words += line.lower().translate(NO_WORD).split()
+        else:
+            words += WORD.findall(unicodedata.normalize("NFKC", line).casefold())
+    return words
+
+
+def ngram_hashes(words: np.ndarray, n: int) -> np.ndarray:
+    """Hashes of all n-grams, uint64 [num_words - n + 1]; of a shorter text its one hash as a whole, of none nothing."""
+    n = min(n, len(words))
+    if n == 0:
+        return words
+    with np.errstate(over="ignore"):
+        mixed = words.copy()
+        for step in range(1, n):
+            mixed = (mixed[:-1] ^ (mixed[:-1] >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15) + words[step:]
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        return mixed ^ (mixed >> np.uint64(29))
+
 
 SEED = 1  # of the permutations
 MAX_COMPARED = 200  # kept documents that one is compared with, the first ones

@@ -297,26 +297,26 @@ def predict_step_memory(
         recompute: with activation checkpointing.
     """
     with FakeTensorMode():
-        stages = build_objective(model, vocab_size, 0, recipe).stages(recipe.num_steps)
-        each = [_stage_memory(model, recipe, machine, length, vocab_size, recompute, n) for n in range(len(stages))]
+        phases = build_objective(model, vocab_size, 0, recipe).phases(recipe.num_steps)
+        each = [_phase_memory(model, recipe, machine, length, vocab_size, recompute, n) for n in range(len(phases))]
     return max(each, key=lambda memory: memory.peak)
 
 
-def _stage_memory(
+def _phase_memory(
     shape: config.Model,
     recipe: config.Pretrain,
     machine: Machine,
     length: int,
     vocab_size: int,
     recompute: bool,
-    stage: int,
+    phase: int,
 ) -> StepMemory:
     with torch.device(machine.device):
         model = build_objective(shape, vocab_size, 0, recipe)
         batch = placeholder_batch(recipe, machine.micro_batch_size, length)
         if machine.device == "cuda" and machine.precision == "bf16":  # attention is the flash kernel
             batch.ends_N = torch.zeros(2 * machine.micro_batch_size + 1, dtype=torch.int32)
-    model.set_stage(stage)
+    model.set_phase(phase)
     if recompute:
         recompute_layers(model)
     with kept_for_backward(model) as kept:
@@ -349,7 +349,7 @@ def forward_loss(model: Objective, batch: Batch, machine: Machine) -> Tensor:
     """The weighted loss of a batch, in the machine's precision, as the engine's forward pass computes it."""
     with torch.autocast(machine.device, torch.bfloat16, enabled=machine.precision == "bf16"):
         losses = model(batch).loss_sums
-    return torch.stack([weight * losses[term] for term, weight in model.weights.items() if term in losses]).sum()
+    return torch.stack([weight * losses[term] for term, weight in model.loss_weights.items() if term in losses]).sum()
 
 
 def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -> Batch:

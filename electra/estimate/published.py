@@ -3,7 +3,7 @@
 By the rules of its authors' script (google-research/electra, flops_computation.py): a multiply-add counts two; a step
 costs twice its forward pass (the backward pass counts as much as the forward one, not twice as much); looking up a word
 costs a product of a one-hot vector with the whole table; elementwise operations count. What a machine really computes
-is in flops.py. Unless said otherwise, a figure is that of one token's forward pass."""
+is in cost.py. Unless said otherwise, a figure is that of one token's forward pass."""
 
 from dataclasses import dataclass
 

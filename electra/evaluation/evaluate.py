@@ -10,8 +10,7 @@ from typing import Any
 from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
-from electra.evaluation.constant import constant_score, is_constant
-from electra.evaluation.metrics import score
+from electra.evaluation.metrics import constant_score, is_constant, score
 from electra.tasks.catalogue import TASKS, TaskSpec, evaluations, find_spec, has_official_counts
 from electra.tasks.cells import (
     BASIC_STARTS,

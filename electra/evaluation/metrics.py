@@ -1,20 +1,143 @@
 """Metrics of all tasks, in numpy. All are fractions or coefficients; the score card multiplies by 100.
 
 They agree with scikit-learn, scipy and conlleval, including on degenerate inputs. Correlations of a constant are nan
-there and here; :func:`score` says what becomes of it."""
+there and here; :func:`score` says what becomes of it.
+
+Exact match and F1 of SQuAD 1.1 and 2.0 follow the official evaluation scripts: both compare texts after lowercasing,
+dropping ASCII punctuation and the articles a, an, the, and joining white space; a question with several reference
+answers counts the best.
+"""
 
 import math
+import re
+import string
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from electra.common.errors import DataError
-from electra.evaluation.squad_metrics import squad_v1, squad_v2
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row
-from electra.tasks.tag_schemes import entities
+from electra.tasks.rows import Row, entities
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize(text: str) -> str:
+    """An answer as it is compared. Punctuation goes first: "the-end" becomes one word, its article stays."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(gold: str, predicted: str) -> float:
+    return float(normalize(gold) == normalize(predicted))
+
+
+def token_f1(gold: str, predicted: str, *, empty_matches: bool) -> float:
+    """F1 of the two bags of words.
+
+    ``empty_matches``: two texts without words agree. SQuAD 2.0's script says so (no answer is an answer there),
+    SQuAD 1.1's does not.
+    """
+    gold_words, words = normalize(gold).split(), normalize(predicted).split()
+    if empty_matches and not (gold_words and words):
+        return float(gold_words == words)
+    same = sum((Counter(gold_words) & Counter(words)).values())
+    return 2 * same / (len(gold_words) + len(words)) if same else 0.0
+
+
+def squad_v1(golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> dict[str, float]:
+    """Mean over questions of the best match among the reference answers."""
+    pairs = list(zip(golds, predictions, strict=True))
+    return {
+        "f1": _mean([max(token_f1(g, p, empty_matches=False) for g in gold) for gold, p in pairs]),
+        "exact": _mean([max(exact_match(g, p) for g in gold) for gold, p in pairs]),
+    }
+
+
+def squad_v2(
+    golds: Sequence[Sequence[str]], predictions: Sequence[str], null_scores: Sequence[float], threshold: float = 0.0
+) -> dict[str, float]:
+    """SQuAD 2.0: an empty list of references means that no answer is right.
+
+    Args:
+        predictions: the best span of each question, whether or not the question is held to be answerable.
+        null_scores: how much a question is held to have no answer; above ``threshold`` none is given.
+
+    Returns:
+        f1 and exact at the threshold given; the same over the questions with an answer (HasAns_f1, HasAns_exact) and
+        over those without (NoAns_f1, NoAns_exact), where there are any; best_f1 and best_exact at the threshold that is
+        best on these very questions, with best_f1_threshold and best_exact_threshold: tuned on what they are measured
+        on.
+    """
+    scores = [_question_scores(gold, p) for gold, p in zip(golds, predictions, strict=True)]
+    f1s, exacts = [s.f1 for s in scores], [s.exact for s in scores]
+    answerable = [s.answerable for s in scores]
+    given = [score <= threshold for score in null_scores]
+    best_f1, best_f1_threshold = best_threshold(f1s, answerable, null_scores, predictions)
+    best_exact, best_exact_threshold = best_threshold(exacts, answerable, null_scores, predictions)
+    kept = {
+        "f1": [s if g else float(not a) for s, g, a in zip(f1s, given, answerable, strict=True)],
+        "exact": [s if g else float(not a) for s, g, a in zip(exacts, given, answerable, strict=True)],
+    }
+    parts = {
+        f"{part}_{name}": _mean([value for value, a in zip(values, answerable, strict=True) if a == has_answer])
+        for part, has_answer in (("HasAns", True), ("NoAns", False))
+        if has_answer in answerable
+        for name, values in kept.items()
+    }
+    return {
+        **{name: _mean(values) for name, values in kept.items()},
+        **parts,
+        "best_f1": best_f1,
+        "best_exact": best_exact,
+        "best_f1_threshold": best_f1_threshold,
+        "best_exact_threshold": best_exact_threshold,
+    }
+
+
+@dataclass
+class _Scores:
+    f1: float
+    exact: float
+    answerable: bool
+
+
+def _question_scores(gold: Sequence[str], predicted: str) -> _Scores:
+    # References without a word after normalising do not count; a question without any is one without answer.
+    references = [text for text in gold if normalize(text)] or [""]
+    return _Scores(
+        f1=max(token_f1(text, predicted, empty_matches=True) for text in references),
+        exact=max(exact_match(text, predicted) for text in references),
+        answerable=bool(gold),
+    )
+
+
+def best_threshold(
+    scores: Sequence[float], answerable: Sequence[bool], null_scores: Sequence[float], predictions: Sequence[str]
+) -> tuple[float, float]:
+    """The highest mean over all thresholds, and the threshold: answers are given where null_score <= threshold.
+
+    Starts with no answer given at all, then gives one after the other by rising null score, as the official script
+    does (it too takes questions of one null score one by one).
+    """
+    current = best = float(sum(not a for a in answerable))
+    threshold = 0.0
+    for i in sorted(range(len(scores)), key=lambda i: null_scores[i]):
+        if answerable[i]:
+            current += scores[i]
+        elif predictions[i]:
+            current -= 1
+        if current > best:
+            best, threshold = current, null_scores[i]
+    return best / len(scores), threshold
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
 def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
@@ -79,7 +202,7 @@ def entity_scores(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence
     reference entity.
 
     Args:
-        golds: tags per sentence, in any scheme of :mod:`electra.tasks.tag_schemes`.
+        golds: tags per sentence, in any scheme of :mod:`electra.tasks.rows`.
         predictions: the same, of the same lengths; the scheme may be another.
     """
     num_gold = num_predicted = num_correct = 0
@@ -154,3 +277,52 @@ def _span_scores(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, An
     if spec.has_unanswerable:
         return squad_v2(golds, texts, [prediction["null_score"] for prediction in predictions])
     return squad_v1(golds, texts)
+
+
+_SPREAD = 0.001  # of a score's range: less tells no row from another
+
+
+def constant_score(spec: TaskSpec, rows: list[Row]) -> float | None:
+    """The headline metric of the best-known answer that is the same for every row.
+
+    The most frequent label, or tag of words that all have one; no entity; no answer to any question; any one number,
+    whose correlation counts as 0. None where there is no such answer: each question has its own.
+
+    Args:
+        rows: of a development split.
+    """
+    if spec.kind == "span":
+        if not spec.has_unanswerable:
+            return None
+        same: dict[str, Any] = {"text": "", "null_score": 1.0}
+        return score(spec, rows, [{"id": row["id"], **same} for row in rows])[spec.headline]
+    if spec.kind == "regression":
+        return 0.0
+    if spec.kind == "tagging":
+        tag = "O" if spec.has_entities else _most_frequent(tag for row in rows for tag in row["tags"])
+        predictions = [{"id": row["id"], "tags": [tag] * len(row["words"])} for row in rows]
+    else:
+        label = _most_frequent(row["label"] for row in rows)
+        predictions = [{"id": row["id"], "label": label} for row in rows]
+    return score(spec, rows, predictions)[spec.headline]
+
+
+def is_constant(spec: TaskSpec, predictions: list[dict[str, Any]]) -> bool:
+    """Return whether all predictions are one answer, of several rows; see :func:`constant_score`."""
+    if len(predictions) < 2:
+        return False
+    if spec.kind == "regression":
+        values = [prediction["score"] for prediction in predictions]
+        low, high = spec.score_range
+        return max(values) - min(values) <= _SPREAD * (high - low)
+    if spec.kind == "tagging":
+        return len({tag for prediction in predictions for tag in prediction["tags"]}) <= 1
+    if spec.kind == "span":
+        return len({p["text"] if p.get("null_score", 0.0) <= 0 else "" for p in predictions}) == 1
+    return len({prediction["label"] for prediction in predictions}) == 1
+
+
+def _most_frequent(values: Any) -> str:
+    """The first in the alphabet of those that are equally frequent."""
+    counts = Counter(values)
+    return min(counts, key=lambda value: (-counts[value], value))

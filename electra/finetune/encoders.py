@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
-from electra.common.hub_folder import local_folder
+from electra.common.paths import local_folder
 from electra.finetune.features import Vocabulary
 from electra.finetune.input_format import InputFormat
 from electra.model.encoder import Encoder

@@ -22,7 +22,7 @@ from electra.common.errors import DataError
 from electra.common.lines import batches
 from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
-from electra.model.packed_attention import example_ends
+from electra.model.encoder import example_ends
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.rows import Row
 

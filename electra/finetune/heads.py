@@ -15,8 +15,7 @@ from electra.finetune.encoders import AnyEncoder
 from electra.finetune.features import IGNORED, Batch
 from electra.finetune.input_format import Layout, Position
 from electra.finetune.spans import BestSpan
-from electra.model.encoder import Encoder
-from electra.model.packed_attention import CuSeqlens, has_kernel
+from electra.model.encoder import CuSeqlens, Encoder, has_kernel
 from electra.tasks.catalogue import SpanHeadName, TaskSpec
 
 BEAM = 20  # starts, and ends for each of them

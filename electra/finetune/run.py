@@ -24,8 +24,7 @@ from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_fea
 from electra.finetune.trainer import num_steps, predict, train
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
-from electra.system.cores import watch_cores
-from electra.system.hardware import choose_device, choose_precision
+from electra.system.hardware import choose_device, choose_precision, watch_cores
 from electra.system.memory import keep_freed_memory
 from electra.system.stopwatch import Stopwatch, note_seconds
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec

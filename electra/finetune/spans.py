@@ -4,7 +4,7 @@
 
 A long context becomes several overlapping windows. Every token keeps its character range in the context, so an answer
 is always cut from the original text. The special tokens are those of the encoder's
-:class:`~electra.finetune.input_format.InputFormat`."""
+:class:`~electra.finetune.saved.InputFormat`."""
 
 import unicodedata
 from collections.abc import Sequence

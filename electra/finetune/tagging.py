@@ -13,8 +13,7 @@ from typing import Any
 from electra.common.lines import batches
 from electra.finetune.features import IGNORED, Feature, Vocabulary
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row
-from electra.tasks.tag_schemes import bioes, entities, iob2
+from electra.tasks.rows import Row, bioes, entities, iob2
 
 _CHUNK = 10_000  # sentences tokenised at a time
 NO_TAG = {True: "O", False: ""}  # of words beyond the cut: no entity; where every word has a tag, none of them

@@ -13,7 +13,7 @@ from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
 from electra.finetune.heads import TaskModel
 from electra.optim import ElectraAdamW, learning_rate
-from electra.system.cores import watch_cores
+from electra.system.hardware import watch_cores
 
 
 def depth_of(name: str, encoder: AnyEncoder) -> int:

@@ -12,7 +12,8 @@ from torch import Tensor, is_tensor
 
 from electra.common.artifacts import read_json, sha256
 from electra.common.errors import ConfigError, DataError
-from electra.common.hub_folder import local_folder
+from electra.common.paths import local_folder
+from electra.config.text import SPECIAL_TOKENS
 from electra.importing.weights import (
     Half,
     Tensors,
@@ -24,13 +25,7 @@ from electra.importing.weights import (
     write_pretrained,
 )
 from electra.model.shape import EncoderConfig
-from electra.tokenizer.wordpiece import (
-    SPECIAL_TOKENS,
-    bert_normalizer,
-    make_tokenizer,
-    normalizer_facts,
-    read_vocab_file,
-)
+from electra.tokenizer.wordpiece import bert_normalizer, make_tokenizer, normalizer_facts, read_vocab_file
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")

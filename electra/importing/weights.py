@@ -27,7 +27,7 @@ from electra.common.artifacts import (
 )
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
-from electra.model.discriminator import ReplacedTokenDetection
+from electra.model.methods import ReplacedTokenDetection
 from electra.model.objective import Objective
 from electra.model.pretrained import fill, save_pretrained
 from electra.model.shape import EncoderConfig

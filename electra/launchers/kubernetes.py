@@ -12,8 +12,7 @@ from typing import Any
 import yaml
 
 from electra.common.errors import ConfigError, InfrastructureError
-from electra.launchers.job import COMMAND, IN_JOB, Job
-from electra.launchers.queue import Status, run_to_end
+from electra.launchers.job import COMMAND, IN_JOB, Job, Status, run_to_end
 
 _PORT = 29500
 _LABELS = {"app.kubernetes.io/name": "electra-pretrain"}

@@ -10,8 +10,7 @@ from typing import Any
 
 from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError, InfrastructureError
-from electra.launchers.job import COMMAND, IN_JOB, Job
-from electra.launchers.queue import Status, run_to_end
+from electra.launchers.job import COMMAND, IN_JOB, Job, Status, run_to_end
 
 # States of `scontrol show job`: https://slurm.schedmd.com/job_state_codes.html
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "STOPPED"}

@@ -9,19 +9,17 @@ import torch
 
 from electra import config
 from electra.loader.dataset import Pieces, Shards, draw_next_sentences
-from electra.loader.masking import Masking, MaskingRule, draw_masking, is_candidate
-from electra.loader.packing import packed
-from electra.loader.random import examples_at
-from electra.loader.static import StaticShapes
+from electra.loader.masking import Masking, MaskingRule, draw_masking, examples_at, is_candidate
+from electra.loader.packing import StaticShapes, packed
 from electra.model.batch import Batch
 
 
 @dataclass(frozen=True)
-class Share:
-    """Which part of every global batch this process works on."""
+class DataParallel:
+    """Part of every global batch that this process works on: rank and number of the data-parallel processes."""
 
-    rank: int
-    num_processes: int
+    dp_rank: int
+    dp_size: int
     micro_batch_size: int
     pack_examples: bool = False
     shapes: StaticShapes | None = None  # as they come, or few of them: on CUDA
@@ -114,7 +112,7 @@ def to_batch(
 
 def training_steps(
     drawer: ExampleDrawer,
-    share: Share,
+    data_parallel: DataParallel,
     first_step: int,
     num_steps: int,
     *,
@@ -133,17 +131,17 @@ def training_steps(
     def draw(step: int) -> list[Batch]:
         now = short if short is not None and step < num_short_steps else drawer
         batch_size = now.pretrain.batch_size * now.per_example
-        size = share.micro_batch_size * now.per_example
+        size = data_parallel.micro_batch_size * now.per_example
         positions = np.arange(step * batch_size, (step + 1) * batch_size)
         epochs, examples = examples_at(positions, len(now.shards), now.pretrain.seed)
         batches = [
             now.batch(epochs[start : start + size], examples[start : start + size])
-            for start in range(share.rank * size, batch_size, share.num_processes * size)
+            for start in range(data_parallel.dp_rank * size, batch_size, data_parallel.dp_size * size)
         ]
         width = now.shards.max_length
-        if share.pack_examples:
+        if data_parallel.pack_examples:
             batches = [packed(batch, width) for batch in batches]
-        return [share.shaped(batch, size, width) for batch in batches]
+        return [data_parallel.shaped(batch, size, width) for batch in batches]
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         upcoming = thread.submit(draw, first_step)
@@ -154,10 +152,10 @@ def training_steps(
             yield ready
 
 
-def heldout_batches(drawer: ExampleDrawer, share: Share, num_examples: int) -> Iterator[Batch]:
+def heldout_batches(drawer: ExampleDrawer, data_parallel: DataParallel, num_examples: int) -> Iterator[Batch]:
     """The first ``num_examples`` held-out examples, split over processes, with the same masks at every validation."""
-    chosen = np.arange(min(num_examples, len(drawer.shards)))[share.rank :: share.num_processes]
-    for start in range(0, len(chosen), share.micro_batch_size):
-        examples = chosen[start : start + share.micro_batch_size]
+    chosen = np.arange(min(num_examples, len(drawer.shards)))[data_parallel.dp_rank :: data_parallel.dp_size]
+    for start in range(0, len(chosen), data_parallel.micro_batch_size):
+        examples = chosen[start : start + data_parallel.micro_batch_size]
         batch = drawer.batch(np.zeros_like(examples), examples, show_all_masks=True)
-        yield share.shaped(batch, share.micro_batch_size, drawer.shards.max_length)
+        yield data_parallel.shaped(batch, data_parallel.micro_batch_size, drawer.shards.max_length)

@@ -10,7 +10,7 @@ import numpy as np
 from electra.common.artifacts import MANIFEST, ShardsManifest, read_manifest
 from electra.common.errors import DataError
 from electra.loader.layout import write_example
-from electra.loader.random import uniforms
+from electra.loader.masking import uniforms
 
 
 class Shards:

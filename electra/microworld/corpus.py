@@ -1,16 +1,17 @@
 """Documents of the microworld: stories, reviews and reference pages, a pure function of seed and number."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
-from electra.microworld import adjectives, nouns, sentiment
-from electra.microworld.adjectives import ANTONYMS
+from electra.microworld import lexicon
 from electra.microworld.grammar import ask, draw_event, sentence, short_answer, tell, where
+from electra.microworld.lexicon import ANTONYMS
 from electra.microworld.stories import introduce, story
 from electra.microworld.words import Noun, indefinite, pick
 from electra.microworld.world import Opinions, World
 
-PAGE_KINDS = tuple(nouns.NOUNS)
+PAGE_KINDS = tuple(lexicon.NOUNS)
 
 
 def kind_page(rng: Random, world: World) -> list[str]:
@@ -29,7 +30,7 @@ def describe(rng: Random, world: World, noun: Noun) -> list[str]:
     nature = world.natures[noun]
     index = int(rng.random() * len(noun.words))
     word, many = noun.words[index], noun.plurals[index]
-    above = nouns.HYPERNYMS[noun.kind]
+    above = lexicon.HYPERNYMS[noun.kind]
     one_above = pick(rng, above.words)
     verb = "is" if noun.mass else "are"
     looks = [pick(rng, modifier.words) for modifier in nature.modifiers]
@@ -41,7 +42,7 @@ def describe(rng: Random, world: World, noun: Noun) -> list[str]:
     if len(noun.words) > 1:
         lines.append(sentence(f"{word} and {pick(rng, [w for w in noun.words if w != word])} mean the same"))
     first, second = where(rng, nature.place), where(rng, nature.second_place)
-    lives = "live" if noun.kind in nouns.ANIMALS else "grow" if noun.kind in nouns.PLANTS else f"{verb} found"
+    lives = "live" if noun.kind in lexicon.ANIMALS else "grow" if noun.kind in lexicon.PLANTS else f"{verb} found"
     lines.append(sentence(f"most {many} {lives} {first} or {second}"))
     modifier = nature.modifiers[0]
     if modifier in ANTONYMS:
@@ -72,8 +73,8 @@ def person_page(rng: Random, world: World) -> list[str]:
     return lines
 
 
-TOPIC_NAMES = tuple(sentiment.TOPICS)
-PARTS = {topic: tuple(parts.split()) for topic, parts in sentiment.TOPICS.items()}
+TOPIC_NAMES = tuple(lexicon.TOPICS)
+PARTS = {topic: tuple(parts.split()) for topic, parts in lexicon.TOPICS.items()}
 PRODUCTS = ("film", "novel", "show", "game")
 
 
@@ -127,7 +128,7 @@ def opinion(rng: Random, opinions: dict[bool, Opinions], topic: str, good: bool,
 def quality(rng: Random, words: Opinions) -> str:
     """An adjective of one polarity, sometimes intensified."""
     adjective = pick(rng, words.adjectives)
-    return f"{pick(rng, adjectives.INTENSIFIERS)} {adjective}" if rng.random() < 0.25 else adjective
+    return f"{pick(rng, lexicon.INTENSIFIERS)} {adjective}" if rng.random() < 0.25 else adjective
 
 
 # what a document is about, by tenths
@@ -145,3 +146,10 @@ def documents(num_documents: int, seed: int) -> Iterator[str]:
     world = World(seed)
     for index in range(num_documents):
         yield document(world, index)
+
+
+def write_documents(path: Path, num_documents: int, seed: int) -> None:
+    """Write the first documents of a world as a text file, a blank line between two of them."""
+    with open(path, "w", encoding="utf-8") as file:
+        for text in documents(num_documents, seed):
+            file.write(f"{text}\n\n")

@@ -7,7 +7,7 @@ drawn for every sense and an alternation drawn for the syntax, so that two telli
 from dataclasses import dataclass, replace
 from random import Random
 
-from electra.microworld import adjectives, nouns
+from electra.microworld import lexicon
 from electra.microworld.verbs import VERBS_FOR
 from electra.microworld.words import Adjective, Noun, Place, Verb, VerbForms, indefinite, pick
 from electra.microworld.world import Person, World
@@ -160,8 +160,8 @@ def draw_event(
             recipient = pick(rng, world.people)
     draw = rng.random()
     place = draw_place(rng, world, verb, focus) if draw < 0.6 else None
-    time = pick(rng, adjectives.TIMES[tense]) if 0.5 < draw < 0.75 else None
-    manner = pick(rng, pick(rng, adjectives.MANNER_PAIRS)) if draw > 0.9 else None
+    time = pick(rng, lexicon.TIMES[tense]) if 0.5 < draw < 0.75 else None
+    manner = pick(rng, pick(rng, lexicon.MANNER_PAIRS)) if draw > 0.9 else None
     return Event(tense, subject, verb, noun, adjective, quantity, recipient, place, time, manner)
 
 
@@ -243,7 +243,7 @@ def yes_no(rng: Random, event: Event, subject: str | None = None) -> str:
 
 def hypernym(event: Event) -> Noun:
     """The noun sense above the event's object."""
-    return nouns.HYPERNYMS[event.noun.kind]
+    return lexicon.HYPERNYMS[event.noun.kind]
 
 
 def roles_of(event: Event) -> list[str]:
@@ -267,14 +267,14 @@ def change(rng: Random, world: World, event: Event, role: str) -> Event:
     if role == "recipient":
         return replace(event, recipient=other_person(rng, world, event))
     if role == "noun":
-        choices = [noun for noun in nouns.NOUNS[event.noun.kind] if noun is not event.noun]
+        choices = [noun for noun in lexicon.NOUNS[event.noun.kind] if noun is not event.noun]
         return replace(event, noun=rng.choice(choices))
     if role == "adjective":
         assert event.adjective is not None
         return replace(event, adjective=opposite(rng, event))
     if role == "place":
         assert event.place is not None
-        places = [place for place in nouns.PLACE_SENSES[event.place.kind] if place is not event.place]
+        places = [place for place in lexicon.PLACE_SENSES[event.place.kind] if place is not event.place]
         return replace(event, place=rng.choice(places))
     return replace(event, verb=rng.choice(other_verbs(event)))
 
@@ -289,9 +289,9 @@ def opposite(rng: Random, event: Event) -> Adjective:
     """An adjective that excludes the event's own: the antonym, another colour, another material."""
     own = event.adjective
     assert own is not None
-    if own in adjectives.ANTONYMS:
-        return adjectives.ANTONYMS[own]
-    group = [a for a in adjectives.MODIFIERS[event.noun.kind] if a.group == own.group and a is not own]
+    if own in lexicon.ANTONYMS:
+        return lexicon.ANTONYMS[own]
+    group = [a for a in lexicon.MODIFIERS[event.noun.kind] if a.group == own.group and a is not own]
     return rng.choice(group)
 
 

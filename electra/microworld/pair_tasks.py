@@ -7,8 +7,7 @@ two sentences of an entailment pair are about one and the same happening: anothe
 from dataclasses import replace
 from random import Random
 
-from electra.microworld import nouns
-from electra.microworld.adjectives import MODIFIERS
+from electra.microworld import lexicon
 from electra.microworld.grammar import (
     Event,
     ask,
@@ -22,6 +21,7 @@ from electra.microworld.grammar import (
     tell,
     yes_no,
 )
+from electra.microworld.lexicon import MODIFIERS
 from electra.microworld.words import pick
 from electra.microworld.world import World
 
@@ -171,7 +171,7 @@ def conflict(rng: Random, world: World, event: Event, role: str) -> Event:
     if role == "noun" and rng.random() < 0.5:
         other_kinds = [kind for kind in event.verb.objects if excludes(event.noun.kind, kind) and fits(event, kind)]
         if other_kinds:
-            return replace(event, noun=nouns.HYPERNYMS[pick(rng, other_kinds)])
+            return replace(event, noun=lexicon.HYPERNYMS[pick(rng, other_kinds)])
     return change(rng, world, event, role)
 
 
@@ -182,7 +182,7 @@ def excludes(kind: str, other: str) -> bool:
 
 def fits(event: Event, kind: str) -> bool:
     """Return whether the event's adjective goes with nouns of a kind, and its quantity with counting them."""
-    return kind not in nouns.MASS_MEMBERS and not event.noun.mass and event.adjective in MODIFIERS[kind]
+    return kind not in lexicon.MASS_MEMBERS and not event.noun.mass and event.adjective in MODIFIERS[kind]
 
 
 def recognised(rng: Random, world: World) -> Pair:

@@ -1,29 +1,29 @@
-"""Tasks over one sentence: acceptability (CoLA) and sentiment (SST-2)."""
+"""Tasks over one text: acceptability (CoLA), sentiment (SST-2), questions about a document (SQuAD 1.1 and 2.0)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from electra.microworld import names, nouns
-from electra.microworld.adjectives import MANNER_PAIRS
+from electra.microworld import lexicon
 from electra.microworld.corpus import TOPIC_NAMES, opinion
-from electra.microworld.grammar import draw_event, sentence, tell
-from electra.microworld.stories import activity
+from electra.microworld.grammar import Event, ask, draw_event, questions_of, sentence, tell
+from electra.microworld.lexicon import MANNER_PAIRS
+from electra.microworld.stories import activity, introduce
 from electra.microworld.verbs import INTRANSITIVE, TRANSITIVE
 from electra.microworld.words import pick
-from electra.microworld.world import ALL_OPINIONS, Opinions, World
+from electra.microworld.world import ALL_OPINIONS, Opinions, Person, World
 
 T = TypeVar("T")
 FORMS = [form for verb in TRANSITIVE + INTRANSITIVE for form in verb.forms]
 PAST_OF = {form.base: form.past for form in FORMS if form.past != form.base}
 BASE_OF_PARTICIPLE = {form.participle: form.base for form in FORMS if form.participle != form.base}
 FINITE = {form.past: form.progressive for form in FORMS} | {form.third: form.progressive for form in FORMS}
-NOUN_SENSES = [noun for members in nouns.NOUNS.values() for noun in members if not noun.mass]
+NOUN_SENSES = [noun for members in lexicon.NOUNS.values() for noun in members if not noun.mass]
 SINGULARS = {p: w for noun in NOUN_SENSES for w, p in zip(noun.words, noun.plurals, strict=True) if w != p}
 PLURALS = {singular: many for many, singular in SINGULARS.items()}
 SWAPS = {"was": "were", "were": "was", "is": "are", "are": "is", "does": "do", "a": "an", "an": "a"}
-NAMES = frozenset(names.FEMALE + names.MALE)
+NAMES = frozenset(lexicon.FEMALE + lexicon.MALE)
 MANNERS = frozenset(word for pair in MANNER_PAIRS for manner in pair for word in manner.words)
 COUNTING = ("two", "three", "four", "many", "several")
 # verbs that take no object of these kinds at all ("she ate a hammer")
@@ -72,7 +72,7 @@ def absurd(rng: Random, world: World) -> str:
     event = draw_event(rng, world, pick(rng, world.people), tense=pick(rng, ("past", "past", "present", "future")))
     if event.verb not in ABSURD_KINDS:
         return absurd(rng, world)
-    noun = pick(rng, nouns.NOUNS[pick(rng, ABSURD_KINDS[event.verb])])
+    noun = pick(rng, lexicon.NOUNS[pick(rng, ABSURD_KINDS[event.verb])])
     quantity = "one" if event.noun.mass else event.quantity
     return sentence(tell(rng, replace(event, noun=noun, adjective=None, quantity=quantity)))
 
@@ -150,3 +150,114 @@ def sentiment(rng: Random, opinions: dict[bool, Opinions]) -> tuple[str, str]:
     """(sentence, label): "1" praises, "0" blames."""
     good = rng.random() < 0.5
     return opinion(rng, opinions, pick(rng, TOPIC_NAMES), good, pick(rng, ("I", "they", "we"))), str(int(good))
+
+
+QUESTIONS_PER_PARAGRAPH = 4
+IMPOSSIBLE_SHARE = 1 / 3
+
+
+@dataclass(slots=True)
+class Passage:
+    """A context with its events, and what each event's sentence said where."""
+
+    context: str = ""
+    events: list[Event] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    phrases: list[dict[str, str]] = field(default_factory=list)
+
+
+def passage(rng: Random, world: World) -> Passage:
+    """Four to six events of three people; no verb and no noun comes twice, so that a question fits one event only."""
+    people: list[Person] = []
+    while len(people) < 3:
+        person = pick(rng, world.people)
+        if person not in people:
+            people.append(person)
+    result = Passage(" ".join(introduce(rng, world, people[0])))
+    for _ in range(4 + int(rng.random() * 3)):
+        event = draw_event(rng, world, pick(rng, people), tense="past")
+        if any(event.verb is e.verb or event.noun.kind == e.noun.kind for e in result.events):
+            continue
+        said: dict[str, str] = {}
+        text = sentence(tell(rng, event, said=said))
+        result.starts.append(len(result.context) + 1)
+        result.context += " " + text
+        result.events.append(event)
+        result.phrases.append(said)
+    return result
+
+
+def locate(passage: Passage, number: int, role: str) -> tuple[str, int]:
+    """Text and character offset of the answer to a question for ``role`` of event ``number``."""
+    event, said = passage.events[number], passage.phrases[number]
+    if role == "who":
+        phrase = answer = event.subject.name
+    elif role == "whom":
+        assert event.recipient is not None
+        phrase = answer = event.recipient.name
+    elif role == "when":
+        assert event.time is not None
+        phrase = event.time
+        answer = phrase.removeprefix("on ").removeprefix("in ").removeprefix("at ")
+    else:
+        phrase = said["where" if role == "where" else "what"]
+        answer = phrase.split(" the ")[1] if role == "where" else phrase.removeprefix("a ").removeprefix("an ")
+        if role == "colour":
+            answer = answer.split(" ")[0]
+    where = passage.context.lower().index(phrase.lower(), passage.starts[number])
+    start = where + phrase.index(answer)
+    return passage.context[start : start + len(answer)], start
+
+
+def paragraph(rng: Random, world: World, prefix: str, count: int, version: str) -> dict[str, Any]:
+    """A paragraph with up to ``count`` questions in SQuAD's form."""
+    text = passage(rng, world)
+    askable = [(number, role) for number, event in enumerate(text.events) for role in questions_of(event)]
+    chosen = rng.sample(askable, min(count, len(askable)))
+    qas: list[dict[str, Any]] = []
+    for number, role in chosen:
+        entry: dict[str, Any] = {"id": f"{prefix}-{len(qas)}"}
+        answer, start = locate(text, number, role)
+        found = [{"text": answer, "answer_start": start}]
+        impossible = version == "v2.0" and rng.random() < IMPOSSIBLE_SHARE
+        event = unanswerable(rng, world, text, number, role) if impossible else text.events[number]
+        entry["question"] = sentence(ask(rng, event, role), "")
+        entry["answers"] = [] if impossible else found
+        if version == "v2.0":
+            entry["is_impossible"] = impossible
+            if impossible:
+                entry["plausible_answers"] = found
+        qas.append(entry)
+    return {"context": text.context, "qas": qas}
+
+
+def unanswerable(rng: Random, world: World, text: Passage, number: int, role: str) -> Event:
+    """An event near the asked one that the passage does not tell: another person did it, or to another thing."""
+    event = text.events[number]
+    others = [e.subject for e in text.events if e.subject is not event.subject and e.subject is not event.recipient]
+    if role not in ("who", "colour") and others and rng.random() < 0.6:
+        return replace(event, subject=pick(rng, others))
+    kinds = [kind for kind in event.verb.objects if all(kind != e.noun.kind for e in text.events)] or [event.noun.kind]
+    absent = [noun for kind in kinds for noun in dict.fromkeys(world.nouns[kind]) if noun is not event.noun]
+    if role == "what":
+        told = [e.verb for e in text.events]
+        same_frame = [v for v in dict.fromkeys(world.verbs) if v not in told and v.recipient == event.verb.recipient]
+        return replace(event, verb=pick(rng, same_frame))
+    noun = pick(rng, absent)
+    return replace(event, noun=noun, quantity="some" if noun.mass else "one")
+
+
+def squad(rng: Random, world: World, split: str, examples: int, version: str, seen: set[str]) -> list[dict[str, Any]]:
+    """Paragraphs with ``examples`` questions altogether; contexts in ``seen`` are avoided and added to it."""
+    paragraphs: list[dict[str, Any]] = []
+    missing = examples
+    while missing:
+        made = paragraph(
+            rng, world, f"mw-{version}-{split}-{len(paragraphs)}", min(QUESTIONS_PER_PARAGRAPH, missing), version
+        )
+        if made["context"] in seen or not made["qas"]:
+            continue
+        seen.add(made["context"])
+        paragraphs.append(made)
+        missing -= len(made["qas"])
+    return paragraphs

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from electra.microworld import nouns
-from electra.microworld.adjectives import ANTONYMS
+from electra.microworld import lexicon
 from electra.microworld.grammar import (
     Event,
     Focus,
@@ -26,6 +25,7 @@ from electra.microworld.grammar import (
     where,
     yes_no,
 )
+from electra.microworld.lexicon import ANTONYMS
 from electra.microworld.words import indefinite, pick
 from electra.microworld.world import Person, World
 
@@ -179,8 +179,8 @@ def look(rng: Random, world: World, event: Event) -> list[str]:
 def keep_track(rng: Random, world: World, owner: Person, other: Person, focus: Focus) -> list[str]:
     """A thing changes hands, is lost and found: facts that hold only for a while."""
     noun, adjective = pick(rng, focus.things)
-    if noun.kind not in nouns.GOODS:
-        noun = pick(rng, world.nouns[pick(rng, nouns.GOODS)])
+    if noun.kind not in lexicon.GOODS:
+        noun = pick(rng, world.nouns[pick(rng, lexicon.GOODS)])
         adjective = pick(rng, world.looks[noun])
     word = pick(rng, noun.words)
     thing = noun_phrase(rng, noun, adjective, "one")

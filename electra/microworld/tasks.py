@@ -3,17 +3,106 @@
 Every example is made from the corpus' own grammar. Labels follow from how the example was made; what they take
 (synonyms, hypernyms, the polarity of words, what a verb admits) is shown by the corpus and only in part by the small
 training sets. Dev is drawn first and is the same for every number of training examples; train avoids it.
+
+Columns are those of the GLUE download (https://gluebenchmark.com/tasks) and of SQuAD's JSON release.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from electra.common.errors import ConfigError
-from electra.microworld import formats, pair_tasks, sentence_tasks, span_tasks
+from electra.microworld import pair_tasks, sentence_tasks
 from electra.microworld.world import World
 
-EMBEDDED_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "SQuAD1.1", "SQuAD2.0")
+MNLI_HEADER = (
+    "index", "promptID", "pairID", "genre", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
+    "sentence2_parse", "sentence1", "sentence2",
+)  # fmt: skip
+STSB_HEADER = (
+    "index",
+    "genre",
+    "filename",
+    "year",
+    "old_index",
+    "source1",
+    "source2",
+    "sentence1",
+    "sentence2",
+    "score",
+)
+Rows = Sequence[tuple[str, ...]]
+
+
+def write_tsv(path: Path, header: Sequence[str] | None, rows: Rows) -> None:
+    """Tab-separated lines without quoting."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(row) for row in ([tuple(header)] if header else []) + list(rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+
+
+def cola(rows: Rows) -> tuple[None, Rows]:
+    """(sentence, label) -> source, label, the author's mark, sentence; the file has no header."""
+    return None, [("mw", label, "" if label == "1" else "*", text) for text, label in rows]
+
+
+def sst(rows: Rows) -> tuple[Sequence[str], Rows]:
+    """(sentence, label) -> sentence, label."""
+    return ("sentence", "label"), rows
+
+
+def mrpc(rows: Rows) -> tuple[Sequence[str], Rows]:
+    """(first, second, label) -> Quality, the two ids, the two strings."""
+    numbered = enumerate(rows)
+    body = [(label, str(2 * i + 1), str(2 * i + 2), first, second) for i, (first, second, label) in numbered]
+    return ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"), body
+
+
+def qqp(rows: Rows) -> tuple[Sequence[str], Rows]:
+    """(first, second, label) -> id, the two question ids, the two questions, is_duplicate."""
+    body = [(str(i), str(2 * i + 1), str(2 * i + 2), *row) for i, row in enumerate(rows)]
+    return ("id", "qid1", "qid2", "question1", "question2", "is_duplicate"), body
+
+
+def stsb(rows: Rows) -> tuple[Sequence[str], Rows]:
+    """(first, second, score) -> STS-B's ten columns, the score last."""
+    body = [(str(i), "microworld", "events", "none", f"{i:04d}", "none", "none", *row) for i, row in enumerate(rows)]
+    return STSB_HEADER, body
+
+
+def indexed_pair(first_name: str, second_name: str, rows: Rows) -> tuple[Sequence[str], Rows]:
+    """(first, second, label) -> index, the two texts, label: the layout of RTE and QNLI."""
+    return ("index", first_name, second_name, "label"), [(str(i), *row) for i, row in enumerate(rows)]
+
+
+def mnli(rows: Rows, genre: str, annotators: int) -> tuple[Sequence[str], Rows]:
+    """(premise, hypothesis, label) -> MNLI's columns; the annotators' labels (train 1, dev 5) precede the gold one."""
+    body = []
+    for i, (premise, hypothesis, label) in enumerate(rows):
+        parses = (binary_parse(premise), binary_parse(hypothesis), f"(ROOT {premise})", f"(ROOT {hypothesis})")
+        labels = (label,) * (annotators + 1)
+        body.append((str(i), str(i), f"{i}{label[0]}", genre, *parses, premise, hypothesis, *labels))
+    names = tuple(f"label{number + 1}" for number in range(annotators))
+    return (*MNLI_HEADER, *names, "gold_label"), body
+
+
+def binary_parse(text: str) -> str:
+    """A right-branching bracketing of the words."""
+    words = text.rstrip(".?!").split() + [text[-1]]
+    return "".join(f"( {word} " for word in words[:-1]) + words[-1] + " )" * (len(words) - 1)
+
+
+def write_squad(path: Path, version: str, paragraphs: list[dict[str, Any]], per_article: int = 10) -> None:
+    """SQuAD's JSON: articles of a few paragraphs each; a paragraph is ``{"context", "qas"}``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    starts = range(0, len(paragraphs), per_article)
+    data = [{"title": f"Microworld_{s // per_article}", "paragraphs": paragraphs[s : s + per_article]} for s in starts]
+    path.write_text(json.dumps({"version": version, "data": data}), encoding="utf-8", newline="\n")
+
+
+SYNTHETIC_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "SQuAD1.1", "SQuAD2.0")
 Row = tuple[str, ...]
 Maker = Callable[[Random], Row]
 
@@ -25,13 +114,13 @@ _PAIR_MAKERS = {
     "RTE": pair_tasks.recognised,
 }
 _LAYOUTS: dict[str, Callable[[Sequence[Row]], tuple[Sequence[str] | None, Sequence[Row]]]] = {
-    "CoLA": formats.cola,
-    "SST-2": formats.sst,
-    "MRPC": formats.mrpc,
-    "STS-B": formats.stsb,
-    "QQP": formats.qqp,
-    "QNLI": lambda rows: formats.indexed_pair("question", "sentence", rows),
-    "RTE": lambda rows: formats.indexed_pair("sentence1", "sentence2", rows),
+    "CoLA": cola,
+    "SST-2": sst,
+    "MRPC": mrpc,
+    "STS-B": stsb,
+    "QQP": qqp,
+    "QNLI": lambda rows: indexed_pair("question", "sentence", rows),
+    "RTE": lambda rows: indexed_pair("sentence1", "sentence2", rows),
 }
 
 
@@ -47,11 +136,11 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
         ConfigError: a task has no embedded form.
     """
     for task in tasks:
-        if task not in EMBEDDED_TASKS:
+        if task not in SYNTHETIC_TASKS:
             raise ConfigError(
                 f"{task} has no embedded form",
                 where="cells.tasks",
-                next_step=f"leave it out, or choose another tasks.source; embedded: {', '.join(EMBEDDED_TASKS)}",
+                next_step=f"leave it out, or choose another tasks.source; embedded: {', '.join(SYNTHETIC_TASKS)}",
             )
     world = World(seed)
     for task in tasks:
@@ -63,7 +152,7 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
             seen: set[Row] = set()
             for split, count in (("dev", dev_examples), ("train", train_examples)):
                 rows = _draw(world, task, split, count, _maker(world, task, split), seen)
-                formats.write_tsv(folder / "glue" / task / f"{split}.tsv", *_LAYOUTS[task](rows))
+                write_tsv(folder / "glue" / task / f"{split}.tsv", *_LAYOUTS[task](rows))
 
 
 def _maker(world: World, task: str, split: str) -> Maker:
@@ -101,16 +190,16 @@ def _write_mnli(folder: Path, world: World, train_examples: int, dev_examples: i
             return pair_tasks.inference(rng, world, tense)
 
         rows = _draw(world, "MNLI", split, count, make, seen)
-        formats.write_tsv(folder / "glue" / "MNLI" / f"{split}.tsv", *formats.mnli(rows, genre, annotators))
+        write_tsv(folder / "glue" / "MNLI" / f"{split}.tsv", *mnli(rows, genre, annotators))
 
 
 def _write_squad(folder: Path, world: World, version: str, counts: dict[str, int]) -> None:
     seen: set[str] = set()
     for split, count in counts.items():
         rng = Random(f"{world.seed}/tasks/SQuAD{version}/{split}")
-        paragraphs = span_tasks.squad(rng, world, split, count, version, seen)
+        paragraphs = sentence_tasks.squad(rng, world, split, count, version, seen)
         # the official names: 1.1's version string is bare, 2.0's has a "v"
-        formats.write_squad(
+        write_squad(
             folder / "squad" / f"{split}-{version}.json",
             version.removeprefix("v") if version == "v1.1" else version,
             paragraphs,

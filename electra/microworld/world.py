@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
-from electra.microworld import adjectives, names, nouns, sentiment, verbs
+from electra.microworld import lexicon, verbs
 from electra.microworld.words import Adjective, Noun, Place, VerbForms, zipf_table
 
 T = TypeVar("T")
@@ -68,18 +68,18 @@ class Opinions:
 
 ALL_OPINIONS = {
     True: Opinions(
-        tuple(sentiment.POSITIVE_ADJECTIVES),
-        tuple(sentiment.POSITIVE_ADVERBS),
-        tuple(sentiment.POSITIVE_NOUNS),
-        tuple(sentiment.POSITIVE_VERBS),
-        tuple(sentiment.POSITIVE_FEELINGS),
+        tuple(lexicon.POSITIVE_ADJECTIVES),
+        tuple(lexicon.POSITIVE_ADVERBS),
+        tuple(lexicon.POSITIVE_NOUNS),
+        tuple(lexicon.POSITIVE_VERBS),
+        tuple(lexicon.POSITIVE_FEELINGS),
     ),
     False: Opinions(
-        tuple(sentiment.NEGATIVE_ADJECTIVES),
-        tuple(sentiment.NEGATIVE_ADVERBS),
-        tuple(sentiment.NEGATIVE_NOUNS),
-        tuple(sentiment.NEGATIVE_VERBS),
-        tuple(sentiment.NEGATIVE_FEELINGS),
+        tuple(lexicon.NEGATIVE_ADJECTIVES),
+        tuple(lexicon.NEGATIVE_ADVERBS),
+        tuple(lexicon.NEGATIVE_NOUNS),
+        tuple(lexicon.NEGATIVE_VERBS),
+        tuple(lexicon.NEGATIVE_FEELINGS),
     ),
 }
 
@@ -105,34 +105,34 @@ class World:
             return {good: words.arranged(lambda part: ranked(part, offset)) for good, words in ALL_OPINIONS.items()}
 
         self.seed = seed
-        self.nouns = {kind: ranked(members, 2) for kind, members in nouns.NOUNS.items()}
-        self.places = {kind: ranked(places, 3) for kind, places in nouns.PLACE_SENSES.items()}
+        self.nouns = {kind: ranked(members, 2) for kind, members in lexicon.NOUNS.items()}
+        self.places = {kind: ranked(places, 3) for kind, places in lexicon.PLACE_SENSES.items()}
         self.verbs = ranked(verbs.TRANSITIVE, 5)
         self.activities = ranked(verbs.INTRANSITIVE, 3)
-        self.towns = ranked(names.TOWNS, 3)
-        self.regions = {town: rng.choice(names.REGIONS) for town in names.TOWNS}
+        self.towns = ranked(lexicon.TOWNS, 3)
+        self.regions = {town: rng.choice(lexicon.REGIONS) for town in lexicon.TOWNS}
         self.people = ranked(self._inhabitants(rng), 3)
         # collocations: what a thing mostly is like, what is mostly done with it, and where
-        everything = [noun for members in nouns.NOUNS.values() for noun in members]
-        self.looks = {noun: collocates(adjectives.MODIFIERS[noun.kind]) for noun in everything}
+        everything = [noun for members in lexicon.NOUNS.values() for noun in members]
+        self.looks = {noun: collocates(lexicon.MODIFIERS[noun.kind]) for noun in everything}
         self.natures = {noun: self._nature(rng, noun) for noun in everything}
-        self.verbs_for = {kind: ranked(verbs.VERBS_FOR[kind], 2) for kind in nouns.NOUNS}
+        self.verbs_for = {kind: ranked(verbs.VERBS_FOR[kind], 2) for kind in lexicon.NOUNS}
         self.places_of = {
-            verb: collocates(place for kind in verb.places for place in nouns.PLACE_SENSES[kind])
+            verb: collocates(place for kind in verb.places for place in lexicon.PLACE_SENSES[kind])
             for verb in verbs.TRANSITIVE + verbs.INTRANSITIVE
         }
         # praise and blame in general, and as one usually speaks of a topic
         self.opinions = opinions(12)
-        self.topic_opinions = {topic: opinions(3) for topic in sentiment.TOPICS}
+        self.topic_opinions = {topic: opinions(3) for topic in lexicon.TOPICS}
 
     def _inhabitants(self, rng: Random) -> list[Person]:
         people: list[Person] = []
-        favourites = [noun for kind in nouns.FOODS for noun in nouns.NOUNS[kind]]
-        for name in names.FEMALE + names.MALE:
-            job, workplace = rng.choice(nouns.JOB_SENSES)
-            female = len(people) < len(names.FEMALE)
-            surname, town = rng.choice(names.SURNAMES), rng.choice(self.towns)
-            first, second = (rng.choice(pair) for pair in rng.sample(adjectives.PAIRS["person"], 2))
+        favourites = [noun for kind in lexicon.FOODS for noun in lexicon.NOUNS[kind]]
+        for name in lexicon.FEMALE + lexicon.MALE:
+            job, workplace = rng.choice(lexicon.JOB_SENSES)
+            female = len(people) < len(lexicon.FEMALE)
+            surname, town = rng.choice(lexicon.SURNAMES), rng.choice(self.towns)
+            first, second = (rng.choice(pair) for pair in rng.sample(lexicon.PAIRS["person"], 2))
             favourite = rng.choice(favourites)
             people.append(Person(name, surname, female, job, workplace, town, favourite, (first, second)))
         return people
@@ -141,6 +141,6 @@ class World:
         usual: dict[str, Adjective] = {}
         for modifier in self.looks[noun]:  # the most frequent come first
             usual.setdefault(modifier.group, modifier)
-        where = "nature" if noun.kind in nouns.ANIMALS + nouns.PLANTS else rng.choice(("room", "shop", "town"))
-        first, second = rng.sample(nouns.PLACE_SENSES[where], 2)
+        where = "nature" if noun.kind in lexicon.ANIMALS + lexicon.PLANTS else rng.choice(("room", "shop", "town"))
+        first, second = rng.sample(lexicon.PLACE_SENSES[where], 2)
         return Nature(tuple(usual.values())[:3], first, second)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.model.packed_attention import CuSeqlens
+from electra.model.encoder import CuSeqlens
 
 
 @dataclass

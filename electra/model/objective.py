@@ -1,4 +1,4 @@
-"""Interface of all pre-training methods: terms of a loss, an encoder to publish, stages."""
+"""Interface of all pre-training methods: terms of a loss, an encoder to publish, phases."""
 
 import importlib
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ class Objective(nn.Module):
         self.method = method
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         """Weight of each term, in the order the terms are reported in. Weight 0: measured, not learned from."""
         raise NotImplementedError
 
@@ -56,15 +56,15 @@ class Objective(nn.Module):
             return plain
         return encoder
 
-    def stages(self, num_steps: int) -> list[range]:
-        """The steps of each stage; all methods but one have a single stage."""
+    def phases(self, num_steps: int) -> list[range]:
+        """The steps of each phase; all methods but one have a single phase."""
         return [range(num_steps)]
 
-    def enter_stage(self, stage: int) -> None:
-        """Change weights where a stage starts from what the one before it has learned."""
+    def enter_phase(self, phase: int) -> None:
+        """Change weights where a phase starts from what the one before it has learned."""
 
-    def set_stage(self, stage: int) -> None:
-        """Say which stage is trained, and which parameters it leaves as they are (requires_grad)."""
+    def set_phase(self, phase: int) -> None:
+        """Say which phase is trained, and which parameters it leaves as they are (requires_grad)."""
 
     def part_of(self, parameter: str) -> str:
         """Part that a parameter belongs to, for gradient norms: generator, shared, or the main encoder's name."""

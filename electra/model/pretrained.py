@@ -13,13 +13,12 @@ from torch import Tensor
 from electra import config
 from electra.common.artifacts import building, read_json, sha256, verify_folder, write_json, write_manifest
 from electra.common.errors import DataError
-from electra.model.discriminator import ReplacedTokenDetection
+from electra.config.text import SPECIAL_TOKENS
 from electra.model.embeddings import merge_differences
 from electra.model.encoder import Encoder
+from electra.model.methods import ReplacedTokenDetection
 from electra.model.objective import Objective, build_objective
 from electra.model.shape import EncoderConfig
-
-SPECIAL_TOKENS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def special_token_ids(tokenizer: Path) -> list[int]:
@@ -31,6 +30,8 @@ def special_token_ids(tokenizer: Path) -> list[int]:
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     ids = []
     for token in SPECIAL_TOKENS:
+        if token == "[UNK]":  # text like any other
+            continue
         number = vocabulary.token_to_id(token)
         if number is None:
             raise DataError(f"the vocabulary lacks {token}", where=str(tokenizer))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from electra import config
 from electra.model.batch import Batch, Outputs, total
-from electra.model.discriminator import ReplacedTokenDetection
+from electra.model.methods import ReplacedTokenDetection
 
 
 class Adversarial(ReplacedTokenDetection):
@@ -25,7 +25,7 @@ class Adversarial(ReplacedTokenDetection):
         self.generator_baseline = nn.Linear(self.generator.config.hidden_size, 1)
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         return {
             "mlm": 0.0,  # how good a language model the generator is by the way
             "reinforce": self.method.generator_weight,

@@ -32,7 +32,7 @@ class AllTokensMlm(WithGenerator):
         self.add_generator(generator)
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         return {**self.generator_terms, "all_tokens_mlm": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """BERT without next sentences: masked language modelling, masked anew every epoch."""
 
-from electra.model.masked_lm import MaskedLanguageModel
+from electra.model.methods import MaskedLanguageModel
 
 
 class Bert(MaskedLanguageModel):

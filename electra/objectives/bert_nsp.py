@@ -9,7 +9,7 @@ from torch import Tensor
 from electra import config
 from electra.model.batch import Batch, Outputs
 from electra.model.heads import NextSentenceHead
-from electra.model.masked_lm import MaskedLanguageModel
+from electra.model.methods import MaskedLanguageModel
 
 
 class BertNsp(MaskedLanguageModel):
@@ -20,7 +20,7 @@ class BertNsp(MaskedLanguageModel):
         self.next_sentence_head = NextSentenceHead(self.encoder.config)
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         return {"mlm": 1.0, "nsp": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """ELECTRA (paper section 3): the discriminator learns on all tokens, the generator by masked language modelling."""
 
-from electra.model.discriminator import ReplacedTokenDetection
+from electra.model.methods import ReplacedTokenDetection
 
 
 class Electra(ReplacedTokenDetection):

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from electra.model.batch import Batch
-from electra.model.discriminator import ReplacedTokenDetection
+from electra.model.methods import ReplacedTokenDetection
 
 
 class Electra15(ReplacedTokenDetection):

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from electra import config
 from electra.model.batch import Batch, Outputs, total
-from electra.model.encoder import Encoder
+from electra.model.encoder import CuSeqlens, Encoder
 from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
-from electra.model.packed_attention import CuSeqlens
 from electra.model.shape import EncoderConfig
 
 
@@ -41,7 +40,7 @@ class Electric(Objective):
         self.generator_head = VocabularyHead(shape, embeddings, 2 * shape.hidden_size)
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         return {"cloze": self.method.generator_weight, "disc": self.method.discriminator_weight}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

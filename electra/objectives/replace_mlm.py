@@ -22,7 +22,7 @@ class ReplaceMlm(WithGenerator):
         self.add_generator(generator)
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         return {**self.generator_terms, "replace_mlm": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

@@ -19,14 +19,12 @@ from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import parse_json
-from electra.evaluation.metrics import score
-from electra.evaluation.squad_metrics import squad_v1, squad_v2
-from electra.readers.conll import DOCUMENT_START, column_lines, encoding_of
+from electra.evaluation.metrics import score, squad_v1, squad_v2
 from electra.readers.official import read_official, squad_items
 from electra.readers.questions import read_mrqa
+from electra.readers.tables import DOCUMENT_START, column_lines, encoding_of
 from electra.tasks.catalogue import TASKS, TaskSpec
-from electra.tasks.rows import Row
-from electra.tasks.tag_schemes import Entity, entities, is_entity_tag
+from electra.tasks.rows import Entity, Row, entities, is_entity_tag
 
 COLUMNS = "conll"  # in place of a task: column files with tags of any kind
 Token = tuple[str, list[str]]  # where it stands, and its columns

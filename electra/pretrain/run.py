@@ -13,29 +13,32 @@ import torch.distributed
 from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
-from electra.estimate.flops import flops_per_token
+from electra.estimate.cost import flops_per_token
 from electra.estimate.memory import fitted, free_memory, recompute_layers, wants_recompute
-from electra.loader.batches import ExampleDrawer, Share, heldout_batches, training_steps
+from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import Pieces, Shards
-from electra.loader.static import StaticShapes
+from electra.loader.packing import StaticShapes
 from electra.model.batch import Batch
-from electra.model.encoder import Encoder
+from electra.model.encoder import Encoder, has_kernel
 from electra.model.generator import WithGenerator
 from electra.model.objective import Objective, build_objective, objective_class
-from electra.model.packed_attention import has_kernel
 from electra.model.pretrained import save_pretrained, special_token_ids
-from electra.monitoring.alarms import NonFinite, Watch
-from electra.monitoring.telemetry import Telemetry, describe_passes, describe_start
+from electra.monitoring import NonFinite, Telemetry, Watch, describe_passes, describe_start
 from electra.optim import rate_of
-from electra.pretrain.agreement import Agreement
 from electra.pretrain.checkpoint import Background, Checkpoints, Milestones, fingerprint
-from electra.pretrain.curve import Curve
-from electra.pretrain.engine import build_engine, gradient_norms, host_group, seed_dropout, set_step, start_distributed
-from electra.pretrain.metrics import HeldoutSums, token_counts, training_rates, unigram_entropy
+from electra.pretrain.engine import (
+    Agreement,
+    build_engine,
+    gradient_norms,
+    host_group,
+    seed_dropout,
+    set_step,
+    start_distributed,
+)
+from electra.pretrain.metrics import Curve, HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.start import start_from, verify_inputs
 from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
-from electra.system.cores import watch_cores
-from electra.system.hardware import Machine, matrix_peak, resolve_machine
+from electra.system.hardware import Machine, matrix_peak, resolve_machine, watch_cores
 from electra.system.memory import keep_freed_memory
 from electra.system.peers import Peers, SignalWatch
 from electra.system.processes import EndRequest
@@ -103,7 +106,7 @@ class Pretraining:
         if machine.device == "cuda":
             with_ends = has_kernel(exchange_device(machine), machine.precision == "bf16")
             shapes = StaticShapes(objective_class(self.recipe.objective).reads, with_ends)
-        self.share = Share(
+        self.data_parallel = DataParallel(
             self.rank, machine.num_processes, machine.micro_batch_size, settings.cluster.pack_examples, shapes
         )
         self.short_drawer, self.num_short_steps = None, 0
@@ -122,8 +125,8 @@ class Pretraining:
     def _start_or_resume(self) -> None:
         """From the newest checkpoint, or from fresh weights."""
         model = self._new_model()
-        self.terms = list(model.weights)
-        self.stages = model.stages(self.recipe.num_steps)
+        self.terms = list(model.loss_weights)
+        self.phases = model.phases(self.recipe.num_steps)
         self.first_step, names = 0, [f"{term}_loss" for term in self.terms]
         names += Curve.RATES if hasattr(model, "discriminator_head") else ()
         self.curve, self.watch = Curve(names), Watch(self.recipe)
@@ -138,7 +141,7 @@ class Pretraining:
         else:
             model.initialize(self.settings.model.initializer_range, self.recipe.seed)
             start_from(model, self.recipe, self.paths)
-        self._build_engine(model, self._stage_at(max(0, self.first_step - 1)))
+        self._build_engine(model, self._phase_at(max(0, self.first_step - 1)))
         if saved:
             scatter_state(self.engine, weights, moments)
 
@@ -162,9 +165,9 @@ class Pretraining:
             model.set_frequencies(torch.from_numpy(self.token_counts))
         return model
 
-    def _build_engine(self, model: Objective, stage: int) -> None:
-        self.model, self.stage = model, stage
-        model.set_stage(stage)
+    def _build_engine(self, model: Objective, phase: int) -> None:
+        self.model, self.phase = model, phase
+        model.set_phase(phase)
         if self.recompute:
             recompute_layers(model)
         if self.machine.compile == "model":
@@ -175,16 +178,16 @@ class Pretraining:
         self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
         self.skipped_by_zero = self.engine.skipped_steps
 
-    def _stage_at(self, step: int) -> int:
-        return next(number for number, steps in enumerate(self.stages) if step in steps)
+    def _phase_at(self, step: int) -> int:
+        return next(number for number, steps in enumerate(self.phases) if step in steps)
 
-    def _enter_stage(self, stage: int) -> None:
-        """Go on with the weights learned so far and an engine for what the new stage trains."""
+    def _enter_phase(self, phase: int) -> None:
+        """Go on with the weights learned so far and an engine for what the new phase trains."""
         weights, _ = gather_state(self.engine)
         model = self._new_model()
         load_weights(model, weights)
-        model.enter_stage(stage)
-        self._build_engine(model, stage)
+        model.enter_phase(phase)
+        self._build_engine(model, phase)
 
     # ---- the loop
 
@@ -220,7 +223,7 @@ class Pretraining:
 
         steps = training_steps(
             self.train_drawer,
-            self.share,
+            self.data_parallel,
             self.first_step,
             num_steps,
             short=self.short_drawer,
@@ -230,9 +233,9 @@ class Pretraining:
         agreement = Agreement(lambda batch: self.model.counts(batch), self.terms, self.host_group, ahead=int(on_cuda))
         for step, agreed in enumerate(agreement.of_steps(steps, wishes), self.first_step):
             micro_batches, save, stop = agreed.micro_batches, agreed.save, agreed.stop
-            if (stage := self._stage_at(step)) != self.stage:
-                self._enter_stage(stage)
-            set_step(self.engine, step - self.stages[stage].start, rate_of(step, recipe, self.stages[stage]))
+            if (phase := self._phase_at(step)) != self.phase:
+                self._enter_phase(phase)
+            set_step(self.engine, step - self.phases[phase].start, rate_of(step, recipe, self.phases[phase]))
             self.writing.check()
             counts = agreed.counts.pin_memory() if on_cuda else agreed.counts
             counts = counts.to(self.engine.device, non_blocking=True)
@@ -282,9 +285,9 @@ class Pretraining:
     def _backward(self, batch: Batch, counts: torch.Tensor) -> torch.Tensor:
         """Forward and backward. Returns the shares of the step's losses and rates, in the curve's order."""
         outputs = self.engine(batch)
-        nothing = torch.zeros((), device=counts.device)  # of a term that this stage does not have
+        nothing = torch.zeros((), device=counts.device)  # of a term that this phase does not have
         losses = torch.stack([outputs.loss_sums.get(term, nothing) for term in self.terms]) / counts
-        loss = sum(weight * losses[number] for number, weight in enumerate(self.model.weights.values()))
+        loss = sum(weight * losses[number] for number, weight in enumerate(self.model.loss_weights.values()))
         # DeepSpeed divides by the accumulation steps and averages over processes, but these are shares of a sum
         self.engine.backward(loss * self.machine.num_processes * self.engine.gradient_accumulation_steps())
         rates = training_rates(outputs) / counts[-1]  # the discriminator's term is the last one
@@ -301,7 +304,7 @@ class Pretraining:
         sums = HeldoutSums(self.terms, self.special_ids, self.vocab_size)
         self.engine.eval()
         with torch.no_grad():
-            for batch in heldout_batches(self.heldout_drawer, self.share, self.recipe.eval_examples):
+            for batch in heldout_batches(self.heldout_drawer, self.data_parallel, self.recipe.eval_examples):
                 self.peers.arrive(step)
                 batch = batch.to(self.engine.device)
                 sums.add(batch, self.engine(batch), self.model.counts(batch))

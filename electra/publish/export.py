@@ -1,20 +1,105 @@
-"""The export stage: discriminator and generator as folders that ``transformers`` loads."""
+"""The export stage: discriminator and generator as folders that ``transformers`` loads.
+
+Names and configuration are those of ``transformers``' ELECTRA (modeling_electra.py).
+"""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from electra.common.artifacts import building, write_json, write_manifest, write_text
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.model.embeddings import Embeddings
+from electra.model.encoder import Encoder, Layer
 from electra.model.generator import WithGenerator
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.pretrained import load_objective, special_token_ids
 from electra.model.shape import EncoderConfig
-from electra.publish.huggingface import discriminator_weights, huggingface_config, masked_language_model_weights
+
+
+def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
+    """State of ``ElectraForPreTraining``."""
+    return dict(_encoder(encoder)) | {
+        f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(head, ours), kind)
+        for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
+        for kind in ("weight", "bias")
+    }
+
+
+def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
+    """State of ``ElectraForMaskedLM``; its output matrix is the word table, written twice because files cannot tie."""
+    return dict(_encoder(encoder)) | {
+        "generator_predictions.dense.weight": head.transform.weight,
+        "generator_predictions.dense.bias": head.transform.bias,
+        "generator_predictions.LayerNorm.weight": head.norm.weight,
+        "generator_predictions.LayerNorm.bias": head.norm.bias,
+        "generator_lm_head.weight": head.weight.clone(),
+        "generator_lm_head.bias": head.bias,
+    }
+
+
+def huggingface_config(
+    config: EncoderConfig, architecture: str, initializer_range: float, pad_id: int
+) -> dict[str, Any]:
+    """``config.json`` for one of the two."""
+    return {
+        "architectures": [architecture],
+        "model_type": "electra",
+        "vocab_size": config.vocab_size,
+        "embedding_size": config.embedding_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "max_position_embeddings": config.max_positions,
+        "type_vocab_size": config.num_segments,
+        "initializer_range": initializer_range,
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": pad_id,
+        "tie_word_embeddings": True,
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": 0.1,
+        "dtype": "float32",
+    }
+
+
+def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
+    embeddings = encoder.embeddings
+    assert isinstance(embeddings, Embeddings)
+    yield "electra.embeddings.word_embeddings.weight", embeddings.word.weight
+    yield "electra.embeddings.position_embeddings.weight", embeddings.position.weight
+    yield "electra.embeddings.token_type_embeddings.weight", embeddings.segment.weight
+    yield from _both("electra.embeddings.LayerNorm", embeddings.norm)
+    if isinstance(encoder.projection, torch.nn.Linear):
+        yield from _both("electra.embeddings_project", encoder.projection)
+    for number, layer in enumerate(encoder.layers):
+        assert isinstance(layer, Layer)
+        prefix = f"electra.encoder.layer.{number}"
+        for kind in ("weight", "bias"):
+            for name, part in zip(("query", "key", "value"), getattr(layer.attention.qkv, kind).chunk(3), strict=True):
+                yield f"{prefix}.attention.self.{name}.{kind}", part
+        yield from _both(f"{prefix}.attention.output.dense", layer.attention.output)
+        yield from _both(f"{prefix}.attention.output.LayerNorm", layer.attention_norm)
+        yield from _both(f"{prefix}.intermediate.dense", layer.feed_forward_in)
+        yield from _both(f"{prefix}.output.dense", layer.feed_forward_out)
+        yield from _both(f"{prefix}.output.LayerNorm", layer.feed_forward_norm)
+
+
+def _both(name: str, module: Any) -> Iterator[tuple[str, Tensor]]:
+    yield f"{name}.weight", module.weight
+    yield f"{name}.bias", module.bias
+
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 

@@ -2,11 +2,9 @@
 
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.report.build import table
 from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
-from electra.report.data_quality import leakage
-from electra.report.facts import Facts, gather
-from electra.report.markdown import table
-from electra.report.remarks import plateaus, score_remarks
+from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks
 
 
 def model_card(settings: Settings, paths: Paths) -> str:

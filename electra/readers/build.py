@@ -11,10 +11,9 @@ from electra.common.artifacts import building, renews, write_json, write_manifes
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import MAX_LINE_BYTES
 from electra.common.paths import Paths
-from electra.config import EmbeddedTasks, FilesTasks, HubTasks, Settings
-from electra.readers.custom import OwnSource
-from electra.readers.custom_labels import check_evaluation
-from electra.readers.custom_schema import read_own_task
+from electra.config import FilesTasks, HubTasks, Settings, SyntheticTasks
+from electra.readers.custom import CustomSource, check_evaluation
+from electra.readers.custom_schema import read_custom_task
 from electra.tasks.catalogue import SPEC_FILE, TASKS, TaskSpec
 from electra.tasks.rows import Row
 
@@ -43,26 +42,26 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
         InfrastructureError: the hub cannot be reached, the disk is full.
     """
     with building(paths.tasks) as folder:
-        own_files = settings.tasks.own_files
+        custom_files = settings.tasks.custom_files
         evaluated = _evaluated_only(settings)
-        public = [name for name in settings.cells.tasks if name not in own_files]
+        public = [name for name in settings.cells.tasks if name not in custom_files]
         official = _open_source(settings, folder, public) if public else None
         facts, evaluations = {}, {}
         specs: dict[str, TaskSpec] = {}
         for name in settings.cells.tasks:
-            if name in own_files:
-                own = OwnSource(own_files[name])
+            if name in custom_files:
+                own = CustomSource(custom_files[name])
                 specs[name] = own.spec
-                facts[name] = _write_own(own, folder)
+                facts[name] = _write_custom(own, folder)
             else:
                 assert official is not None
                 specs[name] = TASKS[name]
                 facts[name] = _write_task(official, specs[name], folder)
         for path in evaluated:
-            own = OwnSource(path)
+            own = CustomSource(path)
             assert own.spec.fine_tuned_on is not None
             check_evaluation(own.spec, specs[own.spec.fine_tuned_on])
-            evaluations[own.spec.name] = _write_own(own, folder)
+            evaluations[own.spec.name] = _write_custom(own, folder)
         more = {"evaluations": evaluations} if evaluations else {}
         write_manifest(folder, source=_describe_source(settings), tasks=facts, **more)
 
@@ -70,8 +69,8 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
 def _evaluated_only(settings: Settings) -> list[Path]:
     """The descriptions of ``tasks.own`` that have no training table and whose models are among the cells'."""
     found, tasks = [], settings.cells.tasks
-    for name, path in settings.tasks.own_files.items():
-        trained = read_own_task(path).fine_tuned_on
+    for name, path in settings.tasks.custom_files.items():
+        trained = read_custom_task(path).fine_tuned_on
         if trained is None:
             continue
         if name in tasks:
@@ -87,7 +86,7 @@ def _evaluated_only(settings: Settings) -> list[Path]:
     return found
 
 
-def _write_own(own: OwnSource, folder: Path) -> dict[str, Any]:
+def _write_custom(own: CustomSource, folder: Path) -> dict[str, Any]:
     write_json(folder / own.spec.name / SPEC_FILE, dataclasses.asdict(own.spec))
     return _write_task(own, own.spec, folder)
 
@@ -127,7 +126,7 @@ def _open_source(settings: Settings, folder: Path, tasks: list[str]) -> Source:
 
 def _describe_source(settings: Settings) -> dict[str, Any]:
     source = settings.tasks.source
-    if isinstance(source, EmbeddedTasks):
+    if isinstance(source, SyntheticTasks):
         return {"kind": "embedded", "seed": source.seed}
     return {"kind": source.kind}
 

@@ -1,32 +1,175 @@
-"""Tasks of your own: the tables that a description (own_schema.py) names become rows like any other task's."""
+"""Custom tasks: a description (custom_schema.py) as a TaskSpec, and the rows of the tables it names."""
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from electra.common.artifacts import sha256
-from electra.common.errors import DataError
-from electra.readers.custom_labels import as_label, as_words, own_spec
+from electra.common.errors import ConfigError, DataError
 from electra.readers.custom_schema import (
-    OwnChoice,
-    OwnClassification,
-    OwnPair,
-    OwnRegression,
-    OwnSpan,
-    OwnTagging,
-    read_own_task,
+    CustomChoice,
+    CustomClassification,
+    CustomPair,
+    CustomRegression,
+    CustomSpan,
+    CustomTagging,
+    CustomTask,
+    read_custom_task,
 )
 from electra.readers.official import read_questions
-from electra.readers.tables import read_table, table_files
-from electra.readers.templates import columns_of, filled, is_template
+from electra.readers.tables import as_label, columns_of, filled, is_template, read_table, table_files
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row, choice_row, nearest_occurrence, question_row, sentence_row, tagged_row
+from electra.tasks.rows import (
+    Row,
+    bioes_labels,
+    choice_row,
+    is_entity_tag,
+    nearest_occurrence,
+    question_row,
+    sentence_row,
+    tagged_row,
+)
+
+_MOST_LABELS = 1000  # more than this in the label column is a wrong column
+TrainColumn = Callable[[str], Iterator[tuple[str, Any]]]  # a column's name to its values with their places
 
 
-class OwnSource:
+def custom_spec(name: str, task: CustomTask, train_column: TrainColumn) -> TaskSpec:
+    """The task; the training table is read only where labels must be inferred (that of dev where there is none).
+
+    A task that is evaluated only has the name of the one whose models it is scored with before its own: ``MNLI/HANS``.
+
+    Raises:
+        ConfigError: `positive` is none of the labels.
+        DataError: the labels of the training table cannot be those of a task.
+    """
+    files = {split: getattr(task, split) for split in ("train", "dev", "test") if getattr(task, split, None)}
+    base: dict[str, Any] = {"name": name, "source": "own", "files": files, "official_rows": {}}
+    if task.fine_tuned_on is not None:
+        base |= {"name": f"{task.fine_tuned_on}/{name}", "fine_tuned_on": task.fine_tuned_on}
+    match task:
+        case CustomClassification() | CustomPair():
+            texts = (task.text, None) if isinstance(task, CustomClassification) else (task.text_a, task.text_b)
+            labels = tuple(task.labels or _infer_labels(train_column(task.label)))
+            if task.positive is not None and task.positive not in labels:
+                raise ConfigError(f"{name}: positive: {task.positive!r} is not one of {', '.join(labels)}")
+            return TaskSpec(
+                **base,
+                kind="classification",
+                metrics=tuple(dict.fromkeys([task.metric, "accuracy"])),
+                labels=labels,
+                text_a=texts[0],
+                text_b=texts[1],
+                label=task.label,
+                positive=task.positive or "1",
+                unordered=isinstance(task, CustomPair) and task.unordered,
+                label_map=task.label_map,
+            )
+        case CustomRegression():
+            return TaskSpec(
+                **base,
+                kind="regression",
+                metrics=tuple(dict.fromkeys([task.metric, "spearman", "pearson"])),
+                text_a=task.text_a,
+                text_b=task.text_b,
+                label=task.label,
+                score_range=task.range,
+                unordered=task.unordered,
+            )
+        case CustomTagging():
+            tags: dict[str, str] = {}  # with the place of its first occurrence
+            for where, value in train_column(task.tags):
+                for tag in as_words(value, task.tags, where):
+                    tags.setdefault(tag, where)
+            has_entities = task.metric == "f1" or (task.metric is None and all(map(is_entity_tag, tags)))
+            found = task.labels or sorted(_types(tags) if has_entities else tags)
+            metrics = ("f1", "precision", "recall") if has_entities else ("accuracy",)
+            labels = bioes_labels(found) if has_entities else tuple(found)
+            return TaskSpec(**base, kind="tagging", metrics=metrics, labels=labels)
+        case CustomSpan():
+            names = [task.metric, "f1", "exact", *(["best_f1", "best_exact"] if task.unanswerable else [])]
+            return TaskSpec(**base, kind="span", metrics=tuple(dict.fromkeys(names)))
+        case CustomChoice():
+            numbers = tuple(str(number) for number in range(len(task.choices)))
+            return TaskSpec(**base, kind="multiple_choice", metrics=("accuracy",), labels=numbers)
+
+
+def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
+    """Return whether the models of another task can answer a task that is evaluated only.
+
+    Raises:
+        ConfigError: they are of another kind, take another number of texts, or have a label that means nothing here.
+    """
+    if spec.kind != trained.kind:
+        raise ConfigError(f"{spec.name} is a task of {spec.kind}, {trained.name} one of {trained.kind}")
+    if (spec.text_b is None) != (trained.text_b is None):
+        raise ConfigError(f"{spec.name} and {trained.name}: one has pairs of texts, the other single ones")
+    if spec.has_unanswerable and not trained.has_unanswerable:
+        raise ConfigError(f"{spec.name} has unanswerable questions, {trained.name} has none such")
+    if spec.has_entities != trained.has_entities:
+        raise ConfigError(f"{spec.name} and {trained.name}: the tags of one mark entities, those of the other do not")
+    if spec.kind == "multiple_choice" and len(spec.labels) != len(trained.labels):
+        raise ConfigError(f"{spec.name} has {len(spec.labels)} choices, {trained.name} {len(trained.labels)}")
+    if spec.kind != "classification":
+        return
+    if unknown := [label for label in spec.label_map if label not in trained.labels]:
+        raise ConfigError(
+            f"{spec.name}: label_map: {', '.join(unknown)}: no label of {trained.name}, which has "
+            f"{', '.join(trained.labels)}"
+        )
+    if lost := [label for label in trained.labels if spec.label_map.get(label, label) not in spec.labels]:
+        raise ConfigError(
+            f"{spec.name}: {trained.name}'s label {lost[0]} means none of {', '.join(spec.labels)}",
+            next_step=f"say which in its YAML file: `label_map: {{{lost[0]}: {spec.labels[0]}}}`",
+        )
+
+
+def _infer_labels(column: Iterator[tuple[str, Any]]) -> list[str]:
+    labels: set[str] = set()
+    where = ""
+    for where, value in column:
+        label = as_label(value)
+        if label is None:
+            raise DataError("a label is missing", where=where, next_step="add it, or remove the row")
+        labels.add(label)
+        if len(labels) > _MOST_LABELS:
+            raise DataError(
+                f"more than {_MOST_LABELS} different labels",
+                where=where,
+                next_step="correct `label` in the task's YAML file, or use `kind: regression`",
+            )
+    if len(labels) < 2:
+        raise DataError(f"expected two labels or more, found {sorted(labels)}", where=where or None)
+    return sorted(labels)
+
+
+def _types(tags: dict[str, str]) -> set[str]:
+    for tag, where in tags.items():
+        if not is_entity_tag(tag):
+            raise DataError(
+                f"tag {tag!r} marks no entity: tags are O or B-, I-, E- or S- and a type",
+                where=where,
+                next_step="repair the row, or use `metric: accuracy`",
+            )
+    types = {tag[2:] for tag in tags if tag != "O"}
+    if not types:
+        raise DataError("no tag of the training table marks an entity", next_step="correct `tags` in the YAML file")
+    return types
+
+
+def as_words(value: Any, column: str, where: str) -> list[str]:
+    """A list as it is; text is split at spaces."""
+    if isinstance(value, str):
+        return value.split()
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return value
+    raise DataError(f"column {column!r} holds neither text nor a list of texts", where=where)
+
+
+class CustomSource:
     """Reads the tables of one task.
 
     Args:
@@ -42,8 +185,8 @@ class OwnSource:
     """
 
     def __init__(self, path: Path):
-        self.path, self.task = path, read_own_task(path)
-        self.spec = own_spec(path.stem, self.task, self._values)
+        self.path, self.task = path, read_custom_task(path)
+        self.spec = custom_spec(path.stem, self.task, self._values)
         self.counts: dict[str, Counter[str]] = {self.spec.name: Counter()}
 
     def splits(self, spec: TaskSpec) -> list[str]:
@@ -95,15 +238,15 @@ class OwnSource:
         texts: list[str | None]
         label: str | None
         match task:
-            case OwnClassification():
+            case CustomClassification():
                 texts, label = [task.text], task.label
-            case OwnPair() | OwnRegression():
+            case CustomPair() | CustomRegression():
                 texts, label = [task.text_a, task.text_b], task.label
-            case OwnTagging():
+            case CustomTagging():
                 texts, label = [task.words], task.tags
-            case OwnSpan():
+            case CustomSpan():
                 texts, label = [task.question, task.context, task.start], task.answer
-            case OwnChoice():
+            case CustomChoice():
                 texts, label = [task.text, *task.choices], task.label
         columns = [task.id, *(column for text in texts if text is not None for column in columns_of(text))]
         return [name for name in [*columns, label if labelled else None] if name is not None]
@@ -111,12 +254,12 @@ class OwnSource:
     def _row(self, spec: TaskSpec, id: str, values: dict[str, Any], labelled: bool, where: str) -> Row:
         task = self.task
         match task:
-            case OwnTagging():
+            case CustomTagging():
                 tags = as_words(values[task.tags], task.tags, where) if labelled else None
                 return tagged_row(spec, id, as_words(values[task.words], task.words, where), tags, where)
-            case OwnSpan():
+            case CustomSpan():
                 return self._question(task, spec, id, values, where)
-            case OwnChoice():
+            case CustomChoice():
                 label = as_label(values[task.label]) if labelled else None
                 if label is not None and task.names is not None and label in task.names:
                     label = str(task.names.index(label))
@@ -126,7 +269,7 @@ class OwnSource:
         label = as_label(values[spec.label]) if labelled else None
         return sentence_row(spec, id, _text(values, spec.text_a, where), text_b, label, where)
 
-    def _question(self, task: OwnSpan, spec: TaskSpec, id: str, values: dict[str, Any], where: str) -> Row:
+    def _question(self, task: CustomSpan, spec: TaskSpec, id: str, values: dict[str, Any], where: str) -> Row:
         assert task.question is not None and task.context is not None and task.answer is not None  # format is no squad
         context = _text(values, task.context, where)
         answer = "" if values[task.answer] is None else _text(values, task.answer, where)

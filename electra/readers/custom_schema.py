@@ -13,8 +13,7 @@ from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml, shown
 from electra.config import Section
 from electra.config.text import Encoding
-from electra.readers.tables import Layout
-from electra.readers.templates import columns_of, taken_apart
+from electra.readers.tables import Layout, columns_of, taken_apart
 
 _MIN_LABELS = 2
 
@@ -39,7 +38,7 @@ Text = Annotated[Column, AfterValidator(_checked_text)]  # a column, or a templa
 Label = Annotated[str, BeforeValidator(_as_text)]
 
 
-class _OwnTask(Section):
+class _CustomTask(Section):
     """Keys of all kinds of tasks."""
 
     train: str | None = Field(None, description="table of training examples; wildcards stand for several files")
@@ -67,7 +66,7 @@ class _OwnTask(Section):
         return Layout(self.format, self.header, self.encoding, self.lines, tuple(self.each))
 
     @model_validator(mode="after")
-    def _has_examples_to_learn_from(self) -> "_OwnTask":
+    def _has_examples_to_learn_from(self) -> "_CustomTask":
         if (self.train is None) == (self.fine_tuned_on is None):
             raise ValueError("give either train, or fine_tuned_on for a task that is evaluated only")
         if self.fine_tuned_on is not None and (self.max_train_examples or getattr(self, "test", None)):
@@ -75,7 +74,7 @@ class _OwnTask(Section):
         return self
 
     @model_validator(mode="after")
-    def _layout_fits(self) -> "_OwnTask":
+    def _layout_fits(self) -> "_CustomTask":
         if self.lines is not None and (self.format is not None or not self.header):
             raise ValueError("lines: a pattern goes with neither format nor header")
         for format, kind in (("conll", "tagging"), ("squad", "span")):
@@ -84,7 +83,7 @@ class _OwnTask(Section):
         return self
 
 
-class _Labelled(_OwnTask):
+class _Labelled(_CustomTask):
     label: Column = Field(description="column with the label")
     test: str | None = Field(None, description="table of examples without labels")
 
@@ -110,14 +109,14 @@ class _Classes(_Labelled):
         return self
 
 
-class OwnClassification(_Classes):
+class CustomClassification(_Classes):
     """A label for a text."""
 
     kind: Literal["classification"]
     text: Text = Field(description="column with the text")
 
 
-class OwnPair(_Classes):
+class CustomPair(_Classes):
     """A label for two texts."""
 
     kind: Literal["pair"]
@@ -128,7 +127,7 @@ class OwnPair(_Classes):
     )
 
 
-class OwnRegression(_Labelled):
+class CustomRegression(_Labelled):
     """A number for a text or for two."""
 
     kind: Literal["regression"]
@@ -141,7 +140,7 @@ class OwnRegression(_Labelled):
     )
 
     @model_validator(mode="after")
-    def _is_consistent(self) -> "OwnRegression":
+    def _is_consistent(self) -> "CustomRegression":
         if not self.range[0] < self.range[1]:
             raise ValueError("range: the first number must be the lower one")
         if self.unordered and self.text_b is None:
@@ -149,7 +148,7 @@ class OwnRegression(_Labelled):
         return self
 
 
-class OwnTagging(_OwnTask):
+class CustomTagging(_CustomTask):
     """A tag for every word: entities (B-, I-, E-, S-, O) or anything else, such as parts of speech."""
 
     kind: Literal["tagging"]
@@ -166,7 +165,7 @@ class OwnTagging(_OwnTask):
     )
 
 
-class OwnSpan(_OwnTask):
+class CustomSpan(_CustomTask):
     """The answer to a question, found in a text."""
 
     kind: Literal["span"]
@@ -182,7 +181,7 @@ class OwnSpan(_OwnTask):
     metric: Literal["f1", "exact"] = Field("f1", description="the score")
 
     @model_validator(mode="after")
-    def _columns_are_named(self) -> "OwnSpan":
+    def _columns_are_named(self) -> "CustomSpan":
         columns = {"question": self.question, "context": self.context, "answer": self.answer}
         if self.format == "squad":
             extra = {**columns, "start": self.start, "id": self.id, "each": self.each or None}
@@ -195,7 +194,7 @@ class OwnSpan(_OwnTask):
         return self
 
 
-class OwnChoice(_Labelled):
+class CustomChoice(_Labelled):
     """The best of several continuations or answers."""
 
     kind: Literal["multiple_choice"]
@@ -206,18 +205,18 @@ class OwnChoice(_Labelled):
     )
 
     @model_validator(mode="after")
-    def _every_choice_has_a_name(self) -> "OwnChoice":
+    def _every_choice_has_a_name(self) -> "CustomChoice":
         if self.names is not None and len(set(self.names)) != len(self.choices):
             raise ValueError(f"names: expected {len(self.choices)} different names, one for each choice")
         return self
 
 
-OwnTask = OwnClassification | OwnPair | OwnRegression | OwnTagging | OwnSpan | OwnChoice
+CustomTask = CustomClassification | CustomPair | CustomRegression | CustomTagging | CustomSpan | CustomChoice
 _KINDS = ("classification", "pair", "regression", "tagging", "span", "multiple_choice")
-_SCHEMA: TypeAdapter[OwnTask] = TypeAdapter(Annotated[OwnTask, Field(discriminator="kind")])
+_SCHEMA: TypeAdapter[CustomTask] = TypeAdapter(Annotated[CustomTask, Field(discriminator="kind")])
 
 
-def read_own_task(path: Path) -> OwnTask:
+def read_custom_task(path: Path) -> CustomTask:
     """Read and check a description.
 
     Raises:

@@ -1,4 +1,8 @@
-"""Tasks in their official layouts: GLUE's tables, SQuAD's JSON, and those of SuperGLUE, CoNLL, SWAG and MRQA."""
+"""Tasks in their official layouts: GLUE's tables, SQuAD's JSON, SuperGLUE's JSON lines, the CoNLL column files.
+
+SuperGLUE (Wang et al., 2019b): one object a line, whose keys a task's entry names. CoNLL: a word a line with its
+columns, a blank line between sentences.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,11 +13,95 @@ from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import open_input, text_lines
 from electra.common.parsing import parse_json
-from electra.readers.conll import encoding_of, read_conll
-from electra.readers.json_lines import read_json_lines
 from electra.readers.questions import mrqa_file, read_mrqa, read_swag
+from electra.readers.tables import DOCUMENT_START, as_label, column_lines, columns_of, encoding_of, filled
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row, question_row, sentence_row
+from electra.tasks.rows import Row, choice_row, question_row, sentence_row, tagged_row
+
+
+def read_conll(spec: TaskSpec, path: Path) -> Iterator[Row]:
+    """Sentences in file order, tags in IOB2 whichever scheme the file is in; lines that begin a document are left out.
+
+    Raises:
+        DataError: a line without the columns of the file's layout or with a tag of no scheme or an unknown type, named
+            with file and line.
+    """
+    headers = [spec.fixed_header or (), *spec.other_headers]
+    columns: tuple[str, ...] = ()
+    words: list[str] = []
+    tags: list[str] = []
+    number = 0
+    for where, values in column_lines(path, encoding_of(path, spec.encodings)):
+        if values is None:
+            if words:
+                yield tagged_row(spec, str(number), words, tags, where)
+                number += 1
+            words, tags = [], []
+        elif values[0] != DOCUMENT_START:
+            columns = columns or next((header for header in headers if len(header) == len(values)), headers[0])
+            if len(values) != len(columns):
+                raise DataError(
+                    f"{spec.name}: expected {len(columns)} columns ({' '.join(columns)}), found {len(values)}",
+                    where=where,
+                    next_step="repair the line; columns are separated by spaces, sentences by blank lines",
+                )
+            tag = values[columns.index(spec.label)]
+            check_tag(spec, tag, where)
+            words.append(values[columns.index(spec.text_a)])
+            tags.append(tag)
+
+
+def check_tag(spec: TaskSpec, tag: str, where: str) -> None:
+    """Refuse a tag of no scheme, and an entity type that the task does not have."""
+    if tag not in spec.labels:
+        types = ", ".join(dict.fromkeys(label[2:] for label in spec.labels if label != "O"))
+        raise DataError(
+            f"{spec.name}: tag {tag!r} is not O or B-, I-, E- or S- with one of {types}",
+            where=where,
+            next_step=f"repair the line; the tag is the column {spec.label}",
+        )
+
+
+ID = "idx"
+
+
+def read_json_lines(spec: TaskSpec, path: Path, labelled: bool) -> Iterator[Row]:
+    """Rows of a classification or multiple-choice task in file order; ``true`` and 1 are labels as they stand there.
+
+    Args:
+        labelled: False for a test split: a label that is there is not read.
+
+    Raises:
+        DataError: a line is no object, lacks a key or holds no text under it, a label is not the task's; with file
+            and line.
+    """
+    texts = [spec.text_a, *([spec.text_b] if spec.text_b else []), *spec.choices]
+    wanted = [ID, *(column for text in texts for column in columns_of(text)), *([spec.label] if labelled else [])]
+    with open_input(path) as file:
+        for number, line in text_lines(file, str(path)):
+            where = f"{path}:{number}"
+            record = parse_json(line, where=where, what=f"{spec.name}: ")
+            missing = [key for key in wanted if key not in record] if isinstance(record, dict) else wanted
+            if missing:
+                raise DataError(
+                    f"{spec.name}: expected an object with {', '.join(wanted)}; {', '.join(missing)} is missing",
+                    where=where,
+                    next_step="use the file as SuperGLUE distributes it",
+                )
+            yield _row(spec, record, texts, as_label(record[spec.label]) if labelled else None, where)
+
+
+def _row(spec: TaskSpec, record: dict[str, Any], texts: list[str], label: str | None, where: str) -> Row:
+    def text_of(column: str) -> str:
+        if not isinstance(record[column], str):
+            raise DataError(f"{spec.name}: {column!r} holds no text", where=where, next_step="repair the row")
+        return record[column]
+
+    id = str(record[ID])
+    first, *others = [filled(text, text_of) for text in texts]
+    if spec.kind == "multiple_choice":
+        return choice_row(spec, id, first, others, label, where)
+    return sentence_row(spec, id, first, others[0] if others else None, label, where)
 
 
 class OfficialSource:

@@ -1,25 +1,95 @@
-"""Rows of a table by column name, one at a time, from the formats that people keep tables in.
+"""Rows of a table by column name, one at a time, and the templates that make texts of columns.
 
 .csv (quotes as spreadsheets write them), .tsv (no quotes: as in GLUE, a quote is a character like any other), .jsonl
 (an object a line), .json (an object or a list of them), .parquet, column files (a word a line, a row per sentence) and
 lines that a pattern takes apart. In objects ``answer.text`` is the value ``text`` of the object ``answer``, and
 ``options.0`` the first item of the list ``options``.
+
+In a template ``{title}: {body}`` names columns in braces; ``{{`` and ``}}`` are braces of the text itself.
 """
 
 import codecs
 import glob
 import json
+import re
+import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from electra.common.errors import DataError
-from electra.common.lines import csv_records, open_input, text_lines
+from electra.common.lines import csv_records, open_input, recoded, text_lines
 from electra.common.parsing import is_text, parquet_errors, parse_json
-from electra.common.recoding import recoded
-from electra.readers.conll import DOCUMENT_START, column_lines
-from electra.readers.templates import taken_apart
+
+DOCUMENT_START = "-DOCSTART-"
+# Only these two separate columns and end words: a word may hold a no-break space.
+_BLANKS = re.compile("[ \t]+")
+_CHUNK = 2**20  # bytes that are decoded at a time
+
+Part = tuple[str, str | None]  # text as it stands, and the column after it
+
+
+def is_template(text: str) -> bool:
+    """Return whether ``text`` is more than the name of a column."""
+    return "{" in text or "}" in text
+
+
+@cache
+def parts_of(template: str) -> tuple[Part, ...]:
+    """The parts of a template in order; only the last may be without a column.
+
+    Raises:
+        ValueError: braces that do not match, or a column without a name.
+    """
+    parts: list[Part] = []
+    before = ""
+    for text, column, form, conversion in string.Formatter().parse(template):
+        if column == "" or form or conversion:
+            raise ValueError(f"braces hold the name of a column and nothing else: {template!r}")
+        before += text
+        if column is not None:  # a doubled brace ends a part without a column
+            parts.append((before, column))
+            before = ""
+    if not parts:
+        raise ValueError(f"the template names no column: {template!r}")
+    return (*parts, (before, None)) if before else tuple(parts)
+
+
+def columns_of(text: str) -> list[str]:
+    """The columns that a text is made of: the one that it names, or those of the template."""
+    return [column for _, column in parts_of(text) if column is not None] if is_template(text) else [text]
+
+
+def filled(text: str, value: Callable[[str], str]) -> str:
+    """A text from the values of its columns."""
+    if not is_template(text):
+        return value(text)
+    return "".join(part + ("" if column is None else value(column)) for part, column in parts_of(text))
+
+
+def taken_apart(template: str, line: str) -> dict[str, str] | None:
+    """The columns of a line, each up to where the text after it occurs first; None where a text does not occur.
+
+    Raises:
+        ValueError: as :func:`parts_of`; or no text stands between two columns.
+    """
+    parts = parts_of(template)
+    begin, *between = (text for text, column in parts if column is not None)
+    end = parts[-1][0] if parts[-1][1] is None else ""
+    *columns, last = columns_of(template)
+    if not all(between):
+        raise ValueError(f"there must be text between two columns: {template!r}")
+    if len(line) < len(begin) + len(end) or not line.startswith(begin) or not line.endswith(end):
+        return None
+    values, rest = {}, line[len(begin) : len(line) - len(end)]
+    for column, text in zip(columns, between, strict=True):
+        values[column], found, rest = rest.partition(text)
+        if not found:
+            return None
+    return {**values, last: rest}
+
 
 Record = tuple[str, dict[str, Any]]  # where the row stands, and its values
 _MISSING = object()
@@ -33,7 +103,7 @@ class Layout:
         format: csv, tsv, jsonl, json, parquet or conll; that of the file's ending where None.
         header: the first line of a CSV or TSV names the columns; otherwise their names are numbers from 0.
         encoding: of texts.
-        lines: a pattern of :mod:`electra.readers.templates`, which takes a line apart into columns.
+        lines: a pattern of :mod:`electra.readers.tables`, which takes a line apart into columns.
         each: lists of an object that are walked together: a row for every item.
     """
 
@@ -256,3 +326,37 @@ def _record(header: Sequence[str], values: Sequence[str], where: str, separator:
             next_step="repair the row; the columns are " + ", ".join(header),
         )
     return where, dict(zip(header, values, strict=True))
+
+
+def column_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, list[str] | None]]:
+    """The place and the columns of every line; None in place of the columns of a blank line, and after the last."""
+    where = str(path)
+    next_step = "set `encoding` in the task's YAML file, or convert it: iconv -f <its encoding> -t UTF-8"
+    with recoded(open_input(path), str(path), encoding, next_step) as file:
+        for line_number, line in text_lines(file, str(path)):
+            where = f"{path}:{line_number}"
+            values = _BLANKS.split(line.strip(" \t\r\n"))
+            yield where, None if values == [""] else values
+    yield where, None
+
+
+def encoding_of(path: Path, encodings: Sequence[str]) -> str:
+    """The first encoding in which the whole file can be read; the last where there is none."""
+    for encoding in encodings[:-1]:
+        decode = codecs.getincrementaldecoder(encoding)().decode
+        try:
+            with open(path, "rb") as file:
+                while chunk := file.read(_CHUNK):
+                    decode(chunk)
+                decode(b"", final=True)
+        except UnicodeDecodeError:
+            continue
+        return encoding
+    return encodings[-1]
+
+
+def as_label(value: Any) -> str | None:
+    """A label as a string: 1 and true of JSON as they stand there."""
+    if value is None or value == "":
+        return None
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -4,8 +4,7 @@ import re
 from typing import Any
 
 from electra.report.beside import beside_published
-from electra.report.data_quality import leakage, vocabulary_rows
-from electra.report.facts import Facts, Section
+from electra.report.facts import Facts, Section, leakage, vocabulary_rows
 
 
 def milestones(facts: Facts) -> Section:

@@ -33,8 +33,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings, Shards
 from electra.loader.layout import write_example
-from electra.shards.boundaries import Boundaries
-from electra.shards.examples import cut_document, document_generator
+from electra.shards.examples import Boundaries, cut_document, document_generator
 from electra.system.executors import job_folder, open_workers
 
 

@@ -24,9 +24,9 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config import Tokenizer as Asked
+from electra.config.text import SPECIAL_TOKENS
 from electra.system.executors import Workers, job_folder, open_workers, whole_file
 from electra.tokenizer.wordpiece import (
-    SPECIAL_TOKENS,
     Alphabet,
     alphabet_of,
     count_characters,

@@ -11,9 +11,9 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from electra.common.errors import ConfigError, DataError
+from electra.config.text import SPECIAL_TOKENS
 
 CHUNK_CHARS = 1_000_000  # counted at a time: sixteen bytes each
-SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MAX_WORD_CHARS = 200  # a longer word is [UNK], as in the original; the library's default is 100
 LEAST_ALPHABET = 1000  # characters kept whatever they cover: enough for alphabetic scripts, rare signs included
 

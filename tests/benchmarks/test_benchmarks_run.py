@@ -10,7 +10,7 @@ import pytest
 from benchmarks import inference, input, measure, pipeline, scaling
 from benchmarks.training_run import Watch
 from benchmarks.workspace import copy_text
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS
+from electra.config.text import SPECIAL_TOKENS
 
 WORDS = "the a cat dog sat ran big small red blue on in park house".split()
 

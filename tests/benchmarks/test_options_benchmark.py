@@ -9,7 +9,7 @@ from benchmarks import equal_flops, options
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.estimate.flops import flops_per_token
+from electra.estimate.cost import flops_per_token
 
 
 @pytest.fixture

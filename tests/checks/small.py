@@ -12,8 +12,8 @@ from electra.common.artifacts import sha256, write_json, write_manifest
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
+from electra.config.text import SPECIAL_TOKENS
 
-SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]
 LENGTH = 16
 
@@ -66,7 +66,7 @@ def write_corpus(paths: Paths, texts: dict[str, list[str]], ids: dict[str, list[
 
 
 def _write_tokenizer(paths: Paths) -> None:
-    vocabulary = [*SPECIALS, *"abcdefgh", *(f"##{c}" for c in "abcdefgh"), *WORDS][:100]
+    vocabulary = [*SPECIAL_TOKENS, *"abcdefgh", *(f"##{c}" for c in "abcdefgh"), *WORDS][:100]
     paths.tokenizer.mkdir(parents=True)
     (paths.tokenizer / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     ids = {token: number for number, token in enumerate(vocabulary)}

@@ -12,8 +12,7 @@ from electra.checks import corpus as corpus_table
 from electra.checks import resemblance
 from electra.checks.corpus import _text_files, corpus_suite, corpus_tables
 from electra.checks.judge import judge
-from electra.checks.resemblance import NearDuplicateCount, least_hashes
-from electra.checks.text_measures import is_mojibake, mean_word_chars
+from electra.checks.resemblance import NearDuplicateCount, is_mojibake, least_hashes, mean_word_chars
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.corpus.build import build_corpus

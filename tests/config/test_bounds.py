@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from electra.config import Settings
 from electra.config.loading import load_settings
 from electra.config.section import Section
-from electra.readers.custom_schema import OwnRegression
+from electra.readers.custom_schema import CustomRegression
 
 ROOT = Path(__file__).resolve().parents[2]
 NONSENSE = {"nan": math.nan, "infinity": math.inf, "negative": -1, "zero": 0, "huge": 10**20}
@@ -20,8 +20,8 @@ ZERO_HAS_A_MEANING = {
     "Cells.seeds",
     "Cluster.resubmissions",  # none
     "Cluster.zero_stage",
-    "EmbeddedCorpus.seed",
-    "EmbeddedTasks.seed",
+    "SyntheticCorpus.seed",
+    "SyntheticTasks.seed",
     "FineWeb.max_duplicate_line_chars",  # shares of cleaning: none
     "FineWeb.max_short_lines",
     "FineWeb.min_punctuated_lines",
@@ -71,7 +71,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "FilesTasks": {"kind": "files"},
     "HubTasks": {"kind": "hub"},
     "LengthCurriculum": {"length": 8},
-    "OwnRegression": {"kind": "regression", "train": "x", "dev": "x", "label": "y", "text_a": "t", "range": (0, 1)},
+    "CustomRegression": {"kind": "regression", "train": "x", "dev": "x", "label": "y", "text_a": "t", "range": (0, 1)},
 }
 
 
@@ -99,10 +99,10 @@ def sections(section: type[Section]) -> Iterator[type[Section]]:
 
 NUMBERS = {
     f"{section.__name__}.{name}": (section, name)
-    for section in (*sections(Settings), OwnRegression)
+    for section in (*sections(Settings), CustomRegression)
     for name, field in section.model_fields.items()
     if {int, float} & set(leaves(field.annotation))
-} | {"OwnRegression.range": (OwnRegression, "range")}
+} | {"CustomRegression.range": (CustomRegression, "range")}
 NUMBERS.pop("Slurm.options")  # any option of sbatch, a number too: Slurm knows what it may be
 
 
@@ -135,7 +135,7 @@ CASES = [
     for number in NUMBERS
     for nonsense in NONSENSE
     if not (nonsense == "zero" and number in ZERO_HAS_A_MEANING)
-    and not (nonsense in ("negative", "zero", "huge") and number == "OwnRegression.range")  # scores may lie anywhere
+    and not (nonsense in ("negative", "zero", "huge") and number == "CustomRegression.range")  # scores may lie anywhere
 ]
 
 

@@ -11,7 +11,7 @@ from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.corpus.evaluation_texts import collect_evaluation_texts
+from electra.corpus.decontamination import collect_evaluation_texts
 from tests.corpus.small import REPO, Built
 
 VOCABULARY = "the of and to have that with be in a house river mountain child ship letter winter garden road".split()

@@ -16,10 +16,9 @@ from electra.config.loading import load_settings
 from electra.config.section import Section
 from electra.corpus.build import build_corpus
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.corpus.evaluation_texts import collect_evaluation_texts
+from electra.corpus.decontamination import collect_evaluation_texts
 from electra.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
-from electra.report.data_quality import leakage
-from electra.report.facts import Facts
+from electra.report.facts import Facts, leakage
 from tests.corpus.small import REPO, Built
 
 VOCABULARY = ["".join(random.Random(i).choices("abcdefghijklmnop", k=2 + i % 7)) for i in range(3000)]

@@ -13,8 +13,7 @@ from electra.config import Corpus
 from electra.config.text import NearDuplicates
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.corpus.cleaning.notes import Notes
-from electra.corpus.near_duplicates import NearDuplicateIndex, Signer
-from electra.corpus.shingles import WordHasher, ngram_hashes, words_of
+from electra.corpus.near_duplicates import NearDuplicateIndex, Signer, WordHasher, ngram_hashes, words_of
 from tests.corpus.small import Build
 
 RULES = NearDuplicates()

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from electra.common import recoding
+from electra.common import lines
 from electra.common.errors import DataError
-from electra.common.recoding import LineFeeds, recoded
+from electra.common.lines import LineFeeds, recoded
 from electra.config import FilesCorpus
 from electra.corpus.file_formats import text_documents
-from electra.readers.custom import OwnSource
+from electra.readers.custom import CustomSource
 
 from .small import Build, jsonl
 
@@ -31,7 +31,7 @@ def lines_of(file: LineFeeds, size: int = -1) -> list[bytes]:
 def test_a_carriage_return_alone_ends_a_line_and_no_byte_is_moved(content: bytes, chunk: int) -> None:
     whole = re.sub(rb"\r(?!\r*\n)", b"\n", content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recoding, "CHUNK_BYTES", chunk)
+        patch.setattr(lines, "CHUNK_BYTES", chunk)
         assert lines_of(LineFeeds(io.BytesIO(content))) == io.BytesIO(whole).readlines()
         cut = lines_of(LineFeeds(io.BytesIO(content)), 2)
     assert b"".join(cut) == whole and max(map(len, cut), default=0) <= 2
@@ -40,7 +40,7 @@ def test_a_carriage_return_alone_ends_a_line_and_no_byte_is_moved(content: bytes
 def test_a_line_without_end_is_cut_where_the_reader_says() -> None:
     class Endless:
         def readline(self, size: int = -1, /) -> bytes:
-            assert 0 < size <= recoding.CHUNK_BYTES
+            assert 0 < size <= lines.CHUNK_BYTES
             return b"x" * size
 
     assert len(LineFeeds(Endless()).readline(3 << 20)) == 3 << 20
@@ -71,7 +71,7 @@ def test_a_source_in_another_encoding_is_read(build: Build, encoding: str) -> No
 
 def test_multibyte_text_is_decoded_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "吾輩は猫である。\n名前はまだ無い。\n" * 3
-    monkeypatch.setattr(recoding, "CHUNK_BYTES", 3)
+    monkeypatch.setattr(lines, "CHUNK_BYTES", 3)
     for encoding in ("shift_jis", "euc_jp", "iso2022_jp", "utf-16"):
         assert recoded(io.BytesIO(text.encode(encoding)), "a.txt", encoding, "").read().decode() == text
 
@@ -80,7 +80,7 @@ def test_multibyte_text_is_decoded_across_chunks(monkeypatch: pytest.MonkeyPatch
 def test_text_that_is_not_of_the_encoding_is_named_with_line_and_byte(
     build: Build, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(recoding, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(lines, "CHUNK_BYTES", chunk)
     Path("a.txt").write_bytes("日本\n語だ".encode("shift_jis") + b"\xfd\xfd\n")
     with pytest.raises(DataError, match=r"not SHIFT_JIS text: byte 0xfd at byte 9\n.*a.txt:2\n.*set `encoding`"):
         build({"paths": ["a.txt"], "encoding": "shift_jis"})
@@ -113,10 +113,10 @@ def test_tables_of_own_tasks_are_read_in_their_encoding(tmp_path: Path, suffix: 
     (tmp_path / f"t{suffix}").write_bytes(table.encode(encoding))
     description = f"kind: classification\ntrain: t{suffix}\ndev: t{suffix}\ntext: text\nlabel: label\n"
     (tmp_path / "mine.yaml").write_text(description + f"encoding: {encoding}\n")
-    source = OwnSource(tmp_path / "mine.yaml")
+    source = CustomSource(tmp_path / "mine.yaml")
     assert [row["text_a"] for row in source.read(source.spec, "train")] == [text for text, _ in rows]
     if encoding == "cp1252":
         (tmp_path / "mine.yaml").write_text(description)
         line = 1 if suffix == ".jsonl" else 2
         with pytest.raises(DataError, match=rf"not UTF-8 text: byte 0xf6 .*\n.*t{suffix}:{line}\n.*set `encoding`"):
-            OwnSource(tmp_path / "mine.yaml")
+            CustomSource(tmp_path / "mine.yaml")

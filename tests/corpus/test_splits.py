@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from electra.corpus.document import Document, text_hash
-from electra.corpus.splits import GROUP_CHARACTERS, last_paragraphs, pieces
+from electra.corpus.writer import GROUP_CHARACTERS, last_paragraphs, pieces
 from tests.corpus.small import Build, Built
 
 

@@ -12,8 +12,14 @@ from electra.config import Method, Model, Settings
 from electra.config.loading import load_settings
 from electra.config.training import LengthCurriculum
 from electra.estimate import published as paper_flops
-from electra.estimate.cost import estimate, published_table, render
-from electra.estimate.flops import flops_per_token, forward_flops_per_token, objective_flops_per_token
+from electra.estimate.cost import (
+    estimate,
+    flops_per_token,
+    forward_flops_per_token,
+    objective_flops_per_token,
+    published_table,
+    render,
+)
 from electra.estimate.published import ROWS, Elmo, Row
 from electra.model.batch import Batch
 from electra.model.objective import build_objective
@@ -199,11 +205,11 @@ def shapes() -> tuple[EncoderConfig, EncoderConfig]:
 def measured(objective: str, stage: int = 0) -> float:
     """FLOPs of the matrix products of one training step of the real module, per token, as PyTorch counts them."""
     module = build_objective(MODEL, VOCAB, 4, Method(objective=objective)).initialize(0.02, seed=1)
-    module.set_stage(stage)
+    module.set_phase(stage)
     with FlopCounterMode(display=False) as counter:
         losses = module(batch()).loss_sums
         torch.stack(
-            [losses[name] * weight for name, weight in module.weights.items() if name in losses]
+            [losses[name] * weight for name, weight in module.loss_weights.items() if name in losses]
         ).sum().backward()
     return counter.get_total_flops() / (EXAMPLES * LENGTH)
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from electra.common.artifacts import write_manifest
-from electra.evaluation.constant import constant_score, is_constant
 from electra.evaluation.evaluate import evaluate_cells
+from electra.evaluation.metrics import constant_score, is_constant
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import TASKS, TaskSpec
 

@@ -10,8 +10,8 @@ from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError
 from electra.finetune.run import finetune_cell
 from electra.readers.build import prepare_tasks
-from electra.readers.custom import OwnSource
-from electra.readers.templates import columns_of, filled, taken_apart
+from electra.readers.custom import CustomSource
+from electra.readers.tables import columns_of, filled, taken_apart
 from electra.tasks.cells import read_rows
 from tests.small_tasks import make_settings, write_squad
 
@@ -27,7 +27,7 @@ def source_of(folder, description, **files):
     for name, content in files.items():
         data = content if isinstance(content, bytes) else content.encode()
         (folder / name.replace("_", ".")).write_bytes(data)
-    return OwnSource(path)
+    return CustomSource(path)
 
 
 def texts_and_labels(source, split="train"):

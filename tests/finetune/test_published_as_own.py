@@ -154,7 +154,7 @@ def test_a_task_of_superglue_goes_through_all_stages(paths, name, write_files, m
     assert entry["not_official"] == "not on the official rows"
 
 
-def with_own(settings, tasks, files):
+def with_custom(settings, tasks, files):
     values = settings.model_dump(mode="json")
     values["tasks"]["own"] = [str(file) for file in files]
     values["cells"]["tasks"] = tasks
@@ -165,7 +165,9 @@ def with_own(settings, tasks, files):
 def test_a_published_task_is_read_validated_and_learned(paths, name):
     write_files, rows, labels, dev = PUBLISHED[name]
     write_files(paths.root)
-    settings = with_own(make_settings({"kind": "embedded"}, ["CoLA"], epochs=1), [name], [described(paths.root, name)])
+    settings = with_custom(
+        make_settings({"kind": "embedded"}, ["CoLA"], epochs=1), [name], [described(paths.root, name)]
+    )
     prepare_tasks(settings, paths)
     facts = read_manifest(paths.tasks)["tasks"][name]
     assert facts["rows"] == rows and facts["labels"] == labels
@@ -183,7 +185,7 @@ def test_ids_of_cosmosqa_are_its_own_and_every_file_of_race_is_in_the_manifests_
     cosmosqa(paths.root)
     race(paths.root)
     files = [described(paths.root, name) for name in ("cosmosQA", "RACE")]
-    settings = with_own(make_settings({"kind": "embedded"}, ["CoLA"]), ["cosmosQA", "RACE"], files)
+    settings = with_custom(make_settings({"kind": "embedded"}, ["CoLA"]), ["cosmosQA", "RACE"], files)
     prepare_tasks(settings, paths)
     assert [row["id"][:5] for row in read_rows(paths, "cosmosQA", "dev")] == ["3Q9SP", "other"]
     listed = read_manifest(paths.tasks)["tasks"]["RACE"]["files"]
@@ -216,7 +218,7 @@ def mnli(paths):
 
     def settings(tasks, *more):
         source = {"kind": "files", "glue": str(paths.root / "glue")}
-        return with_own(make_settings(source, ["CoLA"], epochs=1), tasks, [path, *more])
+        return with_custom(make_settings(source, ["CoLA"], epochs=1), tasks, [path, *more])
 
     return settings
 

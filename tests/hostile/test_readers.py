@@ -28,8 +28,8 @@ from electra.model.pretrained import read_config
 from electra.predict import submission
 from electra.predict.inputs import Rows
 from electra.predict.outside import outside_scores
-from electra.readers.custom import OwnSource
-from electra.readers.custom_schema import read_own_task
+from electra.readers.custom import CustomSource
+from electra.readers.custom_schema import read_custom_task
 from electra.readers.official import OfficialSource
 from electra.readers.questions import read_mrqa
 from electra.readers.tables import read_table
@@ -91,14 +91,14 @@ def squad_file(path: Path) -> object:
     return list(OfficialSource(None, path.parent).read(TASKS["SQuAD1.1"], "dev"))
 
 
-def own_json(path: Path) -> object:
+def custom_json(path: Path) -> object:
     path = path.rename(path.with_name("given.json"))
     return list(read_table(path, ["text", "label"]))
 
 
-def own_squad(path: Path) -> object:
+def custom_squad(path: Path) -> object:
     path.with_name("own.yaml").write_text(f"{{kind: span, format: squad, train: {path.name}, dev: {path.name}}}")
-    source = OwnSource(path.with_name("own.yaml"))
+    source = CustomSource(path.with_name("own.yaml"))
     return list(source.read(source.spec, "train"))
 
 
@@ -143,12 +143,15 @@ READERS: dict[Callable[[Path], object], dict[str, str]] = {
         "data that is no list": '{"data": 5}',
         "a list alone": "[]",
     },
-    own_json: {
+    custom_json: {
         "half a character": f'[{{"text": "x {HALF}", "label": "1"}}]',
         "numbers": "[1, 2]",
         "a text": '"text"',
     },
-    own_squad: {"half a character in a context": squad(context=f"a cat {HALF}"), "infinity": squad(start="Infinity")},
+    custom_squad: {
+        "half a character in a context": squad(context=f"a cat {HALF}"),
+        "infinity": squad(start="Infinity"),
+    },
     outside_answers: {"a list": "[]", "a number": '{"1": 5}'},
     outside_gold: {"data that is no list": '{"data": 5}', "answers of nothing": squad().replace("[{", "null, [{", 1)},
     mrqa_file: {
@@ -224,7 +227,7 @@ def test_a_start_of_infinity_is_no_whole_number(tmp_path: Path, start: str) -> N
     (tmp_path / "x.yaml").write_text(
         "{kind: span, train: t.jsonl, dev: t.jsonl, question: q, context: c, answer: a, start: s}"
     )
-    source = OwnSource(tmp_path / "x.yaml")
+    source = CustomSource(tmp_path / "x.yaml")
     with pytest.raises(DataError, match="t.jsonl:1"):
         list(source.read(source.spec, "train"))
 
@@ -257,7 +260,7 @@ def test_a_hostile_yaml_file_is_refused_and_runs_nothing(
     _write_settings(tmp_path)
     (tmp_path / file).write_text(content)
     with pytest.raises(ConfigError):
-        read_own_task(tmp_path / file) if file == "own.yaml" else load_settings(tmp_path)
+        read_custom_task(tmp_path / file) if file == "own.yaml" else load_settings(tmp_path)
 
 
 @pytest.mark.parametrize("file", ["params.yaml", "params/smoke.yaml", "own.yaml"])
@@ -266,14 +269,14 @@ def test_a_folder_in_place_of_a_yaml_file_is_refused(tmp_path: Path, file: str) 
     (tmp_path / file).unlink(missing_ok=True)
     (tmp_path / file).mkdir()
     with pytest.raises(ConfigError):
-        read_own_task(tmp_path / file) if file == "own.yaml" else load_settings(tmp_path)
+        read_custom_task(tmp_path / file) if file == "own.yaml" else load_settings(tmp_path)
 
 
 def test_the_settings_that_the_tests_spoil_are_fine(tmp_path: Path) -> None:
     _write_settings(tmp_path)
     load_settings(tmp_path)
     (tmp_path / "own.yaml").write_text(CLASSES)
-    read_own_task(tmp_path / "own.yaml")
+    read_custom_task(tmp_path / "own.yaml")
 
 
 def test_a_huge_value_is_shown_by_its_beginning() -> None:

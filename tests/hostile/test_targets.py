@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from electra.cli import app
+from electra.__main__ import app
 from electra.common.artifacts import building, read_json, write_manifest
 from electra.common.errors import ConfigError
 from electra.importing.huggingface import import_huggingface

@@ -13,14 +13,14 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.common.hub_folder import local_folder
-from electra.common.paths import Paths
+from electra.common.paths import Paths, local_folder
 from electra.config import Model
+from electra.config.text import SPECIAL_TOKENS
 from electra.importing.huggingface import import_huggingface
 from electra.model.pretrained import load_electra, save_pretrained
 from electra.objectives.electra import Electra
 from electra.publish.export import export_model
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
+from electra.tokenizer.wordpiece import make_tokenizer
 from tests.workspace import Workspace
 
 VOCABULARY = [*SPECIAL_TOKENS, *(f"word{number}" for number in range(35))]

@@ -13,11 +13,11 @@ from torch import Tensor
 from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError
 from electra.config import Model
+from electra.config.text import SPECIAL_TOKENS
 from electra.importing.tensorflow import import_tensorflow
 from electra.model.encoder import Encoder
 from electra.model.pretrained import load_electra
 from electra.objectives.electra import Electra
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed (pip install tensorflow-cpu)"

@@ -10,11 +10,12 @@ from tokenizers import Tokenizer
 from electra.common.artifacts import read_json, sha256
 from electra.common.errors import ConfigError, DataError
 from electra.config import Method, Model
+from electra.config.text import SPECIAL_TOKENS
 from electra.importing.resize import resize_vocabulary
 from electra.model.objective import build_objective
 from electra.model.pretrained import load_electra, load_objective, save_pretrained
 from electra.objectives.electra import Electra
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
+from electra.tokenizer.wordpiece import make_tokenizer
 
 OLD = [*SPECIAL_TOKENS, "un", "able", "want", "##able", "##ed", "##s", "go", "a", "##b"]
 NEW = ["[PAD]", "go", "unwanted", "[MASK]", "##ables", "[UNK]", "want", "zebra", "[CLS]", "##ed", "wants", "[SEP]"]

@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from electra import inputs
 from electra.common.artifacts import sha256
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.inputs import hashes
-from electra.inputs.build import list_inputs
-from electra.inputs.hashes import RememberedHashes
-from electra.inputs.outside import Outside
-from electra.inputs.watch import BEGIN, END, watched, write_watched
+from electra.inputs import BEGIN, END, Outside, RememberedHashes, list_inputs, watched, write_watched
 from tests.workspace import Workspace
 
 DVC_YAML = f"""stages:
@@ -138,7 +135,7 @@ def test_files_are_not_read_again_while_size_time_and_inode_are_the_same(
         path.write_text(path.name)
     os.utime(old, (1e9, 1e9))
     read: list[Path] = []
-    monkeypatch.setattr(hashes, "sha256", lambda path: read.append(path) or sha256(path))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(inputs, "sha256", lambda path: read.append(path) or sha256(path))  # type: ignore[func-returns-value]
     first = RememberedHashes(tmp_path / "memory").of([old, young])
     assert sorted(read) == [old, young]
     assert RememberedHashes(tmp_path / "memory").of([old, young]) == first

@@ -9,9 +9,8 @@ import pytest
 
 from electra.common.errors import ConfigError, InfrastructureError, TrainingError
 from electra.config import Cluster
-from electra.launchers import queue as queue_module
-from electra.launchers.job import Job
-from electra.launchers.queue import Status, run_to_end
+from electra.launchers import job as queue_module
+from electra.launchers.job import Job, Status, run_to_end
 
 SUCCEEDED = Status("succeeded")
 RUNNING = Status("running")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from electra.config import Pretrain
-from electra.loader.batches import ExampleDrawer, Share, training_steps
+from electra.loader.batches import DataParallel, ExampleDrawer, training_steps
 from electra.loader.dataset import Pieces, Shards
 from tests.workspace import Workspace
 
@@ -80,21 +80,21 @@ def rows(batches: list) -> list[tuple]:
 def test_curriculum_resumes_and_splits_over_processes_into_the_same_batches(prepared: Workspace) -> None:
     long, short = drawers(prepared)
 
-    def steps(share: Share, first: int = 0) -> list[list]:
-        return list(training_steps(long, share, first, 5, short=short, num_short_steps=3))
+    def steps(data_parallel: DataParallel, first: int = 0) -> list[list]:
+        return list(training_steps(long, data_parallel, first, 5, short=short, num_short_steps=3))
 
-    whole = steps(Share(0, 1, 8))
+    whole = steps(DataParallel(0, 1, 8))
     assert [batches[0].tokens_BT.shape[1] for batches in whole] == [16, 16, 16, 32, 32]
     assert all(8 < len(batches[0].tokens_BT) <= 16 for batches in whole[:3]), "as many tokens as before, at most"
-    for one, again in zip(whole[2:], steps(Share(0, 1, 8), first=2), strict=True):
+    for one, again in zip(whole[2:], steps(DataParallel(0, 1, 8), first=2), strict=True):
         assert rows(one) == rows(again)
-    halves = [steps(Share(rank, 2, 2)) for rank in range(2)]
+    halves = [steps(DataParallel(rank, 2, 2)) for rank in range(2)]
     for number in range(3):
         assert rows(whole[number]) == rows(halves[0][number] + halves[1][number])
 
 
 def test_without_a_curriculum_nothing_changes(prepared: Workspace) -> None:
     long, short = drawers(prepared)
-    plain = list(training_steps(long, Share(0, 1, 8), 0, 2))
-    for one, other in zip(plain, training_steps(long, Share(0, 1, 8), 0, 2, short=short), strict=True):
+    plain = list(training_steps(long, DataParallel(0, 1, 8), 0, 2))
+    for one, other in zip(plain, training_steps(long, DataParallel(0, 1, 8), 0, 2, short=short), strict=True):
         assert rows(one) == rows(other)

@@ -8,13 +8,12 @@ import torch
 
 from electra.config import Model, ObjectiveName, Pretrain
 from electra.estimate.memory import placeholder_batch
-from electra.loader.batches import ExampleDrawer, Share, heldout_batches, training_steps
+from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import Pieces, Shards
-from electra.loader.packing import packed
-from electra.loader.static import StaticShapes
+from electra.loader.packing import StaticShapes, packed
 from electra.model.batch import Batch
+from electra.model.encoder import CuSeqlens, example_ends
 from electra.model.objective import build_objective, objective_class
-from electra.model.packed_attention import CuSeqlens, example_ends
 from tests.workspace import Workspace
 
 SHAPES = StaticShapes(pinned=False)
@@ -89,7 +88,7 @@ def test_mixed_widths_evaluation_and_the_curriculum_make_three_graphs(workspace:
     train, heldout = Shards(Path(workspace.paths.shards), "train"), Shards(Path(workspace.paths.shards), "heldout")
     full = ExampleDrawer(train, [0, 2, 3, 4], settings.pretrain)
     short = ExampleDrawer(Pieces(train, 8), [0, 2, 3, 4], settings.pretrain)
-    share = Share(0, 1, 4, shapes=SHAPES)
+    share = DataParallel(0, 1, 4, shapes=SHAPES)
     model = build_objective(settings.model, train.vocab_size, 4, settings.pretrain).initialize(0.02, seed=1)
     graphs: list[torch.fx.GraphModule] = []
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from electra.microworld import adjectives, names, nouns, verbs
+from electra.microworld import lexicon, verbs
 from electra.microworld.corpus import document, documents
 from electra.microworld.words import indefinite, inflect, plural
 from electra.microworld.world import World
@@ -82,7 +82,7 @@ def test_articles_fit_the_next_word(texts: list[str]):
 def test_verbs_agree_with_their_subject(texts: list[str]):
     bases = {form.base for verb in verbs.TRANSITIVE + verbs.INTRANSITIVE for form in verb.forms}
     bases -= {form.past for verb in verbs.TRANSITIVE for form in verb.forms}  # "read" and "cut" are also past forms
-    people = "|".join(names.FEMALE + names.MALE)
+    people = "|".join(lexicon.FEMALE + lexicon.MALE)
     text = "\n".join(texts)
     after_a_name = re.findall(rf"^(?:{people}) (\w+) ", text, flags=re.MULTILINE)
     assert len(after_a_name) > 5_000
@@ -93,32 +93,32 @@ def test_verbs_agree_with_their_subject(texts: list[str]):
 
 
 def test_pronouns_fit_the_name(texts: list[str]):
-    female = set(names.FEMALE)
+    female = set(lexicon.FEMALE)
     answers = re.findall(r"^(?:Did|Does|Will) (\w+) .*\?\n(?:Yes|No), (he|she) ", "\n".join(texts), flags=re.MULTILINE)
     assert len(answers) > 300
     assert all((pronoun == "she") == (name in female) for name, pronoun in answers)
 
 
 def test_counted_nouns_are_plural(texts: list[str]):
-    senses = [noun for members in nouns.NOUNS.values() for noun in members if not noun.mass]
+    senses = [noun for members in lexicon.NOUNS.values() for noun in members if not noun.mass]
     singulars = {word for noun in senses for word in noun.words if plural(word) != word}
     counted = re.findall(r"\b(?:two|three|four|several) (\w+)\b(?! \w+s\b)", "\n".join(texts))
-    adjective_words = {w for allowed in adjectives.MODIFIERS.values() for sense in allowed for w in sense.words}
+    adjective_words = {w for allowed in lexicon.MODIFIERS.values() for sense in allowed for w in sense.words}
     assert not (set(counted) & singulars) - adjective_words
 
 
 def test_synonyms_and_hypernyms_are_told(texts: list[str]):
     text = "\n".join(texts)
     assert re.search(r"Did \w+ (buy|purchase) .*\?\nYes", text)
-    members = {w: kind for kind, nouns_ in nouns.NOUNS.items() for n in nouns_ for w in n.words}
+    members = {w: kind for kind, nouns_ in lexicon.NOUNS.items() for n in nouns_ for w in n.words}
     statements = re.findall(r"^An? (\w+) is an? (\w+)\.$", text, flags=re.MULTILINE)
     assert len(statements) > 300
-    assert all(above in nouns.HYPERNYMS[members[word]].words for word, above in statements)
+    assert all(above in lexicon.HYPERNYMS[members[word]].words for word, above in statements)
 
 
 def test_no_noun_belongs_to_two_senses():
-    words = [w for members in nouns.NOUNS.values() for n in members for w in n.words]
-    words += [w for above in nouns.HYPERNYMS.values() for w in above.words if above.words[0] not in words]
+    words = [w for members in lexicon.NOUNS.values() for n in members for w in n.words]
+    words += [w for above in lexicon.HYPERNYMS.values() for w in above.words if above.words[0] not in words]
     assert [w for w, n in Counter(words).items() if n > 1] == []
 
 
@@ -127,9 +127,9 @@ def test_no_verb_belongs_to_two_senses():
     assert [lemma for lemma, n in lemmas.items() if n > 1] == []
 
 
-@pytest.mark.parametrize("kind", sorted(adjectives.MODIFIERS))
+@pytest.mark.parametrize("kind", sorted(lexicon.MODIFIERS))
 def test_no_modifier_of_a_kind_belongs_to_two_senses(kind: str):
-    words = Counter(word for sense in adjectives.MODIFIERS[kind] for word in sense.words)
+    words = Counter(word for sense in lexicon.MODIFIERS[kind] for word in sense.words)
     assert [word for word, n in words.items() if n > 1] == []
 
 

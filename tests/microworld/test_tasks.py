@@ -15,8 +15,8 @@ import pytest
 from electra.common.errors import ConfigError
 from electra.microworld import pair_tasks, sentence_tasks
 from electra.microworld.grammar import change
-from electra.microworld.sentiment import NEGATIVE_ADJECTIVES, POSITIVE_ADJECTIVES
-from electra.microworld.tasks import EMBEDDED_TASKS, write_official_tasks
+from electra.microworld.lexicon import NEGATIVE_ADJECTIVES, POSITIVE_ADJECTIVES
+from electra.microworld.tasks import SYNTHETIC_TASKS, write_official_tasks
 from electra.microworld.world import World
 
 TRAIN, DEV = 240, 120
@@ -52,7 +52,7 @@ def read(path: Path, header: bool = True) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("official")
-    write_official_tasks(folder, EMBEDDED_TASKS, seed=5, train_examples=TRAIN, dev_examples=DEV)
+    write_official_tasks(folder, SYNTHETIC_TASKS, seed=5, train_examples=TRAIN, dev_examples=DEV)
     return folder
 
 
@@ -74,7 +74,7 @@ def digest(folder: Path) -> str:
 def test_bytes_do_not_depend_on_the_process(folder: Path, tmp_path: Path):
     code = (
         "import sys; from pathlib import Path; from electra.microworld.tasks import *;"
-        f"write_official_tasks(Path(sys.argv[1]), EMBEDDED_TASKS, 5, {TRAIN}, {DEV})"
+        f"write_official_tasks(Path(sys.argv[1]), SYNTHETIC_TASKS, 5, {TRAIN}, {DEV})"
     )
     for hash_seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": hash_seed}

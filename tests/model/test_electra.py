@@ -140,7 +140,7 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
 
 
 def test_majority_guess_costs_the_entropy_of_the_fake_rate() -> None:
-    from electra.model.discriminator import binary_entropy
+    from electra.model.methods import binary_entropy
 
     assert binary_entropy(0.138) == pytest.approx(0.401, abs=1e-3)
     assert binary_entropy(0.5) == pytest.approx(math.log(2))

@@ -16,10 +16,9 @@ from electra.estimate.memory import recompute_layers
 from electra.loader.packing import packed
 from electra.model import encoder as encoder_module
 from electra.model.batch import Batch
-from electra.model.encoder import SelfAttention
+from electra.model.encoder import BLOCKED, SelfAttention, positions
 from electra.model.generator import token_losses
 from electra.model.kernels import functions as fused
-from electra.model.packed_attention import BLOCKED, positions
 from electra.objectives.electra import Electra
 from tests.model.test_electra import random_batch
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra.model.generator import sample
-from electra.model.kernels import build, functions
+from electra.model.kernels import functions
 
-pytestmark = pytest.mark.skipif(build.library() is None, reason="no C++ compiler here: the loops are not built")
+pytestmark = pytest.mark.skipif(functions.library() is None, reason="no C++ compiler here: the loops are not built")
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
 TYPES = pytest.mark.parametrize("dtype", TOLERANCE)

@@ -9,9 +9,10 @@ import torch
 from electra import config
 from electra.common.artifacts import write_manifest
 from electra.config import ObjectiveName
+from electra.config.text import SPECIAL_TOKENS
 from electra.model.objective import build_objective
 from electra.model.pretrained import load_encoder, load_objective, save_pretrained
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS, make_tokenizer
+from electra.tokenizer.wordpiece import make_tokenizer
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 32, "embedding_size": 8}
 

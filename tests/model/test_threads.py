@@ -17,7 +17,7 @@ from electra.finetune.heads import TaskModel
 from electra.model.batch import total
 from electra.model.embeddings import LayerNorm
 from electra.model.encoder import Encoder
-from electra.model.kernels.build import library
+from electra.model.kernels.functions import library
 from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TASKS
 from tests.objectives.test_objectives import batch_for, make

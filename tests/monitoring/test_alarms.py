@@ -10,7 +10,7 @@ import torch
 
 from electra.common.errors import TrainingError
 from electra.config import Pretrain
-from electra.monitoring.alarms import NonFinite, Watch, alarms_of
+from electra.monitoring import NonFinite, Watch, alarms_of
 from electra.objectives.electra import Electra
 from electra.pretrain.metrics import HeldoutSums
 from tests.model.test_electra import TINY, random_batch
@@ -64,7 +64,7 @@ def measured(logits: object) -> dict[str, float]:
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
     batch = random_batch(64, 16, 3, 50)
     model.generator_head.forward = lambda hidden: logits(torch.nn.functional.one_hot(batch.originals_BK(), 50).float())
-    sums = HeldoutSums(list(model.weights), [0, 2, 3, 4], 50)
+    sums = HeldoutSums(list(model.loss_weights), [0, 2, 3, 4], 50)
     with torch.no_grad():
         sums.add(batch, model(batch), model.counts(batch))
     return {"unigram_entropy": 3.8, **sums.results(), "disc_auc": 0.9, "disc_loss": 0.01}

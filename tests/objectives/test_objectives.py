@@ -43,7 +43,7 @@ def total(model: Objective, batch: Batch, only: str | None = None) -> torch.Tens
     outputs, counts = model(batch), model.counts(batch)
     return sum(
         weight * outputs.loss_sums[term] / counts[term]
-        for term, weight in model.weights.items()
+        for term, weight in model.loss_weights.items()
         if term in outputs.loss_sums and only in (None, term)
     )
 
@@ -120,15 +120,15 @@ def test_every_method_learns_a_batch_by_heart(objective: str) -> None:
 def test_two_stages_train_the_generator_then_a_discriminator_that_starts_from_it() -> None:
     model = make("two_stage")
     assert isinstance(model, TwoStage)
-    assert model.stages(10) == [range(5), range(5, 10)]
+    assert model.phases(10) == [range(5), range(5, 10)]
     batch = batch_for("two_stage")
-    model.set_stage(0)
+    model.set_phase(0)
     assert reached(model, total(model, batch)) == {"generator", "generator_head", "generator.embeddings"}
     assert all(p.requires_grad == n.startswith("generator") for n, p in model.named_parameters())
-    model.enter_stage(1)
+    model.enter_phase(1)
     for name, parameter in model.discriminator.named_parameters():
         assert torch.equal(parameter, model.generator.get_parameter(name)), name
-    model.set_stage(1)
+    model.set_phase(1)
     assert reached(model, total(model, batch)) == {"discriminator", "discriminator_head", "discriminator.embeddings"}
 
 
@@ -247,7 +247,7 @@ def test_fixed_generators_sample_by_frequency_and_are_not_trained(generator: str
     counts[10:20] = 5
     model.set_frequencies(counts)
     outputs = model(batch_for("electra"))
-    assert list(model.weights) == ["disc"] and model.generator is None
+    assert list(model.loss_weights) == ["disc"] and model.generator is None
     inside = ((outputs.sampled_BK >= 10) & (outputs.sampled_BK < 20)).float().mean()
     assert float(inside) == 1 if generator == "unigram" else float(inside) < 0.8
 

@@ -33,7 +33,7 @@ def test_help_lists_every_stage_of_the_pipeline(tmp_path):
 
 def test_help_imports_nothing_heavy(tmp_path):
     code = (
-        "import sys; from electra.cli import main; sys.argv = ['electra', '--help']\n"
+        "import sys; from electra.__main__ import main; sys.argv = ['electra', '--help']\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'torch', 'deepspeed', 'prefect', 'pandas', 'numpy', 'datasets', 'great_expectations', 'pydantic'}\n"

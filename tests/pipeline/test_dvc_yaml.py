@@ -128,10 +128,9 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
 @pytest.mark.parametrize(
     ("edited", "stages"),
     {
-        "electra/estimate/flops.py": set(),  # what training costs
+        "electra/estimate/cost.py": set(),  # what training costs
         "electra/estimate/published.py": set(),  # the paper's tables
-        "electra/monitoring/alarms.py": set(),  # the text of an alarm
-        "electra/monitoring/telemetry.py": set(),
+        "electra/monitoring.py": set(),  # the text of an alarm
         "electra/config/training.py": set(),  # a help text
         "electra/launchers/slurm.py": set(),
         "electra/objectives/electric.py": set(),  # another method than the chosen one

@@ -21,7 +21,7 @@ from tests.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 # A cell's command copies what stands for its predictions; evaluation is the project's own.
-IMPORTED = f'import sys; sys.path.insert(0, "{ROOT}"); from electra.cli import app; app(["evaluate"])'
+IMPORTED = f'import sys; sys.path.insert(0, "{ROOT}"); from electra.__main__ import app; app(["evaluate"])'
 RESULTS = ("scores", "glue", "squad", "tagging", "other")
 STAGES: dict[str, Any] = {
     "finetune": {

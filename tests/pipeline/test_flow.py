@@ -13,11 +13,11 @@ from prefect.testing.utilities import prefect_test_harness
 
 import flows.pipeline as pipeline
 from flows import cluster
-from flows.gpus import Devices
+from flows.pipeline import run_stage
 from flows.plan import PlannedStage
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
 from flows.sweep import sweep
-from flows.tasks import run_stage
+from flows.watch import Devices
 from flows.workspace import Workspace
 
 STALE = PlannedStage("x", (), True)

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from electra import cli
+from electra import __main__ as cli
 from electra.common.errors import ConfigError, DataError
 from electra.predict.outside import outside_scores, tag_scores
 from tests.small_tasks import SHARED, write_squad, write_tsv

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tokenizers import BertWordPieceTokenizer
 
-from electra import cli
+from electra import __main__ as cli
 from electra.common.artifacts import write_manifest
 from electra.common.lines import MAX_BATCH_CHARS
 from electra.common.paths import Paths

@@ -5,11 +5,11 @@ import zipfile
 
 import pytest
 
-from electra import cli
+from electra import __main__ as cli
 from electra.common.artifacts import read_manifest
 from electra.common.errors import DataError
 from electra.evaluation.evaluate import evaluate_cells
-from electra.evaluation.squad_metrics import squad_v2
+from electra.evaluation.metrics import squad_v2
 from electra.finetune.run import finetune_cell
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra

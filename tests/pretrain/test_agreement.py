@@ -4,7 +4,7 @@ import torch
 
 from electra.config import Pretrain
 from electra.estimate.memory import placeholder_batch
-from electra.pretrain.agreement import Agreement
+from electra.pretrain.engine import Agreement
 
 RECIPE = Pretrain(num_steps=4, batch_size=8, learning_rate=1e-3, warmup_steps=1, eval_every=4, eval_examples=20)
 BATCHES = [[placeholder_batch(RECIPE, number, 8)] * 2 for number in (1, 2, 3)]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from electra.common.errors import InfrastructureError
-from electra.monitoring.alarms import NonFinite
+from electra.monitoring import NonFinite
 from electra.optim import rate_of
 from electra.pretrain import run
 from electra.pretrain.checkpoint import Background, Checkpoints
@@ -49,7 +49,7 @@ class Loop(Pretraining):
         self.machine, self.paths, self.host_group = SimpleNamespace(num_processes=1, device="cpu"), None, None
         self.checkpoints, self.writing, self.gathered = checkpoints, Background(), None
         self.rank, self.is_first, self.cores = 0, True, None
-        self.train_drawer = self.share = self.short_drawer = None
+        self.train_drawer = self.data_parallel = self.short_drawer = None
         self.num_short_steps, self.taken = 0, 0
         self.milestones = SimpleNamespace(is_due=lambda step: False)
         self.non_finite, self.skipped = NonFinite(), skipped
@@ -62,19 +62,19 @@ class Loop(Pretraining):
 
     def _new_model(self) -> Any:
         return SimpleNamespace(
-            weights={"mlm": 1.0},
-            stages=lambda num_steps: STAGES,
+            loss_weights={"mlm": 1.0},
+            phases=lambda num_steps: STAGES,
             initialize=lambda std, seed: None,
             counts=lambda batch: {"mlm": torch.tensor(1.0)},
             part_of=None,
         )
 
-    def _build_engine(self, model: Any, stage: int) -> None:
-        self.model, self.stage = model, stage
+    def _build_engine(self, model: Any, phase: int) -> None:
+        self.model, self.phase = model, phase
         self.engine = SimpleNamespace(device=torch.device("cpu"), step=lambda: None)
 
-    def _enter_stage(self, stage: int) -> None:
-        self._build_engine(self.model, stage)
+    def _enter_phase(self, phase: int) -> None:
+        self._build_engine(self.model, phase)
 
     def _backward(self, batch: Any, counts: torch.Tensor) -> torch.Tensor:
         self.taken += 1

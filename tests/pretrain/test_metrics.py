@@ -23,7 +23,7 @@ def test_sums_do_not_depend_on_the_batches_and_agree_with_scikit_learn() -> None
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
     batch = random_batch(32, 16, 5, 50, padding=3)
     batch.tokens_BT[:, 0] = 2
-    whole, halves = (HeldoutSums(list(model.weights), SPECIAL, 50) for _ in range(2))
+    whole, halves = (HeldoutSums(list(model.loss_weights), SPECIAL, 50) for _ in range(2))
     with torch.no_grad():
         outputs = model(batch)
         whole.add(batch, outputs, model.counts(batch))

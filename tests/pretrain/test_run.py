@@ -63,7 +63,7 @@ def diverging(*root):
     return settings.model_copy(update={"model": settings.model.model_copy(update={"initializer_range": 1e25})})
 loading.load_settings = diverging
 sys.argv = ["electra", "pretrain"]
-from electra.cli import main
+from electra.__main__ import main
 main()
 """
 

@@ -10,7 +10,7 @@ from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.provenance.croissant import describe_corpus
+from electra.provenance import describe_corpus
 
 REPO = Path(__file__).resolve().parents[2]
 

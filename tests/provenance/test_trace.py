@@ -10,7 +10,7 @@ import yaml
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
-from electra.provenance.trace import SHOWN_FILES, digest, render, trace
+from electra.provenance import SHOWN_FILES, digest, render, trace
 
 
 def md5(text: str) -> str:

@@ -14,9 +14,9 @@ from electra.common.errors import ConfigError, DataError
 from electra.config.loading import parse_settings
 from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
-from electra.readers import custom_schema as own_schema
+from electra.readers import custom_schema as custom_schema
 from electra.readers.build import prepare_tasks
-from electra.readers.custom import OwnSource
+from electra.readers.custom import CustomSource
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import TASKS, find_spec
 from tests.small_tasks import make_settings
@@ -66,10 +66,10 @@ def test_the_documentation_shows_the_examples_and_names_every_key():
         assert [line.split("#")[0].rstrip() for line in shown[1].splitlines()] == [
             line.split("#")[0].rstrip() for line in path.read_text().splitlines()
         ]
-    common = set(own_schema._OwnTask.model_fields)
+    common = set(custom_schema._CustomTask.model_fields)
     for key in common - {"train", "dev"}:
         assert f"\n| `{key}` |" in text, key
-    for model in own_schema.OwnTask.__args__:
+    for model in custom_schema.CustomTask.__args__:
         row = next(
             line for line in text.splitlines() if line.startswith(f"| `{model.__annotations__['kind'].__args__[0]}`")
         )
@@ -84,7 +84,7 @@ def test_own_tasks_stand_beside_public_ones(paths):
     prepare_tasks(settings, paths)
     assert set(read_manifest(paths.tasks)["tasks"]) == {"CoLA", "polarity"}
     spec = find_spec(paths.tasks, "polarity")
-    assert spec == OwnSource(DOCS / "examples/polarity.yaml").spec
+    assert spec == CustomSource(DOCS / "examples/polarity.yaml").spec
     assert find_spec(paths.tasks, "CoLA") is TASKS["CoLA"]
 
 
@@ -122,7 +122,7 @@ CHOICE = "kind: multiple_choice\ntrain: train.csv\ndev: train.csv\ntext: t\nchoi
 
 
 def rows_of(folder, description, csv, split="train"):
-    source = OwnSource(write_task(folder, description, {"train.csv": csv}))
+    source = CustomSource(write_task(folder, description, {"train.csv": csv}))
     return list(source.read(source.spec, split)), source
 
 
@@ -145,7 +145,7 @@ def rows_of(folder, description, csv, split="train"):
 def test_a_wrong_description_is_refused_with_file_and_key(tmp_path, description, said):
     path = write_task(tmp_path, description)
     with pytest.raises(ConfigError) as caught:
-        OwnSource(path)
+        CustomSource(path)
     assert said in str(caught.value) and str(path) in str(caught.value)
 
 
@@ -153,15 +153,15 @@ def test_a_description_runs_no_code(tmp_path):
     made = tmp_path / "made"
     path = write_task(tmp_path, CLASSES + f"positive: !!python/object/apply:os.mkdir [{made}]\n")
     with pytest.raises(ConfigError, match="not valid YAML"):
-        OwnSource(path)
+        CustomSource(path)
     assert not made.exists()
 
 
 def test_a_missing_description_and_a_missing_table_are_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml does not exist"):
-        OwnSource(tmp_path / "none.yaml")
+        CustomSource(tmp_path / "none.yaml")
     with pytest.raises(DataError, match=r"train\.csv does not exist"):
-        OwnSource(write_task(tmp_path, CLASSES))
+        CustomSource(write_task(tmp_path, CLASSES))
     with pytest.raises(ConfigError, match="positive: 'c' is not one of a, b"):
         rows_of(tmp_path, CLASSES + "metric: f1\npositive: c\n", "t,y\nx,a\nx,b\n")
 
@@ -180,7 +180,7 @@ def test_quotes_tabs_and_line_ends_survive(tmp_path, ending):
         (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     else:
         pq.write_table(pa.table({"t": [ODD, "plain"], "y": ["a", "b"], "extra": [1, 2]}), tmp_path / "train.parquet")
-    source = OwnSource(path)
+    source = CustomSource(path)
     assert source.spec.labels == ("a", "b")
     assert list(source.read(source.spec, "dev")) == [
         {"id": "0", "text_a": ODD, "text_b": None, "label": "a"},
@@ -201,13 +201,13 @@ def test_a_rare_label_may_be_missing_from_dev(paths, tmp_path):
 
 def test_in_tsv_a_quote_is_a_character(tmp_path):
     path = write_task(tmp_path, CLASSES.replace("csv", "tsv"), {"train.tsv": 't\ty\n"open\ta\nb\tb\n'})
-    source = OwnSource(path)
+    source = CustomSource(path)
     assert [row["text_a"] for row in source.read(source.spec, "train")] == ['"open', "b"]
 
 
 def test_labels_of_json_are_taken_as_they_stand_there(tmp_path):
     lines = "".join(json.dumps({"t": "x", "y": y}) + "\n" for y in [10, 9, True])
-    source = OwnSource(write_task(tmp_path, CLASSES.replace("csv", "jsonl"), {"train.jsonl": lines}))
+    source = CustomSource(write_task(tmp_path, CLASSES.replace("csv", "jsonl"), {"train.jsonl": lines}))
     assert source.spec.labels == ("10", "9", "true")
 
 

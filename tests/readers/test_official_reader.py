@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from electra import cli
+from electra import __main__ as cli
 from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.microworld.tasks import EMBEDDED_TASKS
+from electra.microworld.tasks import SYNTHETIC_TASKS
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS
@@ -218,7 +218,7 @@ def test_a_task_without_embedded_form_is_refused_with_the_embedded_source(paths,
 
 
 def test_embedded_tasks_go_through_the_official_formats(paths):
-    tasks = list(EMBEDDED_TASKS)
+    tasks = list(SYNTHETIC_TASKS)
     prepare_tasks(make_settings({"kind": "embedded", "train_examples": 20, "dev_examples": 10}, tasks), paths)
     manifest = read_manifest(paths.tasks)
     assert manifest["source"] == {"kind": "embedded", "seed": 1}

@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from electra import cli
+from electra import __main__ as cli
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # <linux/sched.h>
 MEBIBYTE = 2**20

@@ -1,6 +1,6 @@
 """What the report says about the fit of the vocabulary."""
 
-from electra.report.data_quality import vocabulary_rows
+from electra.report.facts import vocabulary_rows
 
 
 def test_fertility_characters_and_unknown_share_come_from_the_manifest() -> None:

@@ -10,8 +10,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.publish.model_card import model_card
 from electra.report.build import build_report
-from electra.report.facts import Facts, gather, read_scores
-from electra.report.remarks import plateaus, score_remarks
+from electra.report.facts import Facts, gather, plateaus, read_scores, score_remarks
 
 from .example import write_example_results, write_scores
 

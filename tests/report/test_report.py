@@ -9,8 +9,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.publish.model_card import model_card
-from electra.report.build import build_report
-from electra.report.curves import draw_curves
+from electra.report.build import build_report, draw_curves
 from electra.report.facts import read_curves, read_scores
 
 from .example import DATA, TASKS, write_example_results, write_scores

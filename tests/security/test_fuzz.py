@@ -25,7 +25,7 @@ from electra.config import FilesCorpus
 from electra.config.loading import load_settings
 from electra.corpus.file_formats import read_checksums
 from electra.corpus.files import FilesSource
-from electra.readers.custom_schema import read_own_task
+from electra.readers.custom_schema import read_custom_task
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS
 from electra.tokenizer.wordpiece import read_vocab_file
@@ -184,7 +184,7 @@ TASK = yaml.safe_dump({"kind": "classification", "text": "t", "label": "l", "tra
 @given(data=mutated(TASK) | JSON.map(lambda value: yaml.safe_dump(value).encode()))
 def test_descriptions_of_tasks(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "T.yaml").write_bytes(data)
-    only_documented(lambda: read_own_task(tmp_path / "T.yaml"))
+    only_documented(lambda: read_custom_task(tmp_path / "T.yaml"))
 
 
 @fuzz

@@ -12,9 +12,8 @@ from electra.common.artifacts import write_json, write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.corpus.cleaning.notes import CLEANING
-from electra.corpus.cleaning.show import show_corpus
-from electra.readers.custom_schema import read_own_task
+from electra.corpus.cleaning.notes import CLEANING, show_corpus
+from electra.readers.custom_schema import read_custom_task
 
 ELECTRA = Path(__file__).resolve().parents[2] / "electra"
 HOSTILE = "\x1b]0;title\x07\x1b[2J[bold red]<script>alert(1)</script>\u202e"
@@ -40,7 +39,7 @@ def test_yaml_cannot_name_code(text: str, tmp_path: Path) -> None:
         load_settings(tmp_path)
     (tmp_path / "T.yaml").write_text(text)
     with pytest.raises(ConfigError, match="not valid YAML"):
-        read_own_task(tmp_path / "T.yaml")
+        read_custom_task(tmp_path / "T.yaml")
 
 
 def test_nothing_reads_pickles_or_unsafe_yaml_or_starts_a_shell() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from electra.config import Shards
 from electra.corpus.cleaned import clean
-from electra.shards.boundaries import Boundaries
-from electra.shards.examples import cut_document, document_generator
+from electra.shards.examples import Boundaries, cut_document, document_generator
 from electra.tokenizer.wordpiece import alphabet_of, make_tokenizer, single_entries
 
 # One paragraph each, written for these tests

@@ -22,7 +22,7 @@ from electra.config import Cluster, Settings
 from electra.corpus import cleaned
 from electra.corpus.build import build_corpus
 from electra.shards import build as shards
-from electra.system import dask_executor as dask_cluster
+from electra.system import executors as dask_cluster
 from electra.system.executors import open_workers
 from electra.tokenizer import build as tokenizer
 from tests.reliability import jobs

@@ -14,8 +14,9 @@ from electra.common.artifacts import read_manifest, sha256, write_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
+from electra.config.text import SPECIAL_TOKENS
 from electra.tokenizer.build import build_tokenizer, in_sample
-from electra.tokenizer.wordpiece import SPECIAL_TOKENS, alphabet_of, count_characters, make_tokenizer, train_vocabulary
+from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
 
 from .small import REPO, settings, write_corpus
 

@@ -9,14 +9,9 @@ from tokenizers import Tokenizer
 
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.paths import Paths
+from electra.config.text import SPECIAL_TOKENS
 from electra.tokenizer.build import build_tokenizer
-from electra.tokenizer.wordpiece import (
-    MAX_WORD_CHARS,
-    SPECIAL_TOKENS,
-    alphabet_of,
-    make_tokenizer,
-    normalizer_facts,
-)
+from electra.tokenizer.wordpiece import MAX_WORD_CHARS, alphabet_of, make_tokenizer, normalizer_facts
 
 from .small import settings, write_corpus
 

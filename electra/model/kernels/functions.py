@@ -1,19 +1,85 @@
-"""Operations of a layer with their gradients, over the loops of ``cpu.cpp``.
+"""Fused operations of a layer with their gradients, over the loops of ``cpu.cpp``, and the compilation of these loops.
 
 Each has the same meaning as the PyTorch operations it stands for, to rounding; dropout draws other elements (a hash of
-their numbers under a key from the global generator, so a seed still decides them). Shape legend: as in encoder.py.
+their numbers under a key from the global generator, so a seed still decides them). ``cpu.cpp`` is compiled once per
+machine, in two seconds, and kept beside the environment's other builds. Shape legend: as in encoder.py.
 """
 
 import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from electra.model.kernels.build import library
+SOURCE = Path(__file__).with_name("cpu.cpp")
+# All of -ffast-math but its blindness for NaN and its change of the process' rounding mode.
+FLAGS = [
+    *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-std=c++17"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
+]
+OFF = "ELECTRA_PLAIN_KERNELS"  # set: PyTorch's own operations, to compare with
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled loops; None where there is no compiler, with a warning, or where they are switched off."""
+    if os.environ.get(OFF):
+        return None
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        warnings.warn("there is no C++ compiler: CPU training runs on PyTorch's own, slower operations", stacklevel=2)
+        return None
+    try:
+        # The loops share PyTorch's OpenMP threads: its runtime is in the process already, under the same name.
+        return ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        warnings.warn(f"cpu.cpp does not compile, CPU training runs slower: {said}", stacklevel=2)
+        return None
+
+
+def _compiled(compiler: str) -> Path:
+    """The shared library for this source, compiler and processor; processes that build it at once do not meet."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    facts = "\n".join([SOURCE.read_text(), *FLAGS, version, _processor()])
+    file = _folder() / f"electra_kernels_{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+            built = Path(scratch) / file.name
+            subprocess.run(
+                [compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, text=True, check=True
+            )
+            os.replace(built, file)
+    return file
+
+
+def _folder() -> Path:
+    beside = Path(sys.prefix)
+    return (beside if os.access(beside, os.W_OK) else Path.home() / ".cache") / "electra_kernels"
+
+
+def _processor() -> str:
+    """Description of the processor, which ``-march=native`` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return sys.platform
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+
 
 SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
@@ -233,3 +299,25 @@ class _Vocabulary(Function):
 def losses_and_samples(logits_NV: Tensor, targets_N: Tensor, uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
     """Cross entropy [N] (nats, float32) of each row, and one token [N] drawn from its softmax by its uniform."""
     return cast(tuple[Tensor, Tensor], _Vocabulary.apply(logits_NV, targets_N, uniforms_N))
+
+
+class Linear(nn.Linear):
+    """A product x W^T and the bias that is still to be added, for a fused loop that adds it on its way.
+
+    Adding it there saves a pass over the product, and its gradient falls off in the loop's backward pass. Where no such
+    loop will follow, the bias is added already and None stands in its place.
+    """
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        if self._can_leave_bias(x):
+            return F.linear(x, self.weight), self.bias
+        return super().forward(x), None
+
+    def _can_leave_bias(self, x: Tensor) -> bool:
+        return (
+            x.device.type == "cpu"
+            and self.bias.dtype == torch.float32
+            and not hasattr(self.bias, "ds_id")  # ZeRO-3 takes it away again at the end of this call
+            and not torch.compiler.is_compiling()
+            and library() is not None
+        )

@@ -14,12 +14,11 @@ from electra.common.artifacts import read_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus
-from electra.config.cleaning import CleaningStep, Gopher, Repetition
+from electra.config.text import CleaningStep, Gopher, Repetition
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.corpus.cleaning.apply import apply_steps, before_cleaning
-from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes
-from electra.corpus.cleaning.show import show_corpus
-from electra.corpus.cleaning.unwrap import unwrap
+from electra.corpus.cleaning.lines import unwrap
+from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
 from tests.corpus.small import Build, sentences
 
 STEP: TypeAdapter[Any] = TypeAdapter(CleaningStep)
@@ -199,7 +198,7 @@ def slow_ngram_shares(words: list[str], n: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_ngram_shares_are_those_of_the_definition(seed: int) -> None:
-    from electra.corpus.cleaning.quality import _ngram_hashes, _numbered, _repeated_ngram_chars, _top_ngram_chars
+    from electra.corpus.cleaning.lines import _ngram_hashes, _numbered, _repeated_ngram_chars, _top_ngram_chars
 
     words = random.Random(seed).choices(["a", "bb", "ccc", "dddd"], k=60)
     ids, lengths = _numbered(words)

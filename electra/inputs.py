@@ -1,0 +1,290 @@
+"""The inputs stage: which files from outside the settings name, what they hold now, and which of them DVC watches.
+
+Writes a JSON file for each stage that reads such files. sha256 is computed only for files whose size, time of change or
+inode differ from those at the last look.
+
+DVC compares a folder or a file with what it was (sizes and times first, then content) whenever it is asked for the
+state of the pipeline. It knows no globs, and settings of a profile cannot make a list of dependencies, so the list is
+written between two comments of ``dvc.yaml``: for a glob the folder it looks into.
+"""
+
+import glob
+import json
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from electra.common.artifacts import building, sha256, write_json, write_manifest, write_text
+from electra.common.errors import DataError, InfrastructureError
+from electra.common.paths import Paths
+from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
+from electra.corpus.files import find_files, without_secrets
+
+STAGES = ("corpus", "tasks", "tokenizer", "pretrain")
+
+
+@dataclass(frozen=True)
+class Outside:
+    """One setting that names files.
+
+    Attributes:
+        pattern: a path, a glob, an fsspec URL, or a folder.
+        key: the setting's name.
+        is_folder: all files in it count, whatever their names.
+    """
+
+    pattern: str
+    key: str
+    is_folder: bool = False
+
+
+def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
+    """Outside inputs of each of :data:`STAGES`; pinned revisions of a hub are not listed: they cannot change."""
+    found: dict[str, list[Outside]] = {stage: [] for stage in STAGES}
+    for source in settings.corpus.sources:
+        if isinstance(source, FilesCorpus):
+            found["corpus"] += [Outside(pattern, "corpus.sources paths") for pattern in source.paths]
+            if source.checksums:
+                found["corpus"].append(Outside(source.checksums, "corpus.sources checksums"))
+        elif isinstance(source, HubCorpus) and (root / source.dataset).is_dir():
+            found["corpus"].append(Outside(source.dataset, "corpus.sources dataset", is_folder=True))
+    tasks = settings.tasks.source
+    if isinstance(tasks, FilesTasks | HubTasks):
+        for key, value in tasks.model_dump(exclude={"kind"}).items():
+            if value and not key.endswith("_revision") and (root / value).is_dir():
+                found["tasks"].append(Outside(value, f"tasks.source.{key}", is_folder=True))
+    for description in settings.tasks.custom_files.values():
+        found["tasks"].append(Outside(str(description), "tasks.own"))
+        for table in _tables_of(root / description):
+            found["tasks"].append(Outside(str(description.parent / table), f"tasks.own: {description}"))
+    if settings.tokenizer.vocab_file:
+        found["tokenizer"].append(Outside(settings.tokenizer.vocab_file, "tokenizer.vocab_file"))
+    first = settings.pretrain.initialize_from
+    if first and (root / first).is_dir():
+        found["pretrain"].append(Outside(first, "pretrain.initialize_from", is_folder=True))
+    return found
+
+
+def _tables_of(description: Path) -> list[str]:
+    """The tables that the description of a task names; whether it can be used otherwise is for the stage ``tasks``."""
+    try:
+        values = yaml.safe_load(description.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return []
+    if not isinstance(values, dict):
+        return []
+    return [table for split in ("train", "dev", "test") if isinstance(table := values.get(split), str)]
+
+
+BEGIN = "# files from outside, by `electra inputs`:"
+END = "# (end of files from outside)"
+PLUGINS = {"http": "dvc_http", "https": "dvc_http", "s3": "dvc_s3", "gs": "dvc_gs", "azure": "dvc_azure"}
+
+
+def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]:
+    """The dependencies for what is read, none inside another, sorted; and what cannot be watched, a line each."""
+    paths: set[str] = set()
+    notes: list[str] = []
+    for item in found:
+        if "://" in item.pattern:
+            reason = _cannot_watch(item.pattern)
+            if reason:
+                notes.append(f"{without_secrets(item.pattern)}: {reason}")
+            else:
+                paths.add(_folder_of(item.pattern))
+        elif (root / item.pattern).exists():  # a file may have brackets in its name
+            paths.add(os.path.normpath(item.pattern))
+        else:
+            paths |= _of_glob(item.pattern, root, notes)
+    return sorted(path for path in paths if not any(_is_inside(path, other) for other in paths)), notes
+
+
+def write_watched(file: Path, paths: list[str]) -> bool:
+    """Put the dependencies between the two comments of ``dvc.yaml``.
+
+    Returns:
+        Whether the file was changed; a file without the comments never is.
+    """
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    stripped = [line.strip() for line in lines]
+    if BEGIN not in stripped or END not in stripped:
+        return False
+    begin, end = stripped.index(BEGIN), stripped.index(END)
+    indent = lines[begin][: -len(lines[begin].lstrip())]
+    # a JSON string is a YAML string; DVC would take ${ for a parameter
+    entries = [f"{indent}- {json.dumps(path.replace('${', chr(92) + '${'), ensure_ascii=False)}\n" for path in paths]
+    if lines[begin + 1 : end] == entries:
+        return False
+    write_text(file, "".join([*lines[: begin + 1], *entries, *lines[end:]]))
+    return True
+
+
+def _of_glob(pattern: str, root: Path, notes: list[str]) -> set[str]:
+    parts = Path(pattern).parts
+    plain = next(number for number, part in enumerate((*parts, "*")) if glob.has_magic(part))
+    base = os.path.normpath(Path(*parts[:plain])) if plain else "."
+    here = root.resolve()
+    if (root / base).resolve() in (here, *here.parents):  # stages write there: it cannot be a dependency
+        notes.append(
+            f"{pattern}: changed and removed files are noticed, added ones are not; put the files into a folder"
+        )
+        return {os.path.normpath(name) for name in glob.glob(pattern, root_dir=root, recursive=True)}
+    if not (root / base).is_dir():
+        return set()
+    # DVC does not follow links to folders inside a folder
+    folders = {Path(name).parent for name in glob.glob(pattern, root_dir=root, recursive=True)}
+    linked = {part for folder in folders for part in (folder, *folder.parents) if (root / part).is_symlink()}
+    return {base} | {os.path.normpath(folder) for folder in linked if str(folder) != base}
+
+
+def _is_inside(path: str, other: str) -> bool:
+    if "://" in path or "://" in other or Path(other) not in Path(path).parents:
+        return False
+    between = [part for part in (Path(path), *Path(path).parents) if Path(other) in part.parents]
+    return not any(part.is_symlink() for part in between)
+
+
+def _cannot_watch(url: str) -> str | None:
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query:
+        return "not watched: the URL may hold a secret, which dvc.yaml must not"
+    if PLUGINS.get(parts.scheme) is None or find_spec(PLUGINS[parts.scheme]) is None:
+        return f"not watched: DVC here knows no {parts.scheme}:// (pip install dvc-{parts.scheme} may help)"
+    if parts.scheme.startswith("http") and glob.has_magic(parts.path):
+        return "not watched: DVC knows no globs of web pages"
+    return None
+
+
+def _folder_of(url: str) -> str:
+    return url[: url.index("*")].rpartition("/")[0] if "*" in url else url
+
+
+# A file changed again within a tick of the file system's clock may keep its time: younger files are not remembered
+SETTLED_SECONDS = 2.0
+
+
+class RememberedHashes:
+    """sha256 of files, with a memory in a JSON file that may be removed at any time.
+
+    Args:
+        memory: absolute path -> [bytes, nanoseconds of the last change, inode, sha256].
+    """
+
+    def __init__(self, memory: Path):
+        self._memory = memory
+        try:
+            known = json.loads(memory.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        self._known: dict[str, list[int | str]] = known if isinstance(known, dict) else {}
+
+    def of(self, paths: Iterable[Path]) -> list[tuple[int, str]]:
+        """Bytes and sha256 of each file, in the order given; remembers them for the next run.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        kept: dict[str, list[int | str]] = {}
+        now = time.time_ns()
+
+        def look(path: Path) -> tuple[int, str]:
+            status = os.stat(path)
+            seen: list[int | str] = [status.st_size, status.st_mtime_ns, status.st_ino]
+            known = self._known.get(str(path), [])
+            digest = str(known[3]) if len(known) == 4 and known[:3] == seen else sha256(path)
+            if now - status.st_mtime_ns > SETTLED_SECONDS * 1e9:
+                kept[str(path)] = [*seen, digest]
+            return status.st_size, digest
+
+        with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing runs beside other threads
+            found = list(threads.map(look, [path.absolute() for path in paths]))
+        write_text(self._memory, json.dumps(dict(sorted(kept.items()))) + "\n")
+        return found
+
+
+VERSIONS = ("ETag", "etag", "VersionId", "version_id", "generation", "LastModified", "mtime")
+
+
+def list_inputs(settings: Settings, paths: Paths) -> None:
+    """Write ``data/inputs/<stage>.json``: path, bytes and sha256 of every file (for a URL: what its server tells).
+
+    A stage depends on its own file, so that it runs again when one of its inputs was changed, added or removed, and
+    only then. Also keeps the dependencies of ``dvc.yaml`` in step with the settings (:mod:`electra.inputs`).
+
+    Raises:
+        DataError: a pattern matches nothing, or a file cannot be read.
+        InfrastructureError: a URL cannot be asked, or the disk is full.
+    """
+    found = outside(settings, paths.root)
+    hashes = RememberedHashes(paths.logs / "inputs.json")
+    files = {stage: _files(items, paths.root) for stage, items in found.items()}
+    local = sorted({name for of_stage in files.values() for name, facts in of_stage.items() if facts is None})
+    try:
+        known = dict(zip(local, hashes.of(paths.root / name for name in local), strict=True))
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror or error}", where=str(error.filename)) from error
+    with building(paths.inputs) as folder:
+        for stage, of_stage in files.items():
+            listed = [
+                {"path": without_secrets(name), **(facts or {"bytes": known[name][0], "sha256": known[name][1]})}
+                for name, facts in sorted(of_stage.items())
+            ]
+            write_json(folder / f"{stage}.json", listed)
+        write_manifest(folder, files_of={stage: len(of_stage) for stage, of_stage in files.items()})
+    counts = ", ".join(f"{len(of_stage):,} of {stage}" for stage, of_stage in files.items() if of_stage)
+    print(f"inputs: {counts or 'no files from outside'}")
+    watch_inputs(settings, paths)
+
+
+def watch_inputs(settings: Settings, paths: Paths) -> None:
+    """Bring the dependencies in ``dvc.yaml`` into step with the settings, and say what DVC cannot watch."""
+    file = paths.root / "dvc.yaml"
+    if not file.is_file():
+        return
+    names, notes = watched((item for items in outside(settings, paths.root).values() for item in items), paths.root)
+    if write_watched(file, names):
+        print(f"inputs: dvc.yaml now watches {', '.join(names) or 'no files from outside'}")
+    for note in notes:
+        print(f"inputs: {note}")
+
+
+def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | None]:
+    """Names of all files, with what the server tells of those behind URLs."""
+    found: dict[str, dict[str, Any] | None] = {}
+    for item in items:
+        if item.is_folder:
+            found |= {
+                str(path.relative_to(root)): None for path in sorted((root / item.pattern).rglob("*")) if path.is_file()
+            }
+        elif item.key == "corpus.sources paths":
+            for file in find_files([item.pattern]):
+                found[file.name] = None if file.is_local else _ask(file.filesystem, file.path, file.name)
+        elif (root / item.pattern).is_file():  # a file may have brackets in its name
+            found[item.pattern] = None
+        elif names := [n for n in glob.glob(item.pattern, root_dir=root, recursive=True) if (root / n).is_file()]:
+            found |= dict.fromkeys(names)
+        else:
+            raise DataError("there is no such file", where=f"{item.key}: {item.pattern}", next_step="correct the path")
+    return found
+
+
+def _ask(filesystem: Any, path: str, name: str) -> dict[str, Any]:
+    try:
+        info = filesystem.info(path)
+    except FileNotFoundError as error:
+        raise DataError("there is no such file", where=without_secrets(name)) from error
+    except (OSError, ValueError) as error:
+        shown = without_secrets(name)
+        raise InfrastructureError(
+            f"cannot be asked: {str(error).replace(name, shown)}", where=shown, next_step="check the network"
+        ) from error
+    told = {key.lower(): str(info[key]) for key in VERSIONS if info.get(key)}
+    return {"bytes": info.get("size"), **told}

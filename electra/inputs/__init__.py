@@ -1,1 +1,0 @@
-"""Files from outside of the pipeline: what a run reads, what they hold now, and what DVC watches."""

@@ -1,1 +1,0 @@
-"""Alarms and progress of a pre-training run; nothing here changes what is learned."""
