@@ -54,9 +54,9 @@ run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends wit
 flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuning, retries, logs, artifacts
 	@$(BIN)/python -m flows.pipeline
 
-# Two at a time, a file's tests together; one thread each, since the cores are taken.
+# Two at a time, a file's tests together, in the order of tests/conftest.py; one thread each: the cores are taken.
 test: $(STAMP) ## run the tests
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # PyTorch's CUDA build in an environment of its own. `===` keeps pip from wheels such as 2.13.0+cpu.
 GPU_STAMP := .venv-gpu/installed

@@ -1,10 +1,29 @@
 """Fixtures that several rooms share."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 from tests.workspace import prepared, uninterrupted, workspace
 
 __all__ = ["prepared", "uninterrupted", "workspace"]
+
+# Files that take more than ten seconds, the slowest first. They begin first, so that no core waits for the last of them.
+SLOW = (
+    "pretrain/test_methods.py", "pretrain/test_resume.py", "pipeline/test_flow.py", "benchmarks/test_benchmarks_run.py",
+    "system/test_dask.py", "benchmarks/test_pretrain_step_benchmark.py", "reliability/test_fault_matrix.py",
+    "monitoring/test_alarms.py", "pretrain/test_long_sequences.py", "model/test_parity.py", "remotes/test_s3.py",
+    "pipeline/test_guard.py", "system/test_executors.py", "system/test_peers.py", "checks/test_checks.py",
+    "pretrain/test_start.py", "pretrain/test_run.py", "pipeline/test_evaluate_inputs.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {Path(__file__).with_name(name.split("/")[0]) / name.split("/")[1]: n for n, name in enumerate(SLOW)}
+    assert all(file.is_file() for file in rank), "SLOW names a file that is not there"
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
 
 # No test is timed: on a busy machine an example may take any time.
 settings.register_profile("untimed", deadline=None)

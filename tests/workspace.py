@@ -1,9 +1,10 @@
 """A small workspace with real shards, made once; each test copies it and trains in a process of its own."""
 
-import os
+import multiprocessing
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ COMMON: dict[str, Any] = {
     "cells": {"tasks": ["CoLA"], "seeds": [1]},
     "cluster": {"device": "cpu", "num_threads": 1, "precision": "fp32", "num_workers": 1, "checkpoint_minutes": 60},
 }
+# Imported once by the process that others are forked from. Importing takes longer than a small run.
+MODULES = [
+    f"electra.{name}"
+    for name in ("corpus.build", "corpus.files", "tokenizer.build", "shards.build", "pretrain.run", "finetune.run",
+                 "evaluation.evaluate", "system.memory")
+]  # fmt: skip
 PROFILE: dict[str, Any] = {
     "corpus": {"sources": [{"kind": "embedded", "num_documents": 300}], "held_out_fraction": 0.1},
     "tokenizer": {"vocab_size": 600},
@@ -50,6 +57,37 @@ PROFILE: dict[str, Any] = {
     "tasks": {"source": {"kind": "embedded", "train_examples": 10, "dev_examples": 10}},
     "finetune": {"learning_rate": 1e-3, "max_length": 64, "span_max_length": 64},
 }
+
+
+def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """Start a function of another module in a process forked from one that has imported all stages."""
+    context: ForkServerContext = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*MODULES, "deepspeed", "torch._dynamo", "tests.reliability.faults"])
+    process = context.Process(target=function, args=arguments)
+    process.start()
+    return process
+
+
+class Command:
+    """A forked command, handled like ``subprocess.Popen``."""
+
+    def __init__(self, process: BaseProcess, log: Path):
+        assert process.pid is not None
+        self.pid, self._process, self._log = process.pid, process, log
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Wait for the end; returns what was printed, errors included."""
+        self._process.join(timeout)
+        output = self._log.read_text()
+        assert self._process.exitcode is not None, f"still running after {timeout} s: {output}"
+        return output, None
 
 
 class Workspace:
@@ -80,23 +118,18 @@ class Workspace:
     def settings(self) -> Settings:
         return load_settings(self.root)
 
-    def start(self, *program: str) -> subprocess.Popen[str]:
-        """``electra pretrain`` in a process group of its own; or Python with these arguments instead."""
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(
-            [sys.executable, *(program or ("-m", "electra", "pretrain"))],
-            cwd=self.root,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+    def start(self, program: str | None = None) -> "Command":
+        """``electra pretrain`` in a process group of its own; or a Python program instead."""
+        from tests.reliability import faults
+
+        log = self.root.parent / f"{self.root.name}.log"
+        log.unlink(missing_ok=True)
+        return Command(forked(faults.in_a_group, program, self.root, log), log)
 
     def pretrain(self) -> str:
         """Run to the end; returns what was printed."""
         process = self.start()
-        output, _ = process.communicate(timeout=240)
+        output = process.communicate(timeout=240)[0]
         assert process.returncode == 0, output
         return output
 

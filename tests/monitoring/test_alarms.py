@@ -1,9 +1,6 @@
 """Every alarm fires when it is provoked, and is silent on a healthy run."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -162,16 +159,10 @@ run.pretrain(load_settings(), Paths())
 
 def run_poisoned(workspace: Workspace, calls: set[int]) -> str:
     """Train with NaN losses at these calls of backward, counted from 1 and over roll-backs."""
-    done = subprocess.run(
-        [sys.executable, "-c", POISON.replace("{POISONED}", repr(calls))],
-        cwd=workspace.root,
-        env={"PYTHONPATH": str(ROOT), "PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = workspace.start(POISON.replace("{POISONED}", repr(calls)))
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return output
 
 
 @pytest.mark.parametrize("stage", [0, 2])

@@ -3,19 +3,18 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
 
-from tests.workspace import Workspace
+from tests.workspace import Command, Workspace
 
 EVERY_STEP = 1e-6  # minutes
 
 
-def wait_for_checkpoint(workspace: Workspace, process: subprocess.Popen[str], at_least: int) -> None:
+def wait_for_checkpoint(workspace: Workspace, process: Command, at_least: int) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         steps = [int(path.name.removeprefix("step_")) for path in workspace.root.glob("checkpoints/*/step_*")]

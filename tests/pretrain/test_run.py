@@ -70,7 +70,7 @@ main()
 
 def test_diverged_run_ends_with_exit_code_4(workspace: Workspace) -> None:
     workspace.write(pretrain={"num_steps": 6, "eval_every": 6})
-    process = workspace.start("-c", DIVERGING)
+    process = workspace.start(DIVERGING)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 4, output
     assert "no longer finite" in output and "learning_rate" in output and "Traceback" not in output

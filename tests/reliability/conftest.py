@@ -1,12 +1,9 @@
 """A workspace in which every stage has run, and a quick way to run commands in processes of their own."""
 
-import multiprocessing
 import shutil
 from collections.abc import Callable
-from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,25 +12,15 @@ from electra.finetune.run import finetune_cell
 from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.readers.build import prepare_tasks
-from tests.workspace import Workspace
+from tests.workspace import Workspace, forked
 
 Start = Callable[..., BaseProcess]
-MODULES = ["corpus.build", "corpus.files", "tokenizer.build", "shards.build", "pretrain.run", "finetune.run",
-           "finetune.evaluate", "memory"]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def start() -> Start:
     """Start a function of another module in a process forked from one that has imported all stages."""
-    context: ForkServerContext = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([f"electra.{name}" for name in MODULES] + ["deepspeed", "tests.reliability.faults"])
-
-    def begin(function: Callable[..., None], *arguments: Any) -> BaseProcess:
-        process = context.Process(target=function, args=arguments)
-        process.start()
-        return process
-
-    return begin
+    return forked
 
 
 @pytest.fixture(scope="session")

@@ -17,21 +17,31 @@ CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000  # <linux/sched.h>
 MEBIBYTE = 2**20
 
 
-def run(arguments: list[str], root: Path, log: Path) -> None:
-    """``electra <arguments>`` in a workspace, its output in a file."""
+def run(arguments: list[str], root: Path, log: Path, program: str | None = None) -> None:
+    """``electra <arguments>`` in a workspace, or a Python program in its place, its output in a file."""
     with open(log, "a") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.chdir(root)
     sys.argv = ["electra", *arguments]
     try:
-        cli.main()
+        if program:
+            exec(program, {"__name__": "__main__"})
+        else:
+            cli.main()
     except Exception:
         traceback.print_exc()
         raise SystemExit(1) from None
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def in_a_group(program: str | None, root: Path, log: Path) -> None:
+    """`electra pretrain`, or a Python program, in a process group of its own."""
+    os.setsid()
+    os.environ.update(OMP_NUM_THREADS="1", PYTHONPATH=str(Path(__file__).parents[2]))
+    run(["pretrain"], root, log, program)
 
 
 def stopped_before_the_end(arguments: list[str], root: Path, log: Path) -> None:

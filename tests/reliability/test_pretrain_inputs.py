@@ -1,8 +1,5 @@
 """Pre-training's processes share the checking of their inputs, and end together when one finds damage."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 from electra.common.artifacts import Listed
 from electra.pretrain.start import share_of
 from tests.reliability.test_fault_matrix import flip
-from tests.workspace import ROOT, Workspace
+from tests.workspace import Workspace
 
 
 @pytest.mark.parametrize("num_processes", [1, 2, 3, 7])
@@ -25,14 +22,8 @@ def test_every_file_is_checked_by_one_process_and_the_bytes_are_spread(num_proce
 def test_two_processes_end_with_the_exit_code_of_damaged_data(workspace: Workspace) -> None:
     workspace.write({"cluster": {"num_processes": 2}})
     flip(workspace.paths.shards / "train-00000-00000.tokens.npy")
-    done = subprocess.run(
-        [sys.executable, "-m", "electra", "pretrain"],
-        cwd=workspace.root,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 3, done.stderr
-    assert "train-00000-00000.tokens.npy" in done.stderr
+    process = workspace.start()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 3, output
+    assert "train-00000-00000.tokens.npy" in output
     assert not (workspace.root / "checkpoints").exists()
