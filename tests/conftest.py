@@ -9,7 +9,7 @@ from tests.workspace import prepared, uninterrupted, workspace
 
 __all__ = ["prepared", "uninterrupted", "workspace"]
 
-# Files that take more than ten seconds, the slowest first. They begin first, so that no core waits for the last of them.
+# Files that take more than ten seconds, slowest first: they begin first, so that no core waits for the last of them.
 SLOW = (
     "pretrain/test_methods.py", "pretrain/test_resume.py", "pipeline/test_flow.py", "benchmarks/test_benchmarks_run.py",
     "system/test_dask.py", "benchmarks/test_pretrain_step_benchmark.py", "reliability/test_fault_matrix.py",
