@@ -2,6 +2,8 @@
 
 A table has all rows where they fit, else a fixed sample by hash and every row that breaks a rule."""
 
+import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,13 +17,14 @@ import pandas as pd
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.metadata_types import FailureSeverity
 
+from electra.checks.resemblance import hash_bound
 from electra.common.artifacts import MANIFEST, sha256, write_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 
 MAX_ROWS = 200_000  # rows in a table; more are sampled
 MAX_OFFENDERS = 1_000  # rule-breaking rows that are added to the sample
-MAX_HASHES = 4_000_000  # hashes held while looking for duplicates: 32 MB
+DRIFT, DRIFT_POINTS = 0.1, 0.01  # of a statistic since the last commit, which is then told
 
 
 @dataclass(frozen=True)
@@ -71,40 +74,6 @@ class RowSample:
         """The rows in the order of the stream; ``columns`` serves where there was none."""
         frames = [rows for rows, _, _ in self._taken if len(rows)] or [pd.DataFrame(columns=columns)]
         return Table(pd.concat(frames, ignore_index=True), self.named_by)
-
-
-@dataclass
-class DuplicateCount:
-    """Share of rows whose 64-bit hash was seen before.
-
-    Above ``MAX_HASHES`` expected rows only hashes below a bound are held. Equal rows have equal hashes, so they are in
-    or out together and the share stays an unbiased estimate.
-    """
-
-    expected_rows: int
-    _held: list[np.ndarray] = field(default_factory=list)
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Count rows by their hashes, uint64 [N]."""
-        self._held.append(hashes[hashes <= hash_bound(self.expected_rows, MAX_HASHES)])
-
-    def add_all(self, part: "DuplicateCount") -> None:
-        """Count the rows of another count that expects as many."""
-        self._held += part._held
-
-    def hashes(self) -> np.ndarray:
-        """The hashes held, uint64."""
-        return np.concatenate([*self._held, np.empty(0, np.uint64)])
-
-    def share(self) -> float:
-        """Rows that repeat an earlier one, as a share of all rows."""
-        hashes = self.hashes()
-        return (len(hashes) - len(np.unique(hashes))) / max(1, len(hashes))
-
-
-def hash_bound(expected: int, wanted: int) -> np.uint64:
-    """The largest 64-bit hash to take so that about ``wanted`` of ``expected`` are taken."""
-    return np.uint64(2**64 - 1) if expected <= wanted else np.uint64(2**64 * wanted // expected)
 
 
 CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
@@ -332,9 +301,44 @@ def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: 
             where=str(report_path),
             next_step="; ".join(hints),
         )
+    for line in drift(statistics, _committed(report_path)):
+        print(f"validate_{name}: {line}")
     num_warnings = len(failed["warning"])
     warnings = "1 warning" if num_warnings == 1 else f"{num_warnings or 'no'} warnings"
     print(f"validate_{name}: {len(checks) - num_warnings} of {len(checks)} checks passed, {warnings}")
+
+
+def drift(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Statistics, present on both sides, that moved by more than :data:`DRIFT` (shares also by ``DRIFT_POINTS``)."""
+    old, found = _leaves(before), []
+    for name, value in _leaves(now).items():
+        was = old.get(name, value)
+        least = DRIFT_POINTS if name.endswith("_share") else 0
+        if abs(value - was) > max(DRIFT * abs(was), least):
+            change = f" ({(value - was) / abs(was):+.0%})" if was else ""
+            found.append(f"{name} was {was:,.6g} at the last commit and is {value:,.6g} now{change}")
+    return found
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers of a tree by their path."""
+    found: dict[str, float] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= _leaves(value, f"{prefix}{key}.")
+        elif isinstance(value, int | float):
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _committed(report: Path) -> dict[str, Any]:
+    """Statistics of the report in the last commit; none where there is no such commit or report."""
+    command = ["git", "show", f"HEAD:./{report.name}"]
+    try:
+        shown = subprocess.run(command, cwd=report.parent, capture_output=True, timeout=10, check=True)
+        return dict(json.loads(shown.stdout)["statistics"])
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _entry(check: Check) -> dict[str, Any]:

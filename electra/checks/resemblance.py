@@ -16,7 +16,7 @@ import numpy as np
 from ftfy.badness import BADNESS_RE, is_bad
 from ftfy.chardata import UTF8_DETECTOR_RE
 
-from electra.checks.judge import hash_bound
+MAX_HASHES = 4_000_000  # hashes held while looking for duplicates: 32 MB
 
 # Scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, bopomofo, Han, Yi, with the
 # punctuation and wide forms that go with them. Hangul has spaces.
@@ -185,3 +185,37 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
+
+
+@dataclass
+class DuplicateCount:
+    """Share of rows whose 64-bit hash was seen before.
+
+    Above ``MAX_HASHES`` expected rows only hashes below a bound are held. Equal rows have equal hashes, so they are in
+    or out together and the share stays an unbiased estimate.
+    """
+
+    expected_rows: int
+    _held: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Count rows by their hashes, uint64 [N]."""
+        self._held.append(hashes[hashes <= hash_bound(self.expected_rows, MAX_HASHES)])
+
+    def add_all(self, part: "DuplicateCount") -> None:
+        """Count the rows of another count that expects as many."""
+        self._held += part._held
+
+    def hashes(self) -> np.ndarray:
+        """The hashes held, uint64."""
+        return np.concatenate([*self._held, np.empty(0, np.uint64)])
+
+    def share(self) -> float:
+        """Rows that repeat an earlier one, as a share of all rows."""
+        hashes = self.hashes()
+        return (len(hashes) - len(np.unique(hashes))) / max(1, len(hashes))
+
+
+def hash_bound(expected: int, wanted: int) -> np.uint64:
+    """The largest 64-bit hash to take so that about ``wanted`` of ``expected`` are taken."""
+    return np.uint64(2**64 - 1) if expected <= wanted else np.uint64(2**64 * wanted // expected)

@@ -12,7 +12,6 @@ import pandas as pd
 from electra.checks.judge import (
     CRITICAL,
     WARNING,
-    DuplicateCount,
     RowSample,
     Suite,
     Table,
@@ -27,6 +26,7 @@ from electra.checks.judge import (
     judge,
     matches,
 )
+from electra.checks.resemblance import DuplicateCount
 from electra.common.artifacts import (
     JudgedShardsManifest,
     TokenizerManifest,

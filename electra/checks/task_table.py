@@ -52,6 +52,7 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
                     **facts,
                     # A benchmark's own repeats (CoNLL-2003 has many) are part of its published scores too.
                     "avoidable_share": None if as_released else facts["seen_in_train_share"],
+                    "dev_rows": facts["rows"] if split.startswith("dev") and not as_released else None,
                     "rows_missing": listed.get(split, 0) - facts["rows"],
                     "official_rows": official,
                     "rows_beyond_official": None if official is None else facts["rows"] - official,
@@ -60,9 +61,12 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
         tables[task] = scan.table()
         own = [facts for facts in splits if facts["task"] == task]
         statistics[task] = {f"{facts['split']}_rows": facts["rows"] for facts in own}
-        statistics[task] |= {"dev_seen_in_train_share": own[len(first)]["seen_in_train_share"]}
+        dev = own[len(first)]
+        statistics[task] |= {"dev_seen_in_train_share": dev["seen_in_train_share"]}
+        if dev["majority_share"] is not None:
+            statistics[task] |= {"dev_majority_share": dev["majority_share"]}
     frame = pd.DataFrame(splits)
-    for column in ("rows_beyond_official", "avoidable_share"):
+    for column in ("rows_beyond_official", "avoidable_share", "dev_rows", "majority_share"):
         frame[column] = frame[column].astype("Float64")
     tables["splits"] = Table(frame, named_by=["file", "rows", "official_rows"])
     return tables, statistics
@@ -108,7 +112,14 @@ class TaskScan:
             "rows": num_rows,
             "labels_absent": " ".join(label for label in self._wanted(split) if not classes[label]),
             "seen_in_train_share": seen_in_train / max(1, num_rows),
+            "majority_share": self._majority_share(classes),
         }
+
+    def _majority_share(self, classes: Counter[Any]) -> float | None:
+        """Share of the most frequent class: the accuracy of answering it for every row."""
+        if self._spec.kind != "classification" or not classes:
+            return None
+        return max(classes.values()) / classes.total()
 
     def _wanted(self, split: str) -> tuple[str, ...]:
         """Labels that must occur in a split: an own task's labels may be rare, and dev may lack one."""
@@ -119,7 +130,7 @@ class TaskScan:
     @staticmethod
     def absent() -> dict[str, Any]:
         """Columns of a file that is not there."""
-        return {"rows": 0, "labels_absent": "", "seen_in_train_share": 0.0}
+        return {"rows": 0, "labels_absent": "", "seen_in_train_share": 0.0, "majority_share": None}
 
     def table(self) -> Table:
         """One row per example."""

@@ -69,6 +69,20 @@ def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
                 "scores of this task flatter: split the data by text",
             ),
             expect(
+                "dev_rows",
+                between(100),
+                WARNING,
+                "development sets have at least 100 rows (at 100, chance alone moves a score by 10 points)",
+                "give more rows, or take differences on this task for noise",
+            ),
+            expect(
+                "majority_share",
+                between(high=0.9),
+                WARNING,
+                "no class has more than nine tenths of a split",
+                "a constant answer scores as much: compare with the majority class, or balance the data",
+            ),
+            expect(
                 "rows_beyond_official",
                 between(0, 0),
                 WARNING,

@@ -111,7 +111,7 @@ def _write_tasks(paths: Paths, rng: np.random.Generator) -> None:
 
     facts = {}
     for task in ("MRPC", "STS-B", "SQuAD1.1"):
-        for split, num in (("train", 20), ("dev", 10)):
+        for split, num in (("train", 20), ("dev", 100)):
             if task == "SQuAD1.1":
                 rows = [question(number) for number in range(num)]
             else:
@@ -121,7 +121,7 @@ def _write_tasks(paths: Paths, rng: np.random.Generator) -> None:
                     for n in range(num)
                 ]
             write_lines(paths, task, split, rows)
-        facts[task] = {"rows": {"train": 20, "dev": 10}}
+        facts[task] = {"rows": {"train": 20, "dev": 100}}
     write_manifest(paths.tasks, source={"kind": "embedded", "seed": 1}, tasks=facts)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.checks.corpus import validate_corpus
+from electra.checks.judge import drift
 from electra.checks.shards import validate_shards
 from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_json, sha256, write_json, write_manifest
@@ -241,3 +243,51 @@ def test_task_with_one_class_only_is_refused_and_overlap_warned_of(
     message = refused(validate_tasks, paths, "tasks")
     assert "file=MRPC/dev.jsonl" in message and "labels_absent=0" in message
     assert "warning: expected: few texts of dev and test are in train" in capsys.readouterr().out
+
+
+def test_a_class_that_nearly_all_rows_have_and_a_tiny_development_set_are_warned_of(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = task_rows(paths, "MRPC", "dev")
+    write_lines(
+        paths, "MRPC", "dev", [{**row, "label": "1" if number else "0"} for number, row in enumerate(rows[:99])]
+    )
+    facts = read_json(paths.tasks / "manifest.json")
+    facts["tasks"]["MRPC"]["rows"]["dev"] = 99
+    write_json(paths.tasks / "manifest.json", facts)
+    renew_manifest(paths.tasks)
+    validate_tasks(SETTINGS, paths)
+    printed = capsys.readouterr().out
+    assert "file=MRPC/dev.jsonl rows=99 official_rows=None -> dev_rows=99" in printed
+    assert "no class has more than nine tenths of a split" in printed and "majority_share=0.98" in printed
+    statistics = read_json(paths.results / "validation/tasks.json")["statistics"]
+    assert statistics["MRPC"]["dev_majority_share"] == pytest.approx(98 / 99, abs=1e-6)
+    assert "dev_majority_share" not in statistics["SQuAD1.1"]
+
+
+def test_what_has_moved_since_the_last_commit_is_told_and_not_in_the_report(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    validate_corpus(SETTINGS, paths)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(paths.root)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "results"], check=True)
+    subprocess.run([*git, "commit", "-qm", "before"], check=True)
+    assert "at the last commit" not in capsys.readouterr().out
+    texts = corpus_texts(paths)
+    texts["train"] = [f"{text} {number} and more words" * 2 for number, text in enumerate(texts["train"])]
+    write_corpus(paths, texts)
+    validate_corpus(SETTINGS, paths)
+    printed = capsys.readouterr().out
+    assert "validate_corpus: characters_per_document was " in printed and "at the last commit and is " in printed
+    assert "documents was 60" not in printed, "what has not moved is not told"
+    assert "last commit" not in (paths.results / "validation/corpus.json").read_text()
+
+
+def test_shares_drift_by_a_point_and_counts_by_a_tenth() -> None:
+    before = {"rows": 100, "pad_share": 0.001, "MRPC": {"dev_rows": 50, "new": 3}, "zero": 0}
+    now = {"rows": 109, "pad_share": 0.009, "MRPC": {"dev_rows": 44}, "zero": 2, "more": 1}
+    assert drift(now, before) == [
+        "MRPC.dev_rows was 50 at the last commit and is 44 now (-12%)",
+        "zero was 0 at the last commit and is 2 now",
+    ]

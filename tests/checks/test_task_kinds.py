@@ -13,11 +13,11 @@ from tests.checks.small import make_small_artefacts, renew_manifest, small_setti
 
 TAGGED = [
     {"id": str(n), "words": ["Mary", f"Smith{n}", "sat"], "tags": ["B-PER", "I-PER", "O"] if n % 2 else ["O"] * 3}
-    for n in range(20)
+    for n in range(115)
 ]
-CHOICES = [{"id": str(n), "text_a": f"text {n}", "choices": [*"abcd"], "label": str(n % 4)} for n in range(20)]
+CHOICES = [{"id": str(n), "text_a": f"text {n}", "choices": [*"abcd"], "label": str(n % 4)} for n in range(115)]
 QUESTION = {"question": "who?", "answers": [{"text": "cat", "start": 0}], "impossible": False, "references": ["Cat"]}
-QUESTIONS = [{"id": str(n), "context": f"cat {n}", **QUESTION} for n in range(20)]
+QUESTIONS = [{"id": str(n), "context": f"cat {n}", **QUESTION} for n in range(115)]
 SOUND = {"CoNLL-2003": TAGGED, "SWAG": CHOICES, "NewsQA": QUESTIONS}
 
 
@@ -27,7 +27,7 @@ def paths(tmp_path) -> Paths:
     for task, rows in SOUND.items():
         write_lines(paths, task, "train", rows[:15])
         write_lines(paths, task, "dev", rows[15:])
-    facts = {task: {"rows": {"train": 15, "dev": 5}} for task in SOUND}
+    facts = {task: {"rows": {"train": 15, "dev": 100}} for task in SOUND}
     write_manifest(paths.tasks, source={"kind": "embedded", "seed": 1}, tasks=facts)
     return paths
 
@@ -77,8 +77,8 @@ def test_repeats_are_warned_of_in_own_splits_and_not_in_a_benchmark_as_released(
     again = [{**row, "id": f"again{row['id']}"} for row in TAGGED[:2]]
     write_lines(paths, "CoNLL-2003", "dev", [*TAGGED[15:18], *again])
     write_lines(paths, "CoNLL-2003", "test", [{**row, "tags": None} for row in again])
-    facts = {task: {"rows": {"train": 15, "dev": 5}} for task in SOUND}
-    facts["CoNLL-2003"]["rows"]["test"] = 2
+    facts = {task: {"rows": {"train": 15, "dev": 100}} for task in SOUND}
+    facts["CoNLL-2003"]["rows"] |= {"dev": 5, "test": 2}
     write_manifest(paths.tasks, source={"kind": "files"}, tasks=facts)
     files = settings.tasks.model_copy(update={"source": FilesTasks(kind="files")})
     validate_tasks(settings.model_copy(update={"tasks": files}), paths)
@@ -90,7 +90,7 @@ def test_repeats_are_warned_of_in_own_splits_and_not_in_a_benchmark_as_released(
 
 def test_the_test_split_may_be_without_tags(paths, settings):
     write_lines(paths, "CoNLL-2003", "test", [{**row, "id": f"t{row['id']}", "tags": None} for row in TAGGED[:3]])
-    facts = {task: {"rows": {"train": 15, "dev": 5}} for task in SOUND}
+    facts = {task: {"rows": {"train": 15, "dev": 100}} for task in SOUND}
     facts["CoNLL-2003"]["rows"]["test"] = 3
     write_manifest(paths.tasks, source={"kind": "embedded", "seed": 1}, tasks=facts)
     validate_tasks(settings, paths)
