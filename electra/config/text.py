@@ -97,8 +97,20 @@ class PersonalData(Section):
     phone: str = Field("555-0100", description="put in the place of a phone number")
 
 
+class Language(Section):
+    """Drop documents of other languages (py3langid: 139 languages, no download)."""
+
+    kind: Literal["language"] = Field(description="documents of other languages are dropped")
+    languages: list[Annotated[str, Field(pattern="^[a-z]{2,3}$")]] = Field(
+        min_length=1, description="ISO 639 codes of the languages to keep, such as en"
+    )
+    min_probability: Probability = Field(
+        0.5, description="of the other language; documents that are less certain, such as short ones, stay"
+    )
+
+
 CleaningStep = Annotated[
-    Unwrap | Boilerplate | Markup | RepeatedLines | Gopher | Repetition | FineWeb | PersonalData,
+    Unwrap | Boilerplate | Markup | RepeatedLines | Gopher | Repetition | FineWeb | PersonalData | Language,
     Field(discriminator="kind"),
 ]
 

@@ -66,6 +66,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             ("FineWeb", "fineweb"),
         ]
     },
+    "Language": {"kind": "language", "languages": ["en"]},
     "FilesCorpus": {"kind": "files", "name": "x", "paths": ["x.txt"]},
     "HubCorpus": {"kind": "hub", "name": "x", "dataset": "x/y", "revision": "0" * 40},
     "FilesTasks": {"kind": "files"},

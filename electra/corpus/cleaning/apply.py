@@ -9,6 +9,7 @@ from electra.config.text import (
     CleaningStep,
     FineWeb,
     Gopher,
+    Language,
     Markup,
     PersonalData,
     RepeatedLines,
@@ -20,6 +21,7 @@ from electra.corpus.cleaning.lines import (
     gopher,
     line_digest,
     mask_personal_data,
+    other_language,
     remove_boilerplate,
     remove_markup,
     remove_repeated,
@@ -92,6 +94,8 @@ def apply_steps(text: str, steps: list[CleaningStep], notes: Notes) -> str | Non
                 broken = repetition(lines, step)
             case FineWeb():
                 broken = fineweb(lines, step)
+            case Language():
+                broken = other_language(lines, step)
         if broken:
             notes.document(f"{step.kind}.{broken}", lines)
             return None

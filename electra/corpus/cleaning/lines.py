@@ -9,10 +9,12 @@ import hashlib
 import html
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 import numpy as np
 
-from electra.config.text import FineWeb, Gopher, PersonalData, RepeatedLines, Repetition, Unwrap
+from electra.config.text import FineWeb, Gopher, Language, PersonalData, RepeatedLines, Repetition, Unwrap
 from electra.corpus.cleaning.notes import Notes
 
 # Book sites
@@ -366,3 +368,24 @@ def _repeated_ngram_chars(hashes: np.ndarray, lengths: np.ndarray, n: int) -> in
     starts[at] += 1
     starts[at + n] -= 1
     return int(lengths[np.cumsum(starts[:-1]) > 0].sum())
+
+
+# ---- language
+
+SAMPLE_CHARS = 2000  # from the middle of a document, where headers and licences are not
+
+
+def other_language(lines: list[str], step: Language) -> str | None:
+    """Code of the document's language if it is none of those to keep; None if it is, or if it is uncertain."""
+    text = "\n".join(lines)
+    start = max(0, (len(text) - SAMPLE_CHARS) // 2)
+    language, probability = _identifier().classify(text[start : start + SAMPLE_CHARS])
+    is_other = language not in step.languages and probability >= step.min_probability
+    return str(language) if is_other else None
+
+
+@cache
+def _identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

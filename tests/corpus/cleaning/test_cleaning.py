@@ -244,6 +244,29 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join([*lines, line])
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("hu", "A kutya a kertben ugat, a macska a fán ül, és a szomszéd az ablakból nézi őket."),
+        ("fr", "Il pleuvait sur la ville, et personne ne voulait sortir avant la fin de l'après-midi."),
+        ("ja", "庭で犬が吠え、猫は木の上に座り、隣の人が窓からそれを見ている。"),
+        ("ar", "كان المطر يهطل على المدينة ولم يرغب أحد في الخروج قبل نهاية فترة بعد الظهر."),
+    ],
+)
+def test_documents_of_other_languages_are_dropped_and_named(code: str, text: str) -> None:
+    kept, report = applied("language", text, languages=["en"])
+    assert kept is None and f"language.{code}" in str(report)
+    assert applied("language", text, languages=["en", code])[0] == text
+
+
+def test_a_document_whose_language_is_uncertain_stays() -> None:
+    assert applied("language", "The cat sat.", languages=["de"])[0] == "The cat sat."
+    english = "The dog barked in the garden while the neighbours watched it from their window."
+    assert applied("language", english, languages=["de"])[0] is None
+    foreign_header = "Le titre de la page et le nom de son auteur\n" + f"{english}\n" * 60
+    assert applied("language", foreign_header, languages=["en"])[0] is not None, "the middle counts, not the header"
+
+
 @pytest.mark.parametrize("width", [50, 72])
 def test_hard_wrapped_paragraphs_are_joined(width: int) -> None:
     paragraphs = [" ".join(document(60, seed)) for seed in range(4)]
@@ -360,6 +383,7 @@ def test_show_says_when_there_is_nothing_to_show(build: Build) -> None:
         ([{"kind": "repeated_lines", "scope": "corpus"}, {"kind": "markup"}], "must be the last"),
         ([{"kind": "magic"}], "magic"),
         ([{"kind": "markup", "level": 3}], "level"),
+        ([{"kind": "language", "languages": ["english"]}], "languages"),
     ],
 )
 def test_steps_that_cannot_be_are_refused(steps: list[dict[str, Any]], message: str) -> None:
