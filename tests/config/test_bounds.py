@@ -20,6 +20,7 @@ ZERO_HAS_A_MEANING = {
     "Cells.seeds",
     "Cluster.resubmissions",  # none
     "Cluster.zero_stage",
+    "Language.min_probability",
     "SyntheticCorpus.seed",
     "SyntheticTasks.seed",
     "FineWeb.max_duplicate_line_chars",  # shares of cleaning: none
