@@ -135,6 +135,8 @@ class ShardScan:
         expected = {split: facts["examples"] for split, facts in manifest["splits"].items()}
         self.sample = RowSample(sum(expected.values()), NAMED_BY)
         self._duplicates = {split: DuplicateCount(num) for split, num in expected.items()}
+        self._is_used = np.zeros(max(1, self._vocab_size), bool)
+        self._specials = [ids[token] for token in SPECIAL_TOKENS if ids.get(token, self._vocab_size) < self._vocab_size]
         self._examples = self._tokens = self._held_out_tokens = self._held_out_unknown = self._two_segments = 0
         # Row hash: a dot product with fixed odd 64-bit numbers, modulo 2^64
         self._multipliers = np.random.Generator(np.random.Philox(0)).integers(
@@ -187,7 +189,9 @@ class ShardScan:
         self._examples += len(tokens)
         self._tokens += int(length.sum())
         self._two_segments += int(two_segments.sum())
-        if split == "heldout":
+        if split == "train":
+            self._is_used[tokens[tokens < self._vocab_size]] = True
+        else:
             self._held_out_tokens += int(length.sum())
             self._held_out_unknown += int(((tokens == self._unk) & real).sum())
         return int(length.sum())
@@ -198,6 +202,7 @@ class ShardScan:
     def statistics(self) -> dict[str, Any]:
         """Figures over all examples looked at."""
         train, held_out = (self._duplicates[split].hashes() for split in ("train", "heldout"))
+        used = np.delete(self._is_used, self._specials)
         return {
             "examples": self._examples,
             "tokens": self._tokens,
@@ -207,6 +212,7 @@ class ShardScan:
             "duplicate_share": self._duplicates["train"].share(),
             "held_out_seen_share": float(np.isin(held_out, train).mean()) if len(held_out) else 0.0,
             "held_out_unknown_share": self._held_out_unknown / max(1, self._held_out_tokens),
+            "unused_entries_share": 1 - float(used.mean()) if len(used) else 0.0,
         }
 
 
@@ -316,6 +322,13 @@ def shards_suite(settings: Settings) -> Suite:
                 "hardly any held-out token is [UNK]",
                 "look for foreign scripts in the corpus; or raise tokenizer.character_coverage (or max_alphabet, "
                 "where it is set): data/tokenizer/manifest.json says which characters have no entry",
+            ),
+            expect(
+                "unused_entries_share",
+                between(high=0.5),
+                WARNING,
+                "most entries of the vocabulary occur in the training text",
+                "lower tokenizer.vocab_size, or use a vocabulary of the corpus' own language",
             ),
             expect(
                 "pad_share",

@@ -240,7 +240,7 @@ def _examples(facts: Facts) -> Section:
     rows = []
     if tokenizer:
         rows.append(["vocabulary entries", count(tokenizer["vocab_size"])])
-        rows += vocabulary_rows(tokenizer)
+        rows += vocabulary_rows(tokenizer, statistics.get("unused_entries_share"))
     if shards:
         rows.append(["tokens per example, at most", count(shards["max_length"])])
         for split, name in (("train", "training"), ("heldout", "held-out")):

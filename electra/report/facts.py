@@ -210,8 +210,13 @@ def leakage(facts: Facts) -> Section:
     return Section("Evaluation text in the corpus", note, columns, rows)
 
 
-def vocabulary_rows(tokenizer: dict[str, Any]) -> list[list[str]]:
-    """How well the vocabulary fits the held-out text: rows of (figure, value)."""
+def vocabulary_rows(tokenizer: dict[str, Any], unused: float | None = None) -> list[list[str]]:
+    """Fit of the vocabulary to the text: rows of (figure, value).
+
+    Args:
+        tokenizer: the manifest.
+        unused: share of entries that never occur in the training examples.
+    """
     held_out = tokenizer.get("held_out", {})
     per_word, unknown = held_out.get("wordpieces_per_word"), held_out.get("unknown_rate")
     if not per_word:
@@ -221,4 +226,5 @@ def vocabulary_rows(tokenizer: dict[str, Any]) -> list[list[str]]:
         ["wordpieces per word (fertility), held-out text", f"{per_word:.2f}"],
         ["characters per wordpiece, spaces counted", f"{per_piece:.2f}"],
         ["[UNK] among wordpieces, held-out text", f"{100 * unknown:.2f}%"],
+        *([["entries that never occur in training", f"{100 * unused:.1f}%"]] if unused is not None else []),
     ]

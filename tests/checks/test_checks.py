@@ -291,3 +291,15 @@ def test_shares_drift_by_a_point_and_counts_by_a_tenth() -> None:
         "MRPC.dev_rows was 50 at the last commit and is 44 now (-12%)",
         "zero was 0 at the last commit and is 2 now",
     ]
+
+
+def test_entries_that_training_never_shows_are_counted_without_the_special_ones(sound: Paths, paths: Paths) -> None:
+    tokens = np.load(paths.shards / "train-00000-00000.tokens.npy")
+    share = 1 - len(set(tokens.ravel().tolist()) - set(range(5))) / 95
+    report = read_json(sound.results / "validation/shards.json")
+    assert report["statistics"]["unused_entries_share"] == pytest.approx(share, abs=1e-6)
+    tokens[tokens > 40] = 40
+    np.save(paths.shards / "train-00000-00000.tokens.npy", tokens)
+    renew_manifest(paths.shards)
+    validate_shards(SETTINGS, paths)
+    assert failed_checks(paths, "shards") == {"most entries of the vocabulary occur in the training text"}
