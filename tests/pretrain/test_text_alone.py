@@ -25,9 +25,7 @@ def trained(uninterrupted: Workspace, tmp_path: Path) -> Workspace:
     shutil.copytree(uninterrupted.root, tmp_path / "workspace")
     shutil.copy(ROOT / "dvc.yaml", tmp_path / "workspace")
     nothing = {"tasks": [], "milestones": [], "intermediate": [], "from_intermediate": [], "encoders": []}
-    return Workspace(tmp_path / "workspace").write(
-        {"cells": nothing}, tasks={"source": None, "own": []}
-    )
+    return Workspace(tmp_path / "workspace").write({"cells": nothing}, tasks={"source": None, "own": []})
 
 
 def test_every_stage_from_tasks_to_export_accepts_no_tasks(
