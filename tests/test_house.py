@@ -19,7 +19,7 @@ ORDER = (
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
     ("checks", "estimate", "inputs", "provenance", "report", "shards"),
     ("finetune", "importing", "pretrain", "publish"),
-    ("launchers", "predict", "preflight"),
+    ("init", "launchers", "predict", "preflight"),
     ("cli",),
     ("__main__",),
 )
