@@ -250,10 +250,16 @@ def init(
 
 @app.command()
 def check() -> None:
-    """Check in a second what can be told before a run: settings, cells, own tasks, what stages would replace."""
-    from electra.preflight import check_run
+    """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
 
-    print(f"checked: {check_run()}")
+    Mistakes end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
+    """
+    from electra.preflight import check_run, warnings
+
+    told = check_run()
+    for warning in warnings():
+        print(f"warning: {warning}")
+    print(f"checked: {told}")
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
