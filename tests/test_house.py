@@ -17,7 +17,7 @@ ORDER = (
     ("system",),
     ("microworld", "model", "optim", "tokenizer"),
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
-    ("checks", "estimate", "inputs", "provenance", "report", "shards"),
+    ("checks", "estimate", "inputs", "provenance", "report", "review", "shards"),
     ("finetune", "importing", "pretrain", "publish"),
     ("init", "launchers", "predict", "preflight"),
     ("cli",),
