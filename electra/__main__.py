@@ -4,12 +4,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from electra.cli import app, stages, tools
+from electra.cli import app, review, stages, tools
 
 if TYPE_CHECKING:
     from electra.common.errors import ElectraError
 
-__all__ = ["main", "stages", "tools"]  # importing the two modules adds their commands
+__all__ = ["main", "review", "stages", "tools"]  # importing the modules adds their commands
 
 
 def main() -> None:

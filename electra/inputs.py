@@ -249,6 +249,8 @@ def watch_inputs(settings: Settings, paths: Paths) -> None:
     file = paths.root / "dvc.yaml"
     if not file.is_file():
         return
+    if not settings.cells.tasks:  # evaluate depends on the folder, and no cell makes it
+        paths.finetuned("x").parent.mkdir(parents=True, exist_ok=True)
     names, notes = watched((item for items in outside(settings, paths.root).values() for item in items), paths.root)
     if write_watched(file, names):
         print(f"inputs: dvc.yaml now watches {', '.join(names) or 'no files from outside'}")

@@ -1,22 +1,36 @@
-"""`electra check`: what can be told in a second, before DVC removes the results of the last run.
+"""`electra check`: what can be told in a second or two, before DVC removes the results of the last run.
 
 DVC removes a stage's outputs before it runs the command, so a mistake that the command finds has cost them. `make run`
-and the flows therefore check first; nothing here may import what takes long.
+and the flows therefore check first; nothing here may import what takes long. What would fail is an error; what makes a
+run slow or may fail is a warning. Each says what to do.
 """
 
+import configparser
+import glob
+import os
 import re
+import shutil
+import socket
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+from packaging.requirements import Requirement
 
 from electra.common.artifacts import refuse_strange
-from electra.common.errors import ConfigError
+from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
-from electra.config import Settings
+from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.config.loading import load_settings
-from electra.readers.custom_schema import read_custom_task
+from electra.readers.custom_schema import CustomTask, read_custom_task
+from electra.readers.tables import columns_of, read_table, table_files
+from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import asked_cells, cell_key
 
 PROFILE = "params/${profile}.yaml"  # as dvc.yaml names it
@@ -24,19 +38,21 @@ _TEMPLATE = re.compile(r"\$\{([\w.]+)\}")
 
 
 def check_run(root: Path = Path(".")) -> str:
-    """Check settings, cells, descriptions of own tasks, and that no stage would replace what is not its own.
+    """Check settings, cells, files and columns they name, and that no stage would replace what is not its own.
 
     Returns:
         What would run, on one line.
 
     Raises:
-        ConfigError: the first mistake that was found.
+        ConfigError: the first mistake in the settings that was found.
+        DataError: files or columns that the settings name are not there; all are listed.
     """
     settings = load_settings(root)
     _check_parameters(root, settings.profile)
     names = _cell_names(settings)
-    for path in settings.tasks.custom_files.values():
-        read_custom_task(root / path)
+    own = {path: read_custom_task(root / path) for path in settings.tasks.custom_files.values()}
+    if missing := [*_missing_files(settings, root), *_missing_columns(own, root)]:
+        raise DataError("\n".join(missing), where=f"params/{settings.profile}.yaml", next_step=_BRING_FILES)
     paths = Paths(root)
     for folder in paths.stage_folders:
         refuse_strange(folder)
@@ -93,3 +109,197 @@ def _cell_names(settings: Settings) -> list[str]:
             next_step="rename an own task or an encoder: names of cells are <task>-<seed>-<start>",
         )
     return list(names)
+
+
+_BRING_FILES = (
+    "correct the paths and names, or bring the files; `electra init TEXTS...` writes a profile for your own. Paths are "
+    "relative to the folder that holds dvc.yaml"
+)
+_FIRST_ROW = (".csv", ".tsv", ".jsonl")  # tables whose first row tells their columns
+
+
+def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
+    for source in settings.corpus.sources:
+        if isinstance(source, FilesCorpus):
+            named = [*source.paths, *([source.checksums] if source.checksums else [])]
+            for pattern in named:
+                if "://" not in pattern and not _matches(root, pattern):
+                    yield f"corpus.sources, {source.name}: no file matches {pattern}"
+    tasks = settings.tasks.source
+    if isinstance(tasks, FilesTasks):
+        asked = {TASKS[name].source for name in settings.cells.tasks if name in TASKS}
+        for key, folder in tasks.model_dump(exclude={"kind"}).items():
+            if key in asked and folder and not (root / folder).is_dir():
+                yield f"tasks.source.{key}: there is no folder {folder}"
+    for key, value in (
+        ("tokenizer.vocab_file", settings.tokenizer.vocab_file),
+        ("pretrain.initialize_from", settings.pretrain.initialize_from),
+    ):
+        if value and not (root / value).exists():
+            yield f"{key}: there is no {value}"
+    for name in settings.cells.encoders:
+        if not (root / "encoders" / name).is_dir():
+            yield f"cells.encoders: there is no folder encoders/{name}"
+
+
+def _matches(root: Path, pattern: str) -> bool:
+    return (root / pattern).is_file() or any(
+        (root / name).is_file() for name in glob.iglob(pattern, root_dir=root, recursive=True)
+    )
+
+
+def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:
+    """Tables of own tasks that are not there, or whose first row lacks a column."""
+    for path, task in own.items():
+        values = [getattr(task, name, None) for name in ("text", "text_a", "text_b", "label", "question", "context",
+                                                         "answer", "start", "words", "tags", "id")]  # fmt: skip
+        columns = [
+            column for value in [*values, *getattr(task, "choices", [])] if value for column in columns_of(value)
+        ]
+        for table in (task.train, task.dev):
+            if table is None:
+                continue
+            try:
+                for file in table_files((root / path).parent, table):
+                    if file.suffix in _FIRST_ROW and not (task.each or task.lines or task.format or not task.header):
+                        next(iter(read_table(file, columns, task.layout)), None)
+            except DataError as error:
+                yield f"{path}: {error.what}"
+
+
+def warnings(root: Path = Path(".")) -> Iterator[str]:
+    """What makes a run slow, or may make it fail: each with what to do, on two lines at most."""
+    settings = load_settings(root)
+    yield from _disk(settings, root)
+    yield from _cores(settings)
+    yield from _versions()
+    yield from _remote(root)
+    yield from _network(settings, root)
+
+
+def _disk(settings: Settings, root: Path) -> Iterator[str]:
+    text = sum(
+        os.path.getsize(root / name)
+        for source in settings.corpus.sources
+        if isinstance(source, FilesCorpus)
+        for pattern in source.paths
+        if "://" not in pattern
+        for name in glob.iglob(pattern, root_dir=root, recursive=True)
+    )
+    model = settings.model
+    weights = settings.tokenizer.vocab_size * model.embedding_size + 12 * model.num_layers * model.hidden_size**2
+    # text: corpus, shards and DVC's cache of both; 12 bytes a weight in a checkpoint, 4 in milestones and exports
+    needed = int(1e9 + 4 * text + weights * (12 * (settings.cluster.keep_checkpoints + 1) + 4 * 8))
+    free = shutil.disk_usage(root).free
+    if free < needed:
+        yield (
+            f"{free / 1e9:.1f} GB of disk are free, and a run takes about {needed / 1e9:.1f} GB\n"
+            "  next:  make room (dvc gc --workspace removes cached results of other settings), or move the project"
+        )
+
+
+def _cores(settings: Settings) -> Iterator[str]:
+    cores = os.sched_getaffinity(0)
+    threads, processes = settings.cluster.num_threads, settings.cluster.num_processes
+    asked = (1 if threads == "auto" else threads) * (1 if processes == "auto" else processes)
+    if settings.cluster.device != "cuda" and settings.cluster.launcher == "local" and asked > len(cores):
+        yield (
+            f"cluster asks for {asked} threads in all, and this process may use {len(cores)} cores\n"
+            "  next:  set cluster.num_threads and num_processes to auto"
+        )
+    busy = psutil.cpu_percent(interval=0.3, percpu=True)
+    used = sum(busy[number] for number in cores if number < len(busy)) / 100
+    if used > len(cores) / 4:
+        yield (
+            f"other processes use {used:.1f} of {len(cores)} cores (load average {os.getloadavg()[0]:.1f}): a run will "
+            "be slower, its results the same\n  next:  end them, or wait (top shows them)"
+        )
+
+
+def _versions() -> Iterator[str]:
+    """Installed packages that the project's requirements exclude."""
+    try:
+        required = metadata.requires("electra-pipeline") or []
+    except metadata.PackageNotFoundError:
+        return
+    wrong = []
+    for requirement in map(Requirement, required):
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            installed = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            wrong.append(f"{requirement.name} is missing")
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            wrong.append(f"{requirement.name} {installed} is not {requirement.specifier}")
+    if wrong:
+        yield (
+            f"packages that are known to clash: {', '.join(wrong)}\n"
+            "  next:  touch pyproject.toml && make env  (installs what constraints.txt says)"
+        )
+
+
+def _remote(root: Path) -> Iterator[str]:
+    """The default remote of DVC, where one is named."""
+    config = configparser.ConfigParser(strict=False, interpolation=None)
+    try:
+        config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
+    except configparser.Error as error:
+        yield f".dvc/config cannot be read: {str(error).splitlines()[0]}\n  next:  repair it: dvc remote list"
+        return
+    name = config.get("core", "remote", fallback=None)
+    if name is None:
+        return
+    section = next((s for s in config.sections() if s.strip("'\"") == f'remote "{name}'), None)
+    url = config.get(section, "url", fallback=None) if section else None
+    if url is None:
+        yield f"DVC's default remote {name} is not defined\n  next:  dvc remote add {name} URL  (docs/remotes.md)"
+        return
+    scheme = urlsplit(url).scheme
+    module = {"s3": "dvc_s3", "gs": "dvc_gs", "azure": "dvc_azure", "ssh": "dvc_ssh"}.get(scheme)
+    if module and find_spec(module) is None:
+        yield f"DVC's remote {name} is {scheme}://, and {module} is missing\n  next:  pip install 'dvc[{scheme}]'"
+    if not scheme and not (root / ".dvc" / url).exists() and not Path(url).is_dir():
+        yield f"DVC's remote {name} is {url}, which does not exist\n  next:  dvc push makes it, or correct its path"
+
+
+def _network(settings: Settings, root: Path) -> Iterator[str]:
+    hub = [
+        source.dataset
+        for source in settings.corpus.sources
+        if isinstance(source, HubCorpus) and not (root / source.dataset).is_dir()
+    ]
+    if isinstance(settings.tasks.source, HubTasks) and any(name in TASKS for name in settings.cells.tasks):
+        hub.append(settings.tasks.source.glue)
+    if hub:
+        endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
+        if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+            yield (
+                f"{', '.join(hub)} come from the hub, and HF_HUB_OFFLINE is set: only what is cached can be read\n"
+                "  next:  unset HF_HUB_OFFLINE, or use files (docs/own-corpus.md)"
+            )
+        elif not _answers(endpoint):
+            yield (
+                f"{', '.join(hub)} come from the hub, and {endpoint} does not answer\n"
+                "  next:  check the network and HTTPS_PROXY, or use files (docs/own-corpus.md)"
+            )
+    api = os.environ.get("PREFECT_API_URL")
+    if api and not _answers(api):
+        yield (
+            f"PREFECT_API_URL is {api}, which does not answer: make flow will not start\n"
+            "  next:  start it (prefect server start), or unset PREFECT_API_URL"
+        )
+
+
+def _answers(url: str) -> bool:
+    """Return whether the server takes connections; True where a proxy stands before it."""
+    parts = urlsplit(url)
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")):
+        return True
+    try:
+        port = parts.port or {"http": 80}.get(parts.scheme, 443)
+        with socket.create_connection((parts.hostname or "", port), timeout=0.7):
+            return True
+    except (OSError, ValueError):
+        return False

@@ -17,9 +17,9 @@ ORDER = (
     ("system",),
     ("microworld", "model", "optim", "tokenizer"),
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
-    ("checks", "estimate", "inputs", "provenance", "report", "shards"),
+    ("checks", "estimate", "inputs", "provenance", "report", "review", "shards"),
     ("finetune", "importing", "pretrain", "publish"),
-    ("launchers", "predict", "preflight"),
+    ("init", "launchers", "predict", "preflight"),
     ("cli",),
     ("__main__",),
 )

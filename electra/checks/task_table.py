@@ -25,14 +25,14 @@ PLACE = ["file", "line", "id_repeats"]
 
 
 def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
-    """The tables ``files`` and ``splits``, one table per task under its name, and the statistics of the report.
+    """The table ``files``; of tasks, if there are any, ``splits`` and a table per task; the report's statistics.
 
     Raises:
         DataError: the folder has no manifest.
     """
     manifest = read_manifest(folder, TasksManifest)
     files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))
-    real = tasks.source.kind != "embedded"
+    real = tasks.source is None or tasks.source.kind != "embedded"
     tables, splits, statistics = {"files": files}, [], {}
     tasks_facts = {**manifest["tasks"], **manifest.get("evaluations", {})}
     for task in sorted(tasks_facts):
@@ -65,6 +65,8 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
         statistics[task] |= {"dev_seen_in_train_share": dev["seen_in_train_share"]}
         if dev["majority_share"] is not None:
             statistics[task] |= {"dev_majority_share": dev["majority_share"]}
+    if not splits:
+        return tables, statistics
     frame = pd.DataFrame(splits)
     for column in ("rows_beyond_official", "avoidable_share", "dev_rows", "majority_share"):
         frame[column] = frame[column].astype("Float64")

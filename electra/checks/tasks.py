@@ -32,7 +32,8 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
     refuse_earlier(paths, "tasks")
     tables, statistics = tasks_tables(settings.tasks, paths.tasks)
     specs = [find_spec(paths.tasks, name) for name in sorted(statistics)]
-    conclude("tasks", judge(tables, tasks_suite(specs)), statistics, paths)
+    suite = {name: expectations for name, expectations in tasks_suite(specs).items() if name in tables}
+    conclude("tasks", judge(tables, suite), statistics, paths)
 
 
 def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:

@@ -1,5 +1,9 @@
 """The commands that DVC runs: one for each stage. Imports inside them are what a stage depends on."""
 
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,6 +13,7 @@ from electra.cli import app, load
 
 if TYPE_CHECKING:
     from electra.common.paths import Paths
+    from electra.config import Settings
 
 
 @app.command()
@@ -89,10 +94,12 @@ def pretrain(
     """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data."""
     from electra.launchers.pretraining import launch_pretraining, render_pretraining
 
+    settings, paths = load()
     if render:
-        print(render_pretraining(*load()), end="")
+        print(render_pretraining(settings, paths), end="")
     else:
-        launch_pretraining(*load())
+        with _machine_noted(settings, paths, "pretrain"):
+            launch_pretraining(settings, paths)
 
 
 @app.command()
@@ -149,19 +156,32 @@ def finetune(
 
     source = EncoderSource.named(encoder, encoder_name, encoder_revision) if encoder else None
     settings, paths = load()
-    cell = finetune_cell(
-        settings,
-        paths,
-        task=task,
-        seed=seed,
-        scratch=scratch,
-        milestone=milestone,
-        start_from=start_from,
-        encoder=source,
-        intermediate=intermediate,
-        keep=keep,
-    )
+    with _machine_noted(settings, paths, "finetune"):
+        cell = finetune_cell(
+            settings,
+            paths,
+            task=task,
+            seed=seed,
+            scratch=scratch,
+            milestone=milestone,
+            start_from=start_from,
+            encoder=source,
+            intermediate=intermediate,
+            keep=keep,
+        )
     _print_headlines(paths, cell, task)
+
+
+@contextmanager
+def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator[None]:
+    """Note the machine and the minutes of a stage that ended well, for `electra compare` and `electra runs`."""
+    started = time.monotonic()
+    yield
+    if os.environ.get("RANK", "0") == "0":
+        from electra.system.facts import note_machine
+        from electra.system.hardware import choose_device
+
+        note_machine(paths, stage, choose_device(settings.cluster), time.monotonic() - started)
 
 
 def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:

@@ -97,6 +97,9 @@ class Settings(Section):
             for name in names:
                 if name not in known:
                     raise ValueError(f"{key}: there is no task {name!r}; choose among {', '.join(known)}")
+        public = [name for name in self.cells.tasks if name in TASKS]
+        if public and self.tasks.source is None:
+            raise ValueError(f"tasks.source: missing, and {', '.join(public)} of cells.tasks must come from somewhere")
         return self
 
     @model_validator(mode="after")

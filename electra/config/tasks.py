@@ -69,8 +69,8 @@ class HubTasks(Section):
 class Tasks(Section):
     """Where the labelled data comes from."""
 
-    source: Annotated[SyntheticTasks | FilesTasks | HubTasks, Field(discriminator="kind")] = Field(
-        description="embedded, files or hub"
+    source: Annotated[SyntheticTasks | FilesTasks | HubTasks, Field(discriminator="kind")] | None = Field(
+        None, description="embedded, files or hub; null where cells.tasks has own tasks only, or none"
     )
     own: list[str] = Field(
         [],
@@ -151,7 +151,10 @@ class Finetune(Section):
 class Cells(Section):
     """The fine-tuning matrix: every task with every seed, from the pre-trained and from random weights."""
 
-    tasks: list[str] = Field(min_length=1, description="tasks on the score card, built-in or of tasks.own")
+    tasks: list[str] = Field(
+        description="tasks on the score card, built-in or of tasks.own; [] gives the encoder, its export and a card "
+        "without tasks"
+    )
     seeds: list[Seed] = Field(min_length=1, description="fine-tuning seeds; the card shows their median")
     milestones: list[Milestone] = Field(
         [], description="percentages of pre-training (of 6.25, 12.5, 25, 50) to fine-tune as well"

@@ -60,6 +60,8 @@ def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
 
 def describe_card(manifest: dict[str, Any]) -> str:
     """The whole card's data, in one sentence."""
+    if not manifest["tasks"]:
+        return "no tasks"
     own = [name for name in (*manifest["tasks"], *manifest.get("evaluations", {})) if name not in TASKS]
     public = {name: facts for name, facts in manifest["tasks"].items() if name in TASKS}
     parts = [_describe_public({**manifest, "tasks": public})] if public else []
@@ -146,7 +148,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     verify_files(file for name in settings.cells.tasks for file in listed_files(paths.tasks, f"{name}/*"))
     specs = [find_spec(paths.tasks, name) for name in settings.cells.tasks]
     tasks = {spec.name: _task_entry(settings, paths, spec, manifest) for spec in specs}
-    mean = {init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in INITS}
+    mean = {init: _rounded(statistics.fmean(entry[init] for entry in tasks.values())) for init in INITS if tasks}
     for family in SCORE_FAMILIES:
         members = [spec.name for spec in specs if spec.family == family]
         write_json(paths.scores(family), {name: tasks[name] for name in members})
@@ -157,7 +159,7 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
             "units": "percent; headline metric, median over seeds; gain = pretrained - scratch; best_*: with the "
             "no-answer threshold that is tuned on the development set itself",
             "seeds": len(settings.cells.seeds),
-            "mean": {**mean, "gain": _rounded(mean["pretrained"] - mean["scratch"])},
+            "mean": {**mean, "gain": _rounded(mean["pretrained"] - mean["scratch"])} if tasks else {},
             "averages": glue_averages(tasks),
             **_means(settings, tasks),
         },
@@ -169,6 +171,9 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
             **{name: {init: entry[init] for init in ("pretrained", "scratch")} for name, entry in tasks.items()},
         },
     )
+    if not tasks:
+        print("no tasks to score: cells.tasks is empty")
+        return
     print(
         f"mean over {len(tasks)} tasks, {len(settings.cells.seeds)} seeds: pre-trained {mean['pretrained']:.2f}, "
         f"scratch {mean['scratch']:.2f}"
@@ -199,7 +204,7 @@ def _means(settings: Settings, tasks: Mapping[Any, Any]) -> dict[str, Any]:
     """Of further starts that have all tasks, the mean over tasks: what more steps bring, how other encoders do."""
     found: dict[str, dict[str, Any]] = {}
     for start, its_tasks in further_starts(settings.cells).items():
-        if its_tasks == tuple(tasks):
+        if tasks and its_tasks == tuple(tasks):
             medians = [entry[start.group][start.name]["median"] for entry in tasks.values()]
             found.setdefault(start.group, {})[start.name] = {"mean": _rounded(statistics.fmean(medians))}
     return found

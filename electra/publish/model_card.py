@@ -23,12 +23,18 @@ def model_card(settings: Settings, paths: Paths) -> str:
         _shape(facts),
         table(pretraining(facts)) if facts.pretrain else "",
         _listed(plateaus(facts)),
-        table(score_card(facts)) if facts.scores else "## Scores\n\nNot fine-tuned yet.\n",
+        _scores(facts),
         _listed(score_remarks(facts)),
         _how_to_load(),
         _limits(facts),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def _scores(facts: Facts) -> str:
+    if facts.scores and facts.scores["tasks"]:
+        return table(score_card(facts))
+    return f"## Scores\n\n{'No tasks were asked for.' if facts.scores else 'Not fine-tuned yet.'}\n"
 
 
 def _listed(lines: list[str]) -> str:

@@ -113,6 +113,7 @@ def _open_source(settings: Settings, folder: Path, tasks: list[str]) -> Source:
         return HubSource(source)
     from electra.readers.official import OfficialSource
 
+    assert source is not None, "the settings refuse public tasks without a source"
     if isinstance(source, FilesTasks):
         folders = {key: Path(value) for key, value in source.model_dump(exclude={"kind"}).items() if value}
         return OfficialSource(folders.pop("glue", None), folders.pop("squad", None), **folders)
@@ -128,7 +129,7 @@ def _describe_source(settings: Settings) -> dict[str, Any]:
     source = settings.tasks.source
     if isinstance(source, SyntheticTasks):
         return {"kind": "embedded", "seed": source.seed}
-    return {"kind": source.kind}
+    return {"kind": source.kind if source else "own"}
 
 
 def _write_rows(spec: TaskSpec, split: str, rows: Iterator[Row], path: Path) -> int:

@@ -57,7 +57,7 @@ _NOT_THERE = "not on the official rows or without published figures"
 def beside_published(facts: Facts) -> Section:
     """The table, or the reason why there is none."""
     scores = facts.scores
-    if not scores:
+    if not scores or not scores["tasks"]:
         return Section(TITLE, "", [], [])
     there = [task for task in GLUE_TASKS + SQUAD_TASKS if task in scores["tasks"]]
     known = [task for task in there if scores["tasks"][task].get("official_rows")]

@@ -147,8 +147,10 @@ def _inline(svg: str, prefix: str, title: str) -> str:
 def render_markdown(facts: Facts) -> str:
     """Score card first, then every table."""
     lines = [f"# ELECTRA score card: profile {facts.settings.profile}", "", data_in_words(facts)]
-    if facts.scores:
+    if facts.scores and facts.scores["tasks"]:
         lines += ["", table(score_card(facts))]
+    else:
+        lines.append("")
     lines += [f"- {line}" for line in [*score_remarks(facts), *plateaus(facts)]]
     for section in sections(facts):
         lines += ["", table(section)]
@@ -194,7 +196,7 @@ def render_page(facts: Facts) -> str:
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         profile=facts.settings.profile,
         data=data_in_words(facts),
-        scores=facts.scores,
+        scores=facts.scores if facts.scores and facts.scores["tasks"] else None,
         metric_names=METRIC_NAMES,
         card=score_card(facts),
         pretrain=facts.pretrain or {},
@@ -235,12 +237,13 @@ def print_score_card(facts: Facts) -> None:
     table = Table(title=f"Score card, profile {facts.settings.profile}", title_style="bold", caption=card.note)
     for index, name in enumerate(card.columns):
         table.add_column(name, justify="right" if index in right else "left", no_wrap=True)
-    *tasks, mean = card.rows
-    for row in tasks:
-        table.add_row(*row)
-    table.add_section()
-    table.add_row(*mean, style="bold")
     console = Console(highlight=False)
-    console.print(table)
+    if card.rows:
+        *tasks, mean = card.rows
+        for row in tasks:
+            table.add_row(*row)
+        table.add_section()
+        table.add_row(*mean, style="bold")
+        console.print(table)
     for line in [data_in_words(facts), *score_remarks(facts), *plateaus(facts)]:
         console.print(line, markup=False)

@@ -149,6 +149,8 @@ def data_in_words(facts: Facts) -> str:
     """Describe the text and the tasks of the run in one sentence."""
     kinds = [f"{source.name} ({_WHERE[source.kind]})" for source in facts.settings.corpus.sources]
     text = f"Pre-trained on {', '.join(kinds)}"
+    if facts.scores and not facts.scores["tasks"]:
+        return f"{text}. Not scored: `cells.tasks` names no task."
     return f"{text}. Scored on: {facts.scores['data']}." if facts.scores else f"{text}."
 
 

@@ -109,7 +109,7 @@ _STARTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 def score_remarks(facts: Facts) -> list[str]:
     """Where pre-training did not help, and where a model gives every row the same answer or does no better."""
     scores = facts.scores
-    if not scores:
+    if not scores or not scores["tasks"]:
         return []
     return [*_below_scratch(scores), *_same_answers(scores), *_no_better_than_one_answer(scores)]
 

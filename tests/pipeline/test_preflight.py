@@ -4,13 +4,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from electra.common.errors import ConfigError
-from electra.preflight import check_run
+from electra.common.errors import ConfigError, DataError
+from electra.preflight import check_run, warnings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,6 +39,10 @@ def change(path: Path, key: str, value: Any) -> None:
 
 
 def test_the_projects_own_settings_pass_with_every_profile(workspace: Path) -> None:
+    (workspace / "corpus").mkdir()
+    (workspace / "corpus/books.txt.xz").touch()  # of the profile tiny, which is on one's own files
+    (workspace / "glue").mkdir()
+    (workspace / "squad").mkdir()
     for profile in sorted(path.stem for path in (ROOT / "params").glob("*.yaml")):
         change(workspace / "params.yaml", "profile", profile)
         assert f"profile {profile}, objective electra, cells to fine-tune: 20 of 10 tasks" in check_run(workspace)
@@ -50,7 +55,8 @@ MISTAKES: list[tuple[str, str, Any, str]] = [
     ("params.yaml", "cells.seeds", 1, "cells.seeds: Input should be a valid list"),
     ("params.yaml", "cells.seeds", ["1"], "cells.seeds.0: Input should be a valid integer"),
     ("params.yaml", "cells.tasks", "CoLA", "cells.tasks: Input should be a valid list"),
-    ("params.yaml", "cells.tasks", [], "cells.tasks: List should have at least 1 item"),
+    ("params.yaml", "cells.tasks", "", "cells.tasks: Input should be a valid list"),
+    ("params/smoke.yaml", "tasks.source", None, "tasks.source: missing, and CoLA, SST-2"),
     ("params.yaml", "cells.tasks", ["CoLa"], "cells.tasks: there is no task 'CoLa'"),
     ("params.yaml", "cells.seeds", [1, 1], "listed twice"),
     ("params.yaml", "cells.milestones", [30], "cells.milestones.0"),
@@ -86,6 +92,7 @@ def test_two_cells_with_one_name_are_refused(workspace: Path) -> None:
     """Task x with seed 1 and the encoder 2-b, and task x-1 with seed 2 and the encoder b: x-1-2-b."""
     for name in ("x", "x-1"):
         (workspace / f"{name}.yaml").write_text("{kind: classification, train: t.csv, dev: t.csv, text: t, label: y}")
+    (workspace / "t.csv").write_text("t,y\na,b\n")
     change(workspace / "params/smoke.yaml", "tasks.own", ["x.yaml", "x-1.yaml"])
     change(workspace / "params.yaml", "cells.tasks", ["x", "x-1"])
     change(workspace / "params.yaml", "cells.seeds", [1, 2])
@@ -120,9 +127,100 @@ def test_make_run_checks_before_dvc_runs_anything() -> None:
 
 def test_the_check_imports_nothing_that_takes_long(workspace: Path) -> None:
     code = (
-        "import sys; from electra.preflight import check_run; check_run()\n"
+        "import sys; from electra.preflight import check_run, warnings; check_run(); list(warnings())\n"
         "heavy = {'torch', 'deepspeed', 'dvc', 'pandas', 'numpy', 'transformers', 'great_expectations', 'pyarrow'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True)
     assert done.stdout == "HEAVY []\n", done.stderr
+
+
+def test_every_file_and_column_that_is_not_there_is_told_at_once(workspace: Path) -> None:
+    """DVC would tell the first of them, after it removed results."""
+    (workspace / "mine.yaml").write_text("{kind: classification, train: t.csv, dev: d.csv, text: body, label: y}")
+    (workspace / "t.csv").write_text("t,y\na,b\n")
+    profile = workspace / "params/smoke.yaml"
+    change(profile, "corpus.sources", [{"kind": "files", "name": "x", "paths": ["texts/*.txt"], "weight": 1.0}])
+    change(profile, "tasks.source", {"kind": "files", "glue": "glue"})
+    change(profile, "tasks.own", ["mine.yaml"])
+    change(profile, "tokenizer.vocab_file", "vocab.txt")
+    change(workspace / "params.yaml", "cells.tasks", ["CoLA", "mine"])
+    change(workspace / "params.yaml", "cells.encoders", ["bert"])
+    with pytest.raises(DataError) as caught:
+        check_run(workspace)
+    for said in ("no file matches texts/*.txt", "tasks.source.glue: there is no folder glue", "no column 'body'",
+                 "tokenizer.vocab_file: there is no vocab.txt", "there is no folder encoders/bert",
+                 "where: params/smoke.yaml", "electra init TEXTS"):  # fmt: skip
+        assert said in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def told(workspace: Path) -> str:
+    return "\n".join(warnings(workspace))
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle machine with room on its disk and no servers."""
+    monkeypatch.setattr("psutil.cpu_percent", lambda **_: [0.0] * 1024)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**12))
+    for name in ("PREFECT_API_URL", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY",
+                 "http_proxy", "ALL_PROXY"):  # fmt: skip
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_machine_that_is_fit_gives_no_warning(workspace: Path, quiet: None) -> None:
+    assert told(workspace) == ""
+
+
+def test_a_busy_machine_a_full_disk_and_too_many_threads_are_warnings_with_a_remedy(
+    workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("psutil.cpu_percent", lambda **_: [90.0] * 1024)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 * 10**8))
+    change(workspace / "params.yaml", "cluster.num_threads", 1000)
+    said = told(workspace)
+    assert "0.5 GB of disk are free, and a run takes about 1." in said and "other processes use" in said
+    assert "cluster asks for 1000 threads" in said
+    assert said.count("  next:  ") == 3
+
+
+def test_versions_that_the_project_excludes_are_named(
+    workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: ["numpy<0.1", "nosuchpackage", "x; extra == 'dev'"])
+    said = told(workspace)
+    assert "numpy" in said and "is not <0.1, nosuchpackage is missing" in said and "make env" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("[core]\n    remote = store\n", "DVC's default remote store is not defined"),
+        (
+            "[core]\n    remote = s\n['remote \"s\"']\n    url = /no/such/place\n",
+            "/no/such/place, which does not exist",
+        ),
+        ("[core]\n    remote = s\n['remote \"s\"']\n    url = ..\n", ""),
+        ("['remote \"s\"']\n    url = /no/such/place\n", ""),
+        ("core]", "cannot be read"),
+    ],
+)
+def test_a_remote_that_cannot_work_is_told(workspace: Path, quiet: None, config: str, said: str) -> None:
+    (workspace / ".dvc").mkdir()
+    (workspace / ".dvc/config").write_text(config)
+    assert said in told(workspace) and bool(said) == bool(told(workspace))
+
+
+def test_a_hub_that_cannot_be_reached_is_told_before_hours_of_work(
+    workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(workspace / "params.yaml", "profile", "small")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert "wikimedia/wikipedia, nyu-mll/glue come from the hub, and http://127.0.0.1:9 does not answer" in told(
+        workspace
+    )
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "HF_HUB_OFFLINE is set: only what is cached can be read" in told(workspace)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert "make flow will not start" in told(workspace)

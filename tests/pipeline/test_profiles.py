@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from dvc.utils.serialize import modify_yaml
 from pydantic import BaseModel
 
 from electra.config import Settings
@@ -119,3 +120,17 @@ def test_the_longer_schedule_of_large_differs_in_its_steps_alone(load):
     assert longer["pretrain"].pop("num_steps") == 1_750_000
     assert usual["pretrain"].pop("num_steps") == 400_000
     assert {**longer, "profile": ""} == {**usual, "profile": ""}
+
+
+@pytest.mark.parametrize("file", ["params.yaml", *(f"params/{path.name}" for path in (ROOT / "params").glob("*.yaml"))])
+def test_dvc_changes_one_line_of_a_settings_file_and_formats_nothing(file, tmp_path):
+    """`dvc exp run -S key=value` reads and writes the file as here."""
+    copy = tmp_path / "settings.yaml"
+    before = (ROOT / file).read_text()
+    copy.write_text(before)
+    section, key = ("cluster", "keep_checkpoints") if file == "params.yaml" else ("pretrain", "num_steps")
+    with modify_yaml(str(copy)) as settings:
+        settings[section][key] = 7
+    lines = list(zip(before.splitlines(), copy.read_text().splitlines(), strict=True))
+    changed = [(old, new) for old, new in lines if old != new]
+    assert len(changed) == 1 and key in changed[0][1], changed

@@ -1,0 +1,60 @@
+"""The commands for review: two runs compared, all runs listed, what a run would do."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from electra.cli import app
+
+PANEL = "Review"
+
+
+@app.command(rich_help_panel=PANEL)
+def compare(
+    sides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[A] [B]", help="commit, branch, tag, experiment of DVC, or folder; HEAD and the work tree"
+        ),
+    ] = None,
+    md: Annotated[bool, typer.Option("--md", help="as Markdown, for a pull request")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="everything, as JSON")] = False,
+    gate: Annotated[
+        Path | None, typer.Option(help="YAML with thresholds: end with 1 and the reasons where B misses one")
+    ] = None,
+    smallest: Annotated[float, typer.Option(min=0, help="points of a task that matter")] = 2.0,
+    record_noise: Annotated[
+        bool,
+        typer.Option("--record-noise", help="write results/noise/<profile>.json from runs that differ in seeds alone"),
+    ] = False,
+) -> None:
+    """Tell what differs between two runs, and whether it is more than noise.
+
+    Example: electra compare          (HEAD against the work tree)
+    Example: electra compare main my-branch --md
+    """
+    from electra.common.errors import ConfigError
+    from electra.common.paths import Paths
+    from electra.review import compare as compared
+    from electra.review.render import read_thresholds, reasons_to_refuse, render_markdown, render_text
+    from electra.review.sides import open_side
+
+    named = sides or ["HEAD"]
+    if record_noise:
+        print(f"written: {compared.record_noise([open_side(name) for name in named], Paths())}")
+        return
+    if len(named) > 2:
+        raise ConfigError(f"two runs are compared, and {len(named)} are named", next_step="name A and B")
+    thresholds = read_thresholds(gate) if gate else None
+    before, after = open_side(named[0]), open_side(named[1] if len(named) > 1 else None)
+    found = compared.compare(before, after, smallest)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+    else:
+        print((render_markdown if md else render_text)(found), end="")
+    if thresholds and (reasons := reasons_to_refuse(found, thresholds)):
+        for reason in reasons:
+            typer.echo(f"gate: {reason}", err=True)
+        raise typer.Exit(1)

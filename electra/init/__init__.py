@@ -1,0 +1,1 @@
+"""`electra init`: settings for a user's own texts and table."""

@@ -1,0 +1,332 @@
+"""`electra init`: settings for a user's own texts and table, and how long a run of them takes here.
+
+Everything is looked at before anything is written, and no file is written over.
+"""
+
+import fnmatch
+import glob
+import io
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from electra.common.artifacts import write_text
+from electra.common.errors import ConfigError, DataError
+from electra.common.lines import open_input
+from electra.common.parsing import read_yaml
+from electra.config import FilesCorpus, Settings
+from electra.config.loading import parse_settings
+from electra.corpus.file_formats import SUFFIXES
+from electra.corpus.files import FORMATS, InputFile, find_files
+from electra.init.table import OWN, Table, check_name, read_labelled
+
+SAMPLE = 1 << 18  # bytes of a text file that are looked at
+LOOKED_AT = 20  # text files of a corpus
+COMPRESSION = 3.5  # bytes of English text in a byte of a compressed file, about
+BYTES_PER_TOKEN = 4.5
+PASSES = 20  # over the text, for the profiles whose steps are not a published recipe
+STEPS = (2_000, 24_000)  # at least, at most
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The text files that were found.
+
+    Attributes:
+        patterns: as they stand in ``corpus.sources``.
+        num_bytes: of text; estimated for compressed files.
+    """
+
+    patterns: list[str]
+    files: list[InputFile]
+    num_bytes: int
+    documents: str
+
+    @property
+    def size(self) -> str:
+        """Number of files and bytes in words."""
+        size = self.num_bytes
+        shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+        about = "about " if any(file.compression for file in self.files) else ""
+        return f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}, {about}{shown}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Files to write with their contents, and what was found."""
+
+    files: dict[Path, str]
+    settings: Settings
+    texts: Texts
+    table: Table | None
+
+
+def plan_project(
+    texts: list[str],
+    *,
+    root: Path = Path("."),
+    name: str | None = None,
+    like: str = "tiny",
+    table: Path | None = None,
+    dev: Path | None = None,
+    text_columns: list[str] | None = None,
+    label: str | None = None,
+    cased: bool = False,
+    encoding: str = "utf-8",
+    steps: int | None = None,
+) -> Plan:
+    """Look at texts and table and make up the files of ``electra init``; nothing is written.
+
+    Args:
+        texts: files, folders, globs or URLs; relative to ``root``.
+        name: of the profile; by the first text where none is given.
+        like: the profile that recipe and shape are taken from.
+        table, dev: labelled tables; a part of ``table`` is held out for development where no ``dev`` is given.
+        text_columns: of the table; two for tasks on pairs of texts.
+        label: column of the table with the label or the score.
+        steps: of pre-training; by the size of the text where none is given.
+
+    Raises:
+        ConfigError: a file would be written over, a name cannot be used, columns are missing.
+        DataError: there is no text, or a file cannot be read.
+    """
+    found = _find_texts(texts, root, encoding)
+    profile = name or _name_of(texts[0])
+    check_name(profile, "--name")
+    target = Path("params") / f"{profile}.yaml"
+    labelled = read_labelled(root, table, dev, text_columns or [], label, encoding) if table else None
+    values = _profile(root, like, profile, found, labelled, cased, encoding, steps)
+    files = {target: _header(profile, like) + _yaml(values)}
+    if labelled:
+        files[OWN / f"{labelled.name}.yaml"] = _yaml(labelled.description)
+        files |= {OWN / labelled.name / f"{split}.jsonl": lines for split, lines in labelled.splits.items()}
+    if there := [str(path) for path in files if (root / path).exists()]:
+        raise ConfigError(
+            f"already there, and not written over: {', '.join(there)}",
+            next_step=f"choose another name: electra init ... --name {profile}-2, or remove it first",
+        )
+    common = _common(root, profile, [labelled.name] if labelled else [])
+    files[Path("params.yaml")] = common
+    if lines := _ignored(root, found, table, dev, labelled):
+        files[Path(".gitignore")] = lines
+    merged: dict[str, Any] = YAML(typ="safe").load(common)
+    merged |= {key: {**merged.get(key, {}), **value} for key, value in values.items()}
+    return Plan(files, parse_settings(merged, where=str(target)), found, labelled)
+
+
+def write_project(plan: Plan, root: Path = Path(".")) -> None:
+    """Write the planned files; ``params.yaml`` last, so that it never names a profile that is not there."""
+    for path in sorted(plan.files, key=lambda path: path == Path("params.yaml")):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        write_text(root / path, plan.files[path])
+
+
+def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 0.0) -> str:
+    """What was found, what was written, how long it will take here, what comes next.
+
+    Args:
+        minutes: of the run; not told where None.
+        used_by_others: cores that other processes used while the rate was measured.
+    """
+    settings, texts, table = plan.settings, plan.texts, plan.table
+    steps = settings.pretrain.num_steps
+    tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
+    passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
+    lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
+    if table:
+        rows = ", ".join(f"{split} {number:,}" for split, number in table.rows.items())
+        lines.append(("", f"{table.path}: {rows} rows, {table.labels}"))
+    lines += [
+        ("wrote", ", ".join(str(path) for path in plan.files)),
+        ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
+    ]
+    if minutes is not None and used_by_others >= 0.5:
+        lines.append(("load", f"other processes use {used_by_others:.1f} cores now: a run alone is faster"))
+    if texts.num_bytes < 1e6:
+        lines.append(("warning", "less than 1 MB of text: enough to try the pipeline, too little for a useful encoder"))
+    lines += [("next", "make run"), ("", "less results/report.md")]
+    return "".join(f"{head:<9}{text}\n" for head, text in lines)
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def _find_texts(given: list[str], root: Path, encoding: str) -> Texts:
+    patterns = [pattern for text in given for pattern in _patterns(text, root)]
+    files = find_files([pattern if "://" in pattern else str(root / pattern) for pattern in patterns])
+    sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
+    num_bytes = sum(int(sizes[file.name] * (COMPRESSION if file.compression else 1)) for file in files)
+    plain = [file for file in files if file.is_local and not file.compression and file.format == ".txt"]
+    looked = [_documents(Path(file.path), encoding) for file in plain[:LOOKED_AT]]
+    documents = Counter(looked or ["blank_line"]).most_common(1)[0][0]
+    if not num_bytes:
+        raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
+    return Texts(patterns, files, num_bytes, documents)
+
+
+def _patterns(text: str, root: Path) -> list[str]:
+    """A folder as globs of the kinds of files in it; anything else as it is. Relative where it is in the workspace."""
+    if "://" in text:
+        return [text]
+    path = _shown(root / text, root)
+    if not (root / text).is_dir():
+        return [path]
+    found: set[str] = set()
+    for file in (root / text).rglob("*"):
+        suffixes = file.suffixes[-2:] if file.suffix in SUFFIXES else file.suffixes[-1:]
+        if file.is_file() and suffixes and suffixes[0] in FORMATS:
+            found.add(f"{glob.escape(path)}/**/*{''.join(suffixes)}")
+    if not found:
+        raise DataError(
+            f"no text in it: no file ends in {', '.join(FORMATS)}", where=text, next_step="name the files, or convert"
+        )
+    if all(file.parent == root / text for file in (root / text).rglob("*") if file.is_file()):
+        return sorted(pattern.replace("/**/", "/") for pattern in found)
+    return sorted(found)
+
+
+def _shown(path: Path, root: Path) -> str:
+    """Relative to the workspace for what lies in it, absolute else."""
+    absolute = Path(os.path.abspath(path))
+    inside = absolute.is_relative_to(root.absolute())
+    return str(absolute.relative_to(root.absolute()) if inside else absolute)
+
+
+def _documents(path: Path, encoding: str) -> str:
+    """What separates documents in a text file, by its beginning."""
+    with open_input(path) as file:
+        head = file.read(SAMPLE)
+    try:
+        text = head.decode(encoding) if len(head) < SAMPLE else head.decode(encoding, "ignore")
+        if len(head) == SAMPLE:
+            head[: SAMPLE // 2].rpartition(b"\n")[0].decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise DataError(
+            f"no text in {encoding}: {error}",
+            where=str(path),
+            next_step="say its encoding: electra init ... --encoding cp1252 (or latin-1, utf-16, shift_jis, ...)",
+        ) from None
+    if re.search(r"\n[ \t\r]*\n", text):
+        return "blank_line"
+    lines = sorted(len(line) for line in text.splitlines())
+    return "line" if lines and lines[len(lines) // 2] >= 120 else "file"
+
+
+def _name_of(text: str) -> str:
+    path = Path(text.split("://")[-1])
+    fixed = [part for part in path.parts if not glob.has_magic(part)]
+    stem = (fixed[-1] if fixed else "own").split(".")[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "own"
+
+
+def _profile(
+    root: Path,
+    like: str,
+    name: str,
+    texts: Texts,
+    table: Table | None,
+    cased: bool,
+    encoding: str,
+    steps: int | None,
+) -> dict[str, Any]:
+    """All values of the new profile: those of ``like`` but for text, tasks, and what depends on the text's size."""
+    try:
+        base = read_yaml(root / "params" / f"{like}.yaml")
+        common = read_yaml(root / "params.yaml")
+    except FileNotFoundError as error:
+        known = ", ".join(sorted(path.stem for path in (root / "params").glob("*.yaml")))
+        raise ConfigError(
+            f"{error.filename} does not exist",
+            where="--like" if known else "this folder",
+            next_step=f"choose one of: {known}" if known else "run from the project's root, beside dvc.yaml",
+        ) from None
+    source = FilesCorpus(
+        kind="files", name=name, paths=texts.patterns, encoding=encoding, documents=texts.documents, weight=1.0
+    )
+    base["corpus"] |= {"sources": [source.model_dump(mode="json")], "documents_per_file": 5000}
+    if table is None:
+        base["corpus"]["decontamination"] = None
+    if cased:
+        base["tokenizer"]["lowercase"] = False
+    recipe = base["pretrain"]
+    tokens = texts.num_bytes / BYTES_PER_TOKEN
+    if steps is None and like in ("tiny", "smoke"):
+        by_size = PASSES * tokens / (recipe["batch_size"] * base["shards"]["max_length"])
+        steps = int(min(max(by_size, STEPS[0]), STEPS[1]) // 100 * 100)
+    if steps is not None:
+        recipe |= {
+            "num_steps": steps,
+            "eval_every": max(1, steps // 10),
+            "warmup_steps": min(recipe["warmup_steps"], max(1, steps // 10)),
+        }
+    base["tasks"] = {"source": None, "own": [str(OWN / f"{table.name}.yaml")] if table else []}
+    cells = {**common["cells"], "tasks": [table.name] if table else [], "intermediate": [], "from_intermediate": []}
+    merged = {**common, "profile": name, "cells": cells}
+    merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
+    settings = parse_settings(merged, where=f"params/{like}.yaml with your texts").model_dump(mode="json")
+    elsewhere = {key: set(common[key]) if isinstance(common[key], dict) else set() for key in common}
+    return {
+        section: {key: value for key, value in settings[section].items() if key not in elsewhere.get(section, ())}
+        for section in base
+    }
+
+
+def _common(root: Path, profile: str, tasks: list[str]) -> str:
+    """``params.yaml`` with the new profile and its tasks; its comments stay."""
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    values = yaml.load((root / "params.yaml").read_text(encoding="utf-8"))
+    values["profile"] = profile
+    cells = values["cells"]
+    for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
+        if list(cells[key]) != wanted:
+            cells[key].clear()
+            cells[key].extend(wanted)
+    text = io.StringIO()
+    yaml.dump(values, text)
+    return text.getvalue()
+
+
+def _ignored(root: Path, texts: Texts, table: Path | None, dev: Path | None, labelled: Table | None) -> str:
+    """``.gitignore`` with lines for the user's files in the workspace; empty where it has them."""
+    wanted = []
+    for pattern in texts.patterns:
+        if "://" not in pattern and not Path(pattern).is_absolute():
+            parts = Path(pattern).parts
+            fixed = [part for part in parts if not glob.has_magic(part)]
+            folder = len(fixed) < len(parts) and fixed
+            wanted.append("/" + "/".join(fixed) + "/" if folder else f"/{pattern}")
+    for path in (table, dev):
+        if path is not None and not Path(shown := _shown(root / path, root)).is_absolute():
+            wanted.append(f"/{shown}")
+    if labelled and labelled.splits:
+        wanted.append(f"/{OWN}/{labelled.name}/")
+    file = root / ".gitignore"
+    before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    known = [line for line in before.splitlines() if line and not line.startswith("#")]
+    new = [line for line in dict.fromkeys(wanted) if not any(fnmatch.fnmatch(line, rule) for rule in known)]
+    if not new:
+        return ""
+    return before + ("" if before.endswith("\n") or not before else "\n") + "# Your own files\n" + "\n".join(new) + "\n"
+
+
+def _header(profile: str, like: str) -> str:
+    return (
+        f"# Profile {profile}, written by `electra init` after params/{like}.yaml; every value may be changed here.\n"
+        "# Every key in a line: electra config --help-fields\n"
+    )
+
+
+def _yaml(values: dict[str, Any]) -> str:
+    """Block style, as DVC writes it: `dvc exp run -S` then changes single lines."""
+    text = io.StringIO()
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.dump(values, text)
+    return text.getvalue()

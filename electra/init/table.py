@@ -1,0 +1,148 @@
+"""A labelled table as a task of the user's own: its description, and its split into training and development rows."""
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from electra.common.errors import ConfigError, DataError
+from electra.readers.tables import Layout, read_table
+from electra.tasks.catalogue import TASKS
+
+OWN = Path("own")  # descriptions and tables of own tasks
+DEV_SHARE = 0.2
+MAX_CLASSES = 50  # more distinct numbers than this are scores, not labels
+
+
+@dataclass(frozen=True)
+class Table:
+    """A labelled table, split.
+
+    Attributes:
+        description: of the task's YAML file.
+        splits: JSONL text of train and dev; empty where the user's own tables are read as they are.
+        rows: by split.
+    """
+
+    name: str
+    path: Path
+    description: dict[str, Any]
+    splits: dict[str, str]
+    rows: dict[str, int]
+    labels: str
+
+
+def check_name(name: str, option: str) -> None:
+    """Refuse what cannot be the name of a profile or a task."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, re.ASCII):
+        raise ConfigError(
+            f"{name!r} cannot be a name", where=option, next_step="letters, digits, _, . and - can, 100 at most"
+        )
+
+
+def read_labelled(
+    root: Path, table: Path, dev: Path | None, text_columns: list[str], label: str | None, encoding: str
+) -> Table:
+    """Read a table and split it; see :func:`electra.init.project.plan_project` for the arguments.
+
+    Raises:
+        ConfigError: columns are not named, or the task's name cannot be used.
+        DataError: the table cannot be read, or has too few rows to hold some out.
+    """
+    name = table.stem
+    if name.lower() in {task.lower() for task in TASKS}:
+        name += "-own"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+    check_name(name, "--table")
+    if not text_columns or label is None or len(text_columns) > 2:
+        raise ConfigError(
+            "which columns hold the text and the label?",
+            where=str(table),
+            next_step=f"name them: --text COLUMN --label COLUMN (--text twice for pairs); the columns are "
+            f"{', '.join(_columns(root / table, encoding))}",
+        )
+    columns = [*text_columns, label]
+    layout = Layout(encoding=encoding)
+    train = [record for _, record in read_table(root / table, columns, layout)]
+    held = [record for _, record in read_table(root / dev, columns, layout)] if dev else []
+    values = [str(record[label]) for record in train]
+    if not values or not any(values):
+        raise DataError("no labels", where=f"{table}: {label}", next_step="choose the column with --label")
+    splits: dict[str, str] = {}
+    if dev is None:
+        parts = _split(train, text_columns, label)
+        train, held = parts["train"], parts["dev"]
+        splits = {split: "".join(_json(row, columns) for row in rows) for split, rows in parts.items()}
+    scores = _scores(values)
+    description: dict[str, Any] = {"kind": "regression" if scores else "classification"}
+    if len(text_columns) == 2 and not scores:
+        description["kind"] = "pair"
+    tables = {"train": table, "dev": dev or table}
+    for split, path in tables.items():
+        place = f"{name}/{split}.jsonl" if splits else os.path.relpath(root / path, root / OWN)
+        description[split] = place
+    one = "text_a" if description["kind"] != "classification" else "text"
+    description |= dict(zip([one, "text_b"], text_columns, strict=False)) | {"label": label}
+    if scores:
+        description["range"] = [min(scores), max(scores)]
+        told = f"scores from {min(scores):g} to {max(scores):g}"
+    else:
+        counts = Counter(values)
+        told = "labels " + ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
+        told += f" and {len(counts) - 6} more" if len(counts) > 6 else ""
+    if encoding != "utf-8" and not splits:
+        description["encoding"] = encoding
+    return Table(name, table, description, splits, {"train": len(train), "dev": len(held)}, told)
+
+
+def _columns(path: Path, encoding: str) -> list[str]:
+    """The names of a table's columns, as its reader tells them."""
+    try:
+        next(iter(read_table(path, ["\0"], Layout(encoding=encoding))), None)
+    except DataError as error:
+        if "the columns are " in error.what:
+            return error.what.partition("the columns are ")[2].split(", ")
+        raise
+    return []
+
+
+def _scores(values: list[str]) -> list[float]:
+    """The labels as numbers where they are scores: numbers, and too many different ones for classes."""
+    try:
+        numbers = [float(value) for value in values]
+    except ValueError:
+        return []
+    return numbers if len(set(numbers)) > MAX_CLASSES or any(number % 1 for number in numbers) else []
+
+
+def _split(rows: list[Any], text_columns: list[str], label: str) -> dict[str, list[Any]]:
+    """Train and dev by a hash of the text, label by label: equal texts stay together, every label is in train."""
+    texts: dict[str, str] = {}
+    for row in rows:
+        texts.setdefault(_text_key(row, text_columns), str(row[label]))
+    numeric = bool(_scores(list(texts.values())))
+    groups: dict[str, list[str]] = defaultdict(list)
+    for key, value in texts.items():
+        groups["" if numeric else value].append(key)
+    held = {key for keys in groups.values() for key in sorted(keys)[: round(DEV_SHARE * len(keys))]}
+    if not held:
+        raise DataError(
+            f"{len(texts)} rows are too few to hold some out for development",
+            next_step="give more rows, or a table of their own: --dev dev.csv",
+        )
+    parts: dict[str, list[Any]] = {"train": [], "dev": []}
+    for row in rows:
+        parts["dev" if _text_key(row, text_columns) in held else "train"].append(row)
+    return parts
+
+
+def _text_key(row: Any, text_columns: list[str]) -> str:
+    return hashlib.sha256("\x1f".join(str(row[column]) for column in text_columns).encode()).hexdigest()
+
+
+def _json(row: Any, columns: list[str]) -> str:
+    return json.dumps({column: row[column] for column in columns}, ensure_ascii=False) + "\n"

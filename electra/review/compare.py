@@ -1,0 +1,368 @@
+"""Two runs beside each other: what was changed, and for each figure whether the difference is more than noise."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from electra.common.artifacts import write_json
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
+from electra.review.sides import Side
+from electra.review.statistics import (
+    Components,
+    Difference,
+    Verdict,
+    components,
+    from_predictions,
+    from_record,
+    from_seeds,
+)
+
+SMALLEST = 2.0  # points of a task that matter
+DATA = ("data/corpus", "data/tokenizer", "data/shards")
+COUNTS = {"documents": "documents", "characters": "characters", "examples": "examples", "tokens": "tokens"}
+PRETRAIN_FIGURES = {"disc_auc": True, "disc_loss": False, "mlm_loss": False}  # larger is better
+_SEED_KEYS = ("pretrain.seed", "cells.seeds")
+_PER_EXAMPLE = {"accuracy", "exact"}  # of single rows; the F1 of spans too
+
+
+@dataclass(frozen=True)
+class Row:
+    """A task, or the mean over them.
+
+    Attributes:
+        why: in place of an interval: why there is none.
+    """
+
+    name: str
+    metric: str
+    figures: Difference
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs, by kind; ``machine`` is where and how it ran, which the recipe does not depend on."""
+
+    parameters: dict[str, tuple[Any, Any]]
+    seeds: dict[str, tuple[Any, Any]]
+    machine: dict[str, tuple[Any, Any]]
+    data: list[str]
+    code: dict[str, list[str]]  # file or folder -> stages
+    processor: dict[str, tuple[str, str]]  # stage -> names
+
+    @property
+    def kinds(self) -> list[str]:
+        """Names of the kinds that differ; empty where nothing does."""
+        return [name for name, value in vars(self).items() if value]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that is shown of two runs."""
+
+    before: str
+    after: str
+    profiles: tuple[str, str]
+    changes: Changes
+    rows: list[Row]
+    mean: Row | None
+    pretrain: dict[str, tuple[float | None, float | None]]
+    only: dict[str, list[str]]  # side -> tasks that the other has not
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if self.mean is None:
+            return "no task that both have been scored on"
+        figures, word = self.mean.figures, self.mean.verdict
+        if word == "same" and all(row.verdict == "same" for row in self.rows):
+            return f"same: every task scores as before (mean {figures.after:.1f})"
+        told = f"{word}: mean {figures.before:.1f} -> {figures.after:.1f} ({figures.difference:+.1f})"
+        counts = [
+            f"{sum(row.verdict == kind for row in self.rows)} {kind}"
+            for kind in ("better", "worse", "unknown noise", "underpowered", "noise", "same")
+            if any(row.verdict == kind for row in self.rows)
+        ]
+        return f"{told}; tasks: {', '.join(counts)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for programs."""
+        return {
+            **asdict(self),
+            "verdict": self.verdict,
+            "changed": self.changes.kinds,
+            "rows": [_row_json(row) for row in self.rows],
+            "mean": _row_json(self.mean) if self.mean else None,
+        }
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    return {**asdict(row), "difference": row.figures.difference}
+
+
+def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison:
+    """Compare two runs by what is in git or in their folders.
+
+    Args:
+        smallest: points that matter; where less could not have been found, noise is called underpowered.
+    """
+    shared = [task for task in before.tasks if task in after.tasks]
+    same_encoder = (digest := before.hash_of("models/pretrained")) is not None and digest == after.hash_of(
+        "models/pretrained"
+    )
+    record = _record(before, after)
+    rows = [_row(task, before, after, record, same_encoder, len(shared), smallest) for task in shared]
+    notes = [f"{side.name}: results are older than the settings of {', '.join(sorted(stale)[:3])}; run: dvc repro"
+             for side in (before, after) if (stale := {name.partition("@")[0] for name in side.stale()})]  # fmt: skip
+    if any(row.figures.noise == "seeds" for row in rows) and not same_encoder and not record:
+        notes.append("pre-training noise is unknown: better and worse are of these two encoders, not of the recipe")
+    return Comparison(
+        _named(before),
+        _named(after),
+        (before.profile, after.profile),
+        changes_between(before, after),
+        rows,
+        _mean_row(shared, before, after, record, same_encoder, smallest) if shared else None,
+        {key: (_figure(before, key), _figure(after, key)) for key in PRETRAIN_FIGURES
+         if _figure(before, key) is not None or _figure(after, key) is not None},
+        {side.name: alone for side, other in ((before, after), (after, before))
+         if (alone := [task for task in side.tasks if task not in other.tasks])},
+        notes,
+    )  # fmt: skip
+
+
+def _named(side: Side) -> str:
+    return side.name if side.revision is None or side.revision.startswith(side.name) else (
+        f"{side.name} ({side.revision[:7]})"
+    )  # fmt: skip
+
+
+def _figure(side: Side, key: str) -> float | None:
+    value = side.json("results/metrics/pretrain.json").get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+# --- what changed
+
+
+def changes_between(before: Side, after: Side) -> Changes:
+    """Parameters by their keys, data by hashes and counts, code by the stages whose lock names it, processors."""
+    old, new = before.settings, after.settings
+    different = {
+        key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)
+    }
+    machine = {key: values for key, values in different.items() if key.startswith("cluster.")}
+    seeds = {key: values for key, values in different.items() if key in _SEED_KEYS}
+    rest = {key: values for key, values in different.items() if key not in machine and key not in seeds}
+    return Changes(rest, seeds, machine, list(_data(before, after)), _code(before, after), _processors(before, after))
+
+
+def _data(before: Side, after: Side) -> Iterator[str]:
+    """Data that changed, with the counts that changed."""
+    for path in DATA:
+        old, new = before.hash_of(path), after.hash_of(path)
+        if old != new and old is not None and new is not None:
+            name = path.removeprefix("data/")
+            facts = [side.json(f"results/validation/{name}.json").get("statistics", {}) for side in (before, after)]
+            counts = [
+                f"{facts[0][key]:,} -> {facts[1][key]:,} {what}"
+                for key, what in COUNTS.items()
+                if key in facts[0] and key in facts[1] and facts[0][key] != facts[1][key]
+            ]
+            yield f"{name} ({', '.join(counts) or 'other content, the same counts'})"
+    tasks = [
+        name for name in before.tasks if name in after.tasks and _task_hash(before, name) != _task_hash(after, name)
+    ]
+    if tasks:
+        yield f"tasks: {', '.join(tasks)}"
+
+
+def _task_hash(side: Side, task: str) -> str | None:
+    """md5 of a task's data, as its cells' lock has it."""
+    for name, stage in side.stages.items():
+        if name.startswith("finetune"):
+            for dep in stage.get("deps", []):
+                if dep["path"] == f"data/tasks/{task}":
+                    return dep.get("md5")
+    return None
+
+
+def _code(before: Side, after: Side) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in before.stages:
+        if name in after.stages:
+            old, new = (
+                {dep["path"]: dep.get("md5") for dep in side.stages[name].get("deps", [])} for side in (before, after)
+            )
+            for path in dict.fromkeys([*old, *new]):
+                if path.startswith("electra/") and old.get(path) != new.get(path):
+                    kind = name.partition("@")[0]
+                    if kind not in found.setdefault(path, []):
+                        found[path].append(kind)
+    return found
+
+
+def _processors(before: Side, after: Side) -> dict[str, tuple[str, str]]:
+    found = {}
+    for stage in ("pretrain", "finetune"):
+        old, new = before.machine.get(stage), after.machine.get(stage)
+        if old and new:
+            names = tuple(
+                f"{facts.get('processor')}, {facts.get('device')}, torch {facts.get('torch')}" for facts in (old, new)
+            )
+            if names[0] != names[1]:
+                found[stage] = (names[0], names[1])
+    return found
+
+
+# --- noise
+
+
+def noise_file(profile: str) -> str:
+    """The record of a profile: standard deviations of A/A runs."""
+    return f"results/noise/{profile}.json"
+
+
+def _record(before: Side, after: Side) -> dict[str, Components]:
+    """The record of the profile, from the newer side first; empty where there is none or the profiles differ."""
+    if before.profile != after.profile:
+        return {}
+    for side in (after, before):
+        if facts := side.json(noise_file(side.profile)):
+            return {name: Components(**values) for name, values in facts["figures"].items()}
+    return {}
+
+
+def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
+    """Write the record of a profile from runs that differ in nothing but seeds, processor and machine settings.
+
+    Raises:
+        ConfigError: there are fewer than two runs, or something else differs.
+    """
+    if len(sides) < 2:
+        raise ConfigError(
+            "noise is measured on two runs at least",
+            next_step="run the same settings with other seeds, commit each, and name the commits: "
+            "electra compare --record-noise A B C",
+        )
+    for side in sides[1:]:
+        if kinds := [kind for kind in changes_between(sides[0], side).kinds if kind in ("parameters", "data", "code")]:
+            raise ConfigError(
+                f"{sides[0].name} and {side.name} differ in {', '.join(kinds)}: their difference is not noise alone",
+                next_step=f"see what differs: electra compare {sides[0].name} {side.name}",
+            )
+    shared = [task for task in sides[0].tasks if all(task in side.tasks for side in sides)]
+    figures = {task: components([list(side.values(task).values()) for side in sides]) for task in shared}
+    figures["mean"] = components([_means(side, shared) for side in sides])
+    for key in PRETRAIN_FIGURES:
+        values = [_figure(side, key) for side in sides]
+        if len(known := [value for value in values if value is not None]) == len(sides):
+            figures[key] = components([[value] for value in known])
+    file = paths.root / noise_file(sides[0].profile)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rounded = {name: {k: round(v, 4) for k, v in asdict(parts).items()} for name, parts in figures.items()}
+    write_json(file, {"runs": [side.revision or side.name for side in sides], "figures": rounded})
+    return file
+
+
+def _means(side: Side, tasks: Sequence[str]) -> list[float]:
+    """Mean over tasks of every seed that all of them have."""
+    values = [side.values(task) for task in tasks]
+    seeds = [seed for seed in values[0] if all(seed in found for found in values)]
+    return [sum(found[seed] for found in values) / len(values) for seed in seeds]
+
+
+def _row(
+    task: str, before: Side, after: Side, record: dict[str, Components], same_encoder: bool, rows: int, smallest: float
+) -> Row:
+    old, new = before.values(task), after.values(task)
+    metric = str(after.tasks[task]["metric"])
+    if _task_hash(before, task) != _task_hash(after, task):
+        figures, why = _plain(old, new), "other data"
+    else:
+        figures, why = _difference(task, list(old.values()), list(new.values()), record, same_encoder, rows), ""
+        if figures.noise == "none" and figures.difference:
+            figures = _bootstrap(task, metric, before, after, rows) or figures
+            why = "" if figures.noise == "bootstrap" else "one seed, no record"
+    return Row(task, metric, figures, figures.verdict(smallest), why)
+
+
+def _mean_row(
+    tasks: Sequence[str], before: Side, after: Side, record: dict[str, Components], same_encoder: bool, smallest: float
+) -> Row:
+    old, new = _means(before, tasks), _means(after, tasks)
+    figures = _difference("mean", old, new, record, same_encoder, 1)
+    if any(_task_hash(before, task) != _task_hash(after, task) for task in tasks):
+        figures = Difference(figures.before, figures.after)
+    return Row(
+        "mean",
+        "",
+        figures,
+        figures.verdict(smallest / 2),
+        "" if figures.noise != "none" or not figures.difference else "no seeds, no record",
+    )
+
+
+def _difference(
+    name: str, old: list[float], new: list[float], record: dict[str, Components], same_encoder: bool, rows: int
+) -> Difference:
+    if old == new:
+        return Difference(sum(old) / len(old), sum(new) / len(new))
+    if parts := record.get(name):
+        deviation = parts.deviation(min(len(old), len(new)), same_encoder)
+        balanced = [sum(old) / len(old)], [sum(new) / len(new)]
+        return from_record(*balanced, deviation, parts.degrees, rows)
+    if len(old) > 1 and len(new) > 1:
+        return from_seeds(old, new, rows)
+    return Difference(sum(old) / len(old), sum(new) / len(new))
+
+
+def _plain(old: dict[str, float], new: dict[str, float]) -> Difference:
+    return Difference(sum(old.values()) / len(old), sum(new.values()) / len(new))
+
+
+def _bootstrap(task: str, metric: str, before: Side, after: Side, rows: int) -> Difference | None:
+    """From the predictions of one seed, where both sides' and the rows are at hand."""
+    seeds = [seed for seed in before.values(task) if seed in after.values(task)]
+    folder = next((side.folder for side in (after, before)), Path("."))
+    paths = Paths(folder)
+    if not seeds or not (paths.tasks / task / "dev.jsonl").is_file():
+        return None
+    found = [side.predictions(task, seeds[0]) for side in (before, after)]
+    if None in found:
+        return None
+    from electra.evaluation.metrics import score
+    from electra.tasks.catalogue import find_spec
+
+    spec = find_spec(paths.tasks, task)
+    gold = [json.loads(line) for line in (paths.tasks / task / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
+    sides = [[line for line in predictions or [] if line["split"] == "dev"] for predictions in found]
+    try:
+        before_score, after_score = (100 * score(spec, gold, side)[metric] for side in sides)
+        if metric in _PER_EXAMPLE or spec.kind == "span":
+            import numpy as np
+
+            single = [
+                np.array([score(spec, [row], [line])[metric] for row, line in zip(gold, side, strict=True)])
+                for side in sides
+            ]
+            gain = 100 * (single[1] - single[0])
+            return from_predictions(
+                before_score, after_score, lambda chosen: float(gain[chosen].mean()), len(gold), rows
+            )
+
+        def difference_of(chosen: Any) -> float:
+            drawn = [gold[number] for number in chosen]
+            return 100 * float(
+                score(spec, drawn, [sides[1][n] for n in chosen])[metric]
+                - score(spec, drawn, [sides[0][n] for n in chosen])[metric]
+            )
+
+        return from_predictions(before_score, after_score, difference_of, len(gold), rows, draws=200)
+    except (DataError, KeyError, ValueError):  # predictions of other rows
+        return None

@@ -1,0 +1,144 @@
+"""Statistics of a comparison: intervals of a difference, what could have been detected, and the verdict.
+
+Three kinds of noise are known. Seeds: several runs on both sides (Student's t). A record: the standard deviation of a
+run, measured on runs that differ in nothing but seeds (t with the record's degrees of freedom). Bootstrap: one run on
+both sides and their predictions; it covers the choice of the development examples and not the training, so that it can
+find noise and never a difference. With several rows the intervals hold together (Bonferroni).
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+Verdict = Literal["better", "worse", "noise", "underpowered", "unknown noise", "same"]
+Noise = Literal["seeds", "record", "bootstrap", "none"]
+CONFIDENCE, POWER = 0.95, 0.8
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure before and after.
+
+    Attributes:
+        low, high: interval of the difference; None where the noise is unknown.
+        detectable: smallest difference that would have been found with a probability of ``POWER``.
+        noise: where the interval is from.
+    """
+
+    before: float
+    after: float
+    low: float | None = None
+    high: float | None = None
+    detectable: float | None = None
+    noise: Noise = "none"
+
+    @property
+    def difference(self) -> float:
+        return self.after - self.before
+
+    def verdict(self, smallest: float, larger_is_better: bool = True) -> Verdict:
+        """The verdict.
+
+        Args:
+            smallest: difference that matters; noise that would hide it is "underpowered".
+        """
+        if self.low is None or self.high is None:
+            return "same" if self.difference == 0 else "unknown noise"
+        if self.low <= 0 <= self.high:
+            if self.noise == "bootstrap" and self.difference == 0 and self.high == 0:
+                return "same"
+            return "underpowered" if self.detectable is not None and self.detectable > smallest else "noise"
+        if self.noise == "bootstrap":
+            return "unknown noise"
+        return "better" if (self.difference > 0) == larger_is_better else "worse"
+
+
+def from_seeds(before: Sequence[float], after: Sequence[float], rows: int = 1) -> Difference:
+    """Means of several runs on both sides: Student's t with the pooled variance.
+
+    Args:
+        rows: of the comparison; their intervals hold together.
+    """
+    degrees = len(before) + len(after) - 2
+    squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
+    error = math.sqrt(squares / degrees * (1 / len(before) + 1 / len(after)))
+    return _with_error(statistics.fmean(before), statistics.fmean(after), error, degrees, rows, "seeds")
+
+
+def from_record(
+    before: Sequence[float], after: Sequence[float], deviation: float, degrees: int, rows: int = 1
+) -> Difference:
+    """One or more runs on both sides, and the standard deviation of a run with its degrees of freedom."""
+    error = deviation * math.sqrt(1 / len(before) + 1 / len(after))
+    return _with_error(statistics.fmean(before), statistics.fmean(after), error, degrees, rows, "record")
+
+
+def _with_error(before: float, after: float, error: float, degrees: int, rows: int, noise: Noise) -> Difference:
+    critical = float(special.stdtrit(degrees, 1 - (1 - CONFIDENCE) / (2 * rows)))
+    # the non-centrality at which Student's t passes the critical value with probability POWER
+    detectable = float(special.nctdtrinc(degrees, 1 - POWER, critical)) * error
+    difference = after - before
+    return Difference(before, after, difference - critical * error, difference + critical * error, detectable, noise)
+
+
+def from_predictions(
+    before: float,
+    after: float,
+    difference_of: Callable[[np.ndarray], float],
+    num_examples: int,
+    rows: int = 1,
+    draws: int = DRAWS,
+) -> Difference:
+    """One run on both sides: the paired bootstrap over development examples (Efron and Tibshirani 1993, chapter 13).
+
+    Args:
+        difference_of: difference of the scores on the examples with these numbers.
+    """
+    random = np.random.default_rng(0)
+    drawn = np.array([difference_of(random.integers(num_examples, size=num_examples)) for _ in range(draws)])
+    tail = (1 - CONFIDENCE) / (2 * rows)
+    low, high = np.quantile(drawn, [tail, 1 - tail])
+    error = float(drawn.std())
+    wanted = float(special.ndtri(1 - tail) + special.ndtri(POWER))
+    return Difference(before, after, float(low), float(high), wanted * error, "bootstrap")
+
+
+@dataclass(frozen=True)
+class Components:
+    """Standard deviations of one figure over runs that differ in seeds alone.
+
+    Attributes:
+        pretrain: between runs, fine-tuning's part taken off.
+        finetune: between fine-tuning seeds of one run; 0 where each run has one, and ``pretrain`` then has both.
+        degrees: of freedom of the whole.
+    """
+
+    pretrain: float
+    finetune: float
+    degrees: int
+
+    def deviation(self, num_seeds: int, same_encoder: bool) -> float:
+        """Of the mean over fine-tuning seeds of one run."""
+        between = 0.0 if same_encoder and self.finetune else self.pretrain
+        return math.sqrt(between**2 + self.finetune**2 / num_seeds)
+
+
+def components(runs: Sequence[Sequence[float]]) -> Components:
+    """Variance of A/A runs, taken apart: each run has a value for every fine-tuning seed.
+
+    Raises:
+        ValueError: fewer than two runs.
+    """
+    if len(runs) < 2:
+        raise ValueError("noise is measured on two runs at least")
+    within = [statistics.variance(run) for run in runs if len(run) > 1]
+    finetune = statistics.fmean(within) if within else 0.0
+    between = statistics.variance([statistics.fmean(run) for run in runs])
+    seeds = statistics.fmean(len(run) for run in runs)
+    return Components(math.sqrt(max(0.0, between - finetune / seeds)), math.sqrt(finetune), len(runs) - 1)

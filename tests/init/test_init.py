@@ -1,0 +1,165 @@
+"""`electra init`: from texts and a table to settings that can run, and nothing written over."""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from electra.common.errors import ConfigError, DataError
+from electra.config.loading import load_settings
+from electra.estimate.speed import measure_speed, run_minutes
+from electra.init.project import describe_project, plan_project, write_project
+from electra.preflight import check_run
+from electra.readers.build import prepare_tasks
+from electra.system.hardware import num_cores
+from tests.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parents[2]
+PARAGRAPHS = "It was a fine day, and nobody was about.\n\nThen it began to rain.\n\n" * 400
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's settings, two texts and a table with a label for a text."""
+    for name in ("params.yaml", "dvc.yaml", ".gitignore"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "params", tmp_path / "params")
+    (tmp_path / "letters/old").mkdir(parents=True)
+    (tmp_path / "letters/a.txt").write_text(PARAGRAPHS)
+    (tmp_path / "letters/old/b.txt").write_text(PARAGRAPHS)
+    with open(tmp_path / "verdicts.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["review", "verdict", "stars", "other"])
+        for number in range(60):
+            text = f"text {number % 50}, said he"  # ten texts stand twice
+            writer.writerow([text, ["praise", "blame"][number % 50 % 2], number / 7, "of no use"])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_texts_alone_give_a_profile_that_passes_the_check(project: Path) -> None:
+    plan = plan_project(["letters/"])
+    write_project(plan)
+    settings = load_settings(project)
+    assert settings.profile == "letters" and settings.cells.tasks == [] and settings.tasks.source is None
+    assert settings.corpus.sources[0].model_dump()["paths"] == ["letters/**/*.txt"]
+    assert "profile letters, objective electra, cells to fine-tune: 0 of 0 tasks" in check_run(project)
+    assert "/letters/" in (project / ".gitignore").read_text().splitlines()
+    assert "2 files, 52,800 bytes, about 14 min on this machine\n" in describe_project(plan, 14.2)
+    assert "make run" in describe_project(plan, None)
+
+
+def test_a_table_becomes_a_task_whose_parts_share_no_text(project: Path) -> None:
+    plan = plan_project(["letters/*.txt"], table=Path("verdicts.csv"), text_columns=["review"], label="verdict")
+    write_project(plan)
+    assert yaml.safe_load(Path("own/verdicts.yaml").read_text()) == {
+        "kind": "classification", "train": "verdicts/train.jsonl", "dev": "verdicts/dev.jsonl", "text": "review",
+        "label": "verdict",
+    }  # fmt: skip
+    parts = {
+        split: [json.loads(line) for line in Path(f"own/verdicts/{split}.jsonl").read_text().splitlines()]
+        for split in ("train", "dev")
+    }
+    texts = {split: {row["review"] for row in rows} for split, rows in parts.items()}
+    assert not texts["train"] & texts["dev"] and len(texts["dev"]) == 10
+    assert {row["verdict"] for row in parts["dev"]} == {"praise", "blame"}
+    workspace = Workspace(project)
+    prepare_tasks(load_settings(project), workspace.paths)  # the reader takes what was written
+    assert (workspace.paths.tasks / "verdicts/train.jsonl").is_file()
+    assert "cells to fine-tune: 2 of 1 tasks" in check_run(project)
+    assert "labels praise 30, blame 30" in describe_project(plan, 1)
+
+
+def test_numbers_are_scores_and_two_texts_a_pair(project: Path) -> None:
+    kinds = {}
+    for number, (columns, label) in enumerate([(["review"], "stars"), (["review", "other"], "verdict")]):
+        plan = plan_project(["letters/"], name=f"p{number}", table=Path("verdicts.csv"), text_columns=columns,
+                            label=label)  # fmt: skip
+        description = yaml.safe_load(plan.files[Path("own/verdicts.yaml")])
+        kinds[description["kind"]] = sorted(description)
+    assert kinds["regression"] == ["dev", "kind", "label", "range", "text_a", "train"]
+    assert kinds["pair"] == ["dev", "kind", "label", "text_a", "text_b", "train"]
+
+
+def test_a_development_table_of_ones_own_is_read_where_it_lies(project: Path) -> None:
+    shutil.copy("verdicts.csv", "held.csv")
+    plan = plan_project(["letters/"], table=Path("verdicts.csv"), dev=Path("held.csv"), text_columns=["review"],
+                        label="verdict")  # fmt: skip
+    description = yaml.safe_load(plan.files[Path("own/verdicts.yaml")])
+    assert (description["train"], description["dev"]) == ("../verdicts.csv", "../held.csv")
+    assert not [path for path in plan.files if path.suffix == ".jsonl"]
+    write_project(plan)
+    check_run(project)
+
+
+def test_nothing_is_written_over_and_nothing_at_all_where_something_is_wrong(project: Path) -> None:
+    write_project(plan_project(["letters/"]))
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"already there, and not written over: params/letters.yaml"):
+        plan_project(["letters/"])
+    for texts, options, said in [
+        (["nowhere"], {}, "no file matches"),
+        (["letters"], {"name": "../x"}, "cannot be a name"),
+        (["letters"], {"name": "n", "like": "tinny"}, "does not exist"),
+        (["letters"], {"name": "n", "table": Path("verdicts.csv")}, "columns are review, verdict, stars, other"),
+        (["letters"], {"name": "n", "table": Path("verdicts.csv"), "text_columns": ["revue"], "label": "verdict"},
+         "no column 'revue'"),
+        (["params"], {"name": "n"}, "no text in it"),
+    ]:  # fmt: skip
+        with pytest.raises((ConfigError, DataError), match=said):
+            plan_project(texts, **options)
+    assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+
+
+def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> None:
+    Path("letters/a.txt").write_bytes("Käse\n".encode("cp1252"))
+    with pytest.raises(DataError, match="--encoding cp1252"):
+        plan_project(["letters/"])
+    plan = plan_project(["letters/"], encoding="cp1252", cased=True)
+    assert plan.settings.corpus.sources[0].model_dump()["encoding"] == "cp1252"
+    assert not plan.settings.tokenizer.lowercase
+
+
+@pytest.mark.parametrize(
+    ("text", "documents"),
+    [("a b\n\nc d\n", "blank_line"), ("word " * 40 + "\n" + "word " * 40, "line"), ("short\nlines\n", "file")],
+)
+def test_what_separates_documents_is_seen_in_the_text(project: Path, text: str, documents: str) -> None:
+    Path("one.txt").write_text(text)
+    assert plan_project(["one.txt"]).settings.corpus.sources[0].model_dump()["documents"] == documents
+
+
+def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(project: Path) -> None:
+    text = plan_project(["letters/"]).files[Path("params/letters.yaml")]
+    assert "  paths:\n    - letters/**/*.txt\n" in text or "    paths:\n    - letters/**/*.txt\n" in text
+    assert "{" not in text.replace("task_max_train_examples: {}", "")
+    small, asked = plan_project(["letters/"]).settings, plan_project(["letters/"], steps=50).settings
+    assert small.pretrain.num_steps == 2000 and asked.pretrain.num_steps == 50 and asked.pretrain.eval_every == 5
+    published = plan_project(["letters/"], like="small").settings.pretrain
+    assert published.num_steps == 1_000_000, "a published recipe keeps its steps"
+
+
+def test_the_command_ends_with_2_for_a_users_mistake(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "electra", "init", "letters/", "--like", "tinny", "--no-time"],
+        cwd=project,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "choose one of: base, large, large-1.75M, small, smoke, tiny" in done.stderr
+
+
+def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:
+    settings = workspace.settings()
+    speed = measure_speed(settings, 600, seconds=0.2)
+    assert 1e-4 < speed.seconds_per_step < 5 and 0 <= speed.used_by_others <= num_cores()
+    assert speed.tokens_per_second == pytest.approx(8 * 32 / speed.seconds_per_step)
+    longer = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"num_steps": 6024})})
+    more = run_minutes(longer, speed, 600, 1000, 10) - run_minutes(settings, speed, 600, 1000, 10)
+    assert more == pytest.approx(6000 * speed.seconds_per_step / 60)

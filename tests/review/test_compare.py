@@ -1,0 +1,245 @@
+"""`electra compare`: what was changed is attributed, and better is said of what is more than the measured noise."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
+from electra.review.compare import compare, record_noise
+from electra.review.render import Thresholds, read_thresholds, reasons_to_refuse, render_markdown, render_text
+from electra.review.sides import Side, open_side
+from tests.review.runs import Run
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Run:
+    return Run(tmp_path / "before").write()
+
+
+def sides(before: Run, after: Run) -> tuple[Side, Side]:
+    after.write()
+    return open_side(str(before.folder)), open_side(str(after.folder))
+
+
+PARAMETERS = {"pretrain.learning_rate": 2e-3, "pretrain.weight_decay": 1e-6, "model.num_layers": 3,
+              "corpus.min_chars": 9, "tokenizer.vocab_size": 9, "finetune.epochs": 4, "shards.boundaries": "none",
+              "finetune.keep_models": True, "pretrain.initialize_from": "x", "model.dropout": 0.1}  # fmt: skip
+CODE = ["electra/model", "electra/corpus", "electra/finetune", "electra/optim.py", "electra/tasks", "electra/loader"]
+DATA = ["data/corpus", "data/tokenizer", "data/shards", "data/tasks/CoLA", "data/tasks/RTE"]
+
+
+def planted(base: Run, kind: str, what: str, tmp_path: Path) -> Run:
+    run = base.copy(tmp_path / "after")
+    if kind == "parameters":
+        run.set_parameter(what, PARAMETERS[what])
+    elif kind in ("code", "data"):
+        run.set_hash(what, "0" * 32 + ".dir")
+        if what == "data/corpus":
+            run.counts["corpus"]["statistics"]["documents"] = 9978
+    elif kind == "processor":
+        run.machine[what]["processor"] = "Processor B (avx512f)"
+    elif kind == "seeds" and what == "pretrain":
+        run.set_parameter("pretrain.seed", 2)
+    elif kind == "seeds":
+        run.common["cells"]["seeds"] = [4]
+    elif kind == "machine":
+        run.common["cluster"][what] = 3
+    return run
+
+
+PLANTED = [
+    *[("parameters", key) for key in PARAMETERS],
+    *[("code", path) for path in CODE],
+    *[("data", path) for path in DATA],
+    *[("processor", stage) for stage in ("pretrain", "finetune")],
+    *[("seeds", which) for which in ("pretrain", "cells")],
+    *[("machine", key) for key in ("num_threads", "num_processes", "micro_batch_size")],
+    ("nothing", "minutes"),
+    ("nothing", ""),
+]
+
+
+def test_thirty_changes_of_every_kind_are_attributed(base: Run, tmp_path: Path) -> None:
+    assert len(PLANTED) == 30
+    before = open_side(str(base.folder))
+    for kind, what in PLANTED:
+        run = planted(base, kind, what, tmp_path)
+        if what == "minutes":
+            run.machine["pretrain"]["minutes"] = 99
+        run.write()
+        found = compare(before, open_side(str(run.folder)))
+        assert found.changes.kinds == ([] if kind == "nothing" else [kind]), (kind, what)
+        told = render_text(found)
+        name = what.removeprefix("data/").removeprefix("tasks/")
+        if kind in ("parameters", "code", "data"):
+            assert name in told, told
+        if what == "data/corpus":
+            assert "corpus (19,978 -> 9,978 documents)" in told
+        if kind == "nothing":
+            assert "nothing: parameters, data, code and processor are the same" in told
+        assert len(told.splitlines()) <= 25 and max(map(len, told.splitlines())) <= 100
+        assert not found.notes or what == "cells", "settings and lock agree"
+
+
+def test_settings_that_no_run_has_used_yet_are_told(base: Run, tmp_path: Path) -> None:
+    run = base.copy(tmp_path / "after")
+    run.profile["pretrain"]["learning_rate"] = 5.0
+    (note,) = compare(*sides(base, run)).notes
+    assert note.endswith("after: results are older than the settings of export, inputs, pretrain; run: dvc repro")
+
+
+def test_a_stage_that_other_code_made_is_named(base: Run, tmp_path: Path) -> None:
+    told = render_text(compare(*sides(base, planted(base, "code", "electra/loader", tmp_path))))
+    assert "electra/loader (pretrain)" in told
+
+
+def test_one_seed_without_a_record_is_never_better(base: Run, tmp_path: Path) -> None:
+    run = base.copy(tmp_path / "after")
+    run.draw(1, 5, gain=30)
+    found = compare(*sides(base, run))
+    assert (
+        {row.verdict for row in found.rows} == {"unknown noise"}
+        and found.mean
+        and found.mean.verdict == "unknown noise"
+    )
+    assert "cells.seeds: [1, 2, 3] on both sides" in render_text(found)
+
+
+def test_seeds_tell_a_gain_from_noise(tmp_path: Path) -> None:
+    before = Run(tmp_path / "before", seeds=5, random=1).write()
+    other = Run(tmp_path / "other", seeds=5, random=2)
+    better = Run(tmp_path / "better", seeds=5, random=3, gain=12)
+    assert not {row.verdict for row in compare(*sides(before, other)).rows} & {"better", "worse"}
+    found = compare(*sides(before, better))
+    assert {row.verdict for row in found.rows} == {"better"} and found.mean and found.mean.verdict == "better"
+    assert found.verdict.startswith("better: mean 59.9 -> 72.0") and "10 better" in found.verdict
+    assert "noise: seeds (Student's t); detectable with 80% power" in render_text(found)
+    assert compare(open_side(str(better.folder)), open_side(str(before.folder))).mean.verdict == "worse"  # type: ignore[union-attr]
+
+
+def test_another_encoder_limits_what_seeds_of_fine_tuning_can_say(tmp_path: Path) -> None:
+    before, after = (Run(tmp_path / str(n), seeds=3, random=n) for n in (1, 2))
+    after.set_hash("models/pretrained", "0" * 32 + ".dir")
+    assert "are of these two encoders, not of the recipe" in render_text(compare(*sides(before.write(), after)))
+
+
+def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).write() for n in range(6)]
+    file = record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder))
+    facts = json.loads(file.read_text())
+    assert file == runs[0].folder / "results/noise/smoke.json" and facts["figures"]["CoLA"]["degrees"] == 5
+    assert 0.5 < facts["figures"]["CoLA"]["pretrain"] < 5 and facts["figures"]["mean"]["pretrain"] < 2
+    better = Run(tmp_path / "better", random=50, gain=40)
+    found = compare(*sides(runs[0], better))
+    assert {row.verdict for row in found.rows} == {"better"}
+    assert "noise: A/A record (results/noise)" in render_text(found)
+    assert {row.verdict for row in compare(*sides(runs[0], runs[1])).rows} <= {"noise", "underpowered"}
+
+
+def test_runs_that_differ_in_more_than_seeds_are_no_record(base: Run, tmp_path: Path) -> None:
+    other = planted(base, "parameters", "model.num_layers", tmp_path)
+    with pytest.raises(ConfigError, match="differ in parameters: their difference is not noise alone"):
+        record_noise(sides(base, other), Paths(tmp_path))
+    with pytest.raises(ConfigError, match="two runs at least"):
+        record_noise([open_side(str(base.folder))], Paths(tmp_path))
+
+
+def test_predictions_of_one_seed_give_an_interval_but_no_winner(base: Run, tmp_path: Path) -> None:
+    run = base.copy(tmp_path / "after")
+    run.draw(1, 5, gain=10)
+    before, after = sides(base, run)
+    rows = [{"id": str(n), "text_a": "x", "text_b": None, "label": "1"} for n in range(400)]
+    for side, right in ((before, 200), (after, 320)):
+        cell = side.folder / "models/finetuned/SST-2-1"
+        cell.mkdir(parents=True)
+        lines = [{"split": "dev", "id": str(n), "label": "1" if n < right else "0"} for n in range(400)]
+        (cell / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (side.folder / "data/tasks/SST-2").mkdir(parents=True)
+        (side.folder / "data/tasks/SST-2/dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (row,) = [row for row in compare(before, after).rows if row.name == "SST-2"]
+    assert (row.figures.before, row.figures.after, row.figures.noise) == (50, 80, "bootstrap")
+    assert row.figures.low and 20 < row.figures.low < 30 < row.figures.high  # type: ignore[operator]
+    assert row.verdict == "unknown noise"
+    assert "paired bootstrap over development examples; training noise unknown" in render_text(compare(before, after))
+
+
+def test_other_data_of_a_task_is_no_comparison(tmp_path: Path) -> None:
+    before, after = (Run(tmp_path / str(n), seeds=5, random=n, gain=20 * n) for n in (1, 2))
+    after.set_hash("data/tasks/CoLA", "0" * 32 + ".dir")
+    found = compare(*sides(before.write(), after))
+    assert [(row.verdict, row.why) for row in found.rows if row.name == "CoLA"] == [("unknown noise", "other data")]
+    assert found.mean and found.mean.verdict == "unknown noise"
+
+
+def test_the_gate_fails_and_passes_with_its_reasons(tmp_path: Path) -> None:
+    before = Run(tmp_path / "before", seeds=5, random=1).write()
+    worse = compare(*sides(before, Run(tmp_path / "worse", seeds=5, random=2, gain=-15)))
+    equal = compare(*sides(before, Run(tmp_path / "equal", seeds=5, random=3)))
+    file = tmp_path / "thresholds.yaml"
+    file.write_text("mean: {at_least: 50, drop_at_most: 5}\ntasks: {CoLA: {at_least: 55}}\ndisc_auc: {at_least: 0.8}\n")
+    thresholds = read_thresholds(file)
+    assert reasons_to_refuse(equal, thresholds) == []
+    told = " ".join(reasons_to_refuse(worse, thresholds))
+    for reason in ("mean: 4", "is below 50", "mean: dropped by 1", "the mean is worse", "CoLA: 4", "at most 0 may be"):
+        assert reason in told
+    assert reasons_to_refuse(equal, Thresholds.model_validate({"disc_auc": {"at_least": 0.99}}))
+    assert "not scored on both sides" in reasons_to_refuse(equal, Thresholds.model_validate({"tasks": {"X": {}}}))[0]
+    file.write_text("men: {at_least: 50}")
+    with pytest.raises(ConfigError, match="men: Extra inputs"):
+        read_thresholds(file)
+
+
+def electra(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "electra", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True
+    )
+
+
+def test_the_command_compares_head_with_the_work_tree_and_ends_with_1_at_a_closed_gate(tmp_path: Path) -> None:
+    run = Run(tmp_path / "clone", seeds=3, random=1).write()
+    for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=run.folder, check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=run.folder, capture_output=True, text=True, check=True)
+    subprocess.run(
+        ["git", "update-ref", "refs/exps/ab/cd/vocal-fern", commit.stdout.strip()], cwd=run.folder, check=True
+    )
+    run.set_parameter("pretrain.learning_rate", 5e-3)
+    run.draw(3, 2, gain=-20)
+    git = (run.folder / ".git").rename(tmp_path / "git")
+    run.write()
+    git.rename(run.folder / ".git")
+    (run.folder / "gate.yaml").write_text("worse: 0\n")
+    for arguments in ([], ["vocal-fern"]):
+        done = electra("compare", *arguments, "--gate", "gate.yaml", cwd=run.folder)
+        assert done.returncode == 1, done.stderr
+        assert "pretrain.learning_rate 0.001 -> 0.005" in done.stdout and "worse: mean" in done.stdout
+        assert "gate: the mean is worse" in done.stderr
+    assert electra("compare", "HEAD", "HEAD", "--gate", "gate.yaml", cwd=run.folder).returncode == 0
+    found = json.loads(electra("compare", "--json", cwd=run.folder).stdout)
+    assert found["changed"] == ["parameters"] and found["mean"]["verdict"] == "worse" and len(found["rows"]) == 10
+    unknown = electra("compare", "nonsense", cwd=run.folder)
+    assert unknown.returncode == 2 and "no revision, no experiment and no folder" in unknown.stderr
+
+
+def test_markdown_is_a_table_with_every_task(base: Run, tmp_path: Path) -> None:
+    page = render_markdown(compare(*sides(base, planted(base, "parameters", "model.dropout", tmp_path))))
+    assert "- parameters: model.dropout 0.0 -> 0.1" in page and "| SQuAD2.0 | f1 |" in page
+    assert "**same: every task scores as before" in page
+    lines = page.splitlines()
+    assert all(line.count("|") == 8 for line in lines if line.startswith("|"))
+
+
+def test_the_projects_settings_can_be_read_as_the_lock_writes_them() -> None:
+    """1e-06 is a text in YAML 1.1: the lock and the profile agree all the same."""
+    assert yaml.safe_load("a: 1e-06") == {"a": "1e-06"}
+    here = open_side("HEAD", PROJECT)
+    assert here.profile == "smoke" and here.settings["model.layer_norm_eps"] == 1e-12
