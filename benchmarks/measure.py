@@ -60,27 +60,51 @@ def clock(device: Device = "cpu") -> float:
     return time.perf_counter()
 
 
-def apart(device: Device, build: Callable[..., Side], *arguments: Any) -> Side:
+class Apart:
     """A side in a process of its own, which lives as long as this one: memory and settings of one touch no other.
 
     Args:
         build: makes the side there; a function of a module, called with ``arguments``.
-
-    Raises:
-        EOFError: when the side is called and its process has died.
+        start: how the process begins; ``fork`` saves it the imports, and is for a process that has no threads and no
+            CUDA.
     """
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=_serve, args=(there, device, build, arguments), daemon=True
-    )
-    process.start()
-    there.close()
 
-    def side() -> float:
-        here.send("go")
-        return here.recv()
+    def __init__(
+        self, device: Device, build: Callable[..., Side], *arguments: Any, start: Literal["spawn", "fork"] = "spawn"
+    ):
+        context = multiprocessing.get_context(start)
+        self._here, there = context.Pipe()
+        # `Process` is an attribute of every context, which the type of their base does not say
+        self.process = context.Process(  # type: ignore[attr-defined]
+            target=_serve, args=(there, device, build, arguments), daemon=True
+        )
+        self.process.start()
+        there.close()
 
-    return side
+    def __call__(self, timeout: float | None = None) -> float:
+        """Seconds of one call there.
+
+        Raises:
+            EOFError: its process has died.
+            TimeoutError: it took longer than ``timeout`` seconds.
+        """
+        try:
+            self._here.send("go")
+        except BrokenPipeError as error:
+            raise EOFError from error
+        if not self._here.poll(timeout):
+            raise TimeoutError
+        return self._here.recv()
+
+    def end(self) -> None:
+        """End the process now, whatever it does, and give its memory back."""
+        self.process.kill()
+        self.process.join()
+
+
+def apart(device: Device, build: Callable[..., Side], *arguments: Any) -> Side:
+    """A side in a process of its own (:class:`Apart`)."""
+    return Apart(device, build, *arguments)
 
 
 def _serve(commands: Connection, device: Device, build: Callable[..., Side], arguments: tuple[Any, ...]) -> None:

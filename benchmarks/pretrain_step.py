@@ -6,10 +6,12 @@ Ours is the project's own step: DeepSpeed engine, masked positions only through 
 without bias correction and its guard, clip 1.0. The peers train ElectraForMaskedLM and ElectraForPreTraining together
 with shared embeddings, Gumbel noise for the samples, fused AdamW, clip 1.0: *all positions* as the library's loss does
 it, *masked positions* with only those through the head. All sides: the same shapes, masked tokens, dropout 0.1 and
-precision (autocast). Every side has a process of its own. Ours sets it up as `electra pretrain` does; the peers run as
-they come, and with the C library's allocator keeping what was freed, as ours has it: without that, a library that makes
-large tensors anew in every step spends much of its time in page faults. ``--compile`` adds compiled peers. The matrix
-peak is the best of several square products in the same precision, before and after the sides.
+precision (autocast). Attention of the peers is PyTorch's SDPA; on CUDA they are given no mask, since nothing is padded,
+and a mask rules out the flash kernel. Every side has a process of its own. Ours sets it up as `electra pretrain` does,
+compiled on CUDA; the peers run as they come, and with the C library's allocator keeping what was freed, as ours has it:
+without that, a library that makes large tensors anew in every step spends much of its time in page faults.
+``--compile`` adds compiled peers. The matrix peak is the best of several square products in the same precision, before
+and after the sides.
 """
 
 import argparse
@@ -27,7 +29,9 @@ from benchmarks import measure
 from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
 from electra.estimate.cost import flops_per_token
+from electra.loader.packing import StaticShapes
 from electra.model.batch import Batch
+from electra.model.encoder import has_kernel
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
 from electra.pretrain.engine import build_engine, set_step, start_distributed
@@ -35,7 +39,7 @@ from electra.system.hardware import Machine, matrix_peak, resolve_machine
 from electra.system.memory import keep_freed_memory
 
 VOCAB_SIZE, MASK = 30522, 103
-STEPS = 3  # per call
+STEPS = 3  # per call, unless said otherwise
 KEPT, COMPILED = ", allocator as ours", ", allocator as ours, compiled"
 OURS, ALL, MASKED = "ours", "transformers, all positions", "transformers, masked positions"
 
@@ -48,6 +52,7 @@ class Shape:
     machine: Machine
     batch_size: int
     length: int
+    steps: int = STEPS
 
     @property
     def tokens(self) -> int:
@@ -89,8 +94,8 @@ def main() -> None:
             "precision": shape.machine.precision,
         },
         "matrix_peak_flops": max(peaks),
-        "flops_per_token": flops_per_token(shape.settings, VOCAB_SIZE),
-        "tokens_per_second": {name: measure.rates(STEPS * shape.tokens, values) for name, values in seconds.items()},
+        "flops_per_token": flops_of(shape),
+        "tokens_per_second": {name: measure.rates(shape.steps * shape.tokens, values) for name, values in seconds.items()},
         "seconds_over_ours": measure.ratios(seconds, OURS),
     }
     measure.finish(options, result, as_table(result))
@@ -135,17 +140,23 @@ def our_steps(shape: Shape) -> measure.Side:
     torch.set_num_threads(shape.machine.num_threads)
     torch.set_flush_denormal(True)
     keep_freed_memory()
-    batch = make_batch(shape, seed=1).to(torch.device(shape.machine.device))
+    batch = make_batch(shape, seed=1)
     start_distributed(shape.machine, timedelta(minutes=5))
+    if shape.machine.device == "cuda":
+        with_ends = has_kernel(torch.device("cuda"), shape.machine.precision == "bf16")
+        batch = StaticShapes(Electra.reads, with_ends).apply(batch, shape.batch_size, shape.length)
+    batch = batch.to(torch.device(shape.machine.device))
     recipe = shape.settings.pretrain
     model = Electra(shape.settings.model, VOCAB_SIZE, MASK, recipe)
     model.initialize(shape.settings.model.initializer_range, seed=1)
+    if shape.machine.compile == "model":
+        model.forward = torch.compile(model.forward, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
     engine, _ = build_engine(model, recipe, shape.machine)
     weights, counts = model.loss_weights, model.counts(batch)
     number = iter(range(10**9))
 
     def steps() -> None:
-        for _ in range(STEPS):
+        for _ in range(shape.steps):
             set_step(engine, next(number), 1e-5)
             outputs = engine(batch)
             engine.backward(sum(weights[term] * outputs.loss_sums[term] / counts[term] for term in weights))
@@ -174,6 +185,7 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
             num_attention_heads=encoder.num_heads,
             intermediate_size=encoder.intermediate_size,
             max_position_embeddings=encoder.max_positions,
+            attn_implementation="sdpa",
         )
 
     model = shape.settings.model
@@ -185,32 +197,35 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
     parameters = list(dict.fromkeys([*generator.parameters(), *discriminator.parameters()]))
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
     masked_BT = batch.is_masked_BT()
-    inputs = {"attention_mask": batch.mask_BT.long(), "token_type_ids": batch.segments_BT}
+    inputs = {"token_type_ids": batch.segments_BT}
+    if device.type == "cpu":  # on CUDA a mask, even one that blocks nothing, would rule out the flash kernel
+        inputs["attention_mask"] = batch.mask_BT.long()
+    rows_B1, places_BK = torch.arange(shape.batch_size, device=device)[:, None], batch.positions_BK
     shown_BT = batch.tokens_BT.masked_fill(masked_BT, MASK)
     bf16 = shape.machine.precision == "bf16"
 
     def propose() -> tuple[Any, torch.Tensor]:
         if masked_only:
-            hidden = generator.electra(input_ids=shown_BT, **inputs)[0][masked_BT]
+            hidden = generator.electra(input_ids=shown_BT, **inputs)[0][rows_B1, places_BK]
             logits = generator.generator_lm_head(generator.generator_predictions(hidden))
-            return F.cross_entropy(logits.float(), batch.tokens_BT[masked_BT]), logits
+            return F.cross_entropy(logits.float().flatten(0, 1), batch.originals_BK().flatten()), logits
         labels_BT = batch.tokens_BT.masked_fill(~masked_BT, -100)
         found = generator(input_ids=shown_BT, labels=labels_BT, **inputs)
-        return found.loss, found.logits[masked_BT]
+        return found.loss, found.logits[rows_B1, places_BK]
 
     def losses() -> torch.Tensor:
         mlm, logits = propose()
         with torch.no_grad():
             noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
             sampled = (logits.float() + noise).argmax(-1)
-        corrupted_BT = batch.tokens_BT.masked_scatter(masked_BT, sampled)
+        corrupted_BT = batch.tokens_BT.scatter(1, places_BK, sampled)
         labels = (corrupted_BT != batch.tokens_BT).long()
         return mlm + 50 * discriminator(input_ids=corrupted_BT, labels=labels, **inputs).loss
 
     forward: Callable[[], torch.Tensor] = torch.compile(losses) if kind == COMPILED else losses
 
     def steps() -> None:
-        for _ in range(STEPS):
+        for _ in range(shape.steps):
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 loss = forward()
             loss.backward()
@@ -221,9 +236,14 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
     return steps
 
 
-def peak(shape: Shape) -> float:
-    """FLOP/s of the best square matrix product."""
-    return max(matrix_peak(shape.machine, size, seconds=0.5) for size in (512, 1024, 2048))
+def peak(shape: Shape, seconds: float = 0.5) -> float:
+    """FLOP/s of the best square matrix product, each tried for so many seconds."""
+    return max(matrix_peak(shape.machine, size, seconds) for size in (512, 1024, 2048))
+
+
+def flops_of(shape: Shape) -> float:
+    """Hardware FLOPs of a token."""
+    return flops_per_token(shape.settings, VOCAB_SIZE)
 
 
 def as_table(result: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,21 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def write_workspace(
-    folder: Path, profile: str, cluster: dict[str, Any] | None = None, **changes: dict[str, Any]
+    folder: Path,
+    profile: str,
+    cluster: dict[str, Any] | None = None,
+    cells: Sequence[str] = ("CoLA",),
+    **changes: dict[str, Any],
 ) -> tuple[Settings, Paths]:
-    """Write ``params.yaml`` and the profile, with changes of single keys: ``tokenizer={"vocab_file": ...}``."""
+    """Write ``params.yaml`` and the profile, with changes of single keys: ``tokenizer={"vocab_file": ...}``.
+
+    Args:
+        cells: the tasks of the matrix, each with seed 1.
+    """
     values = yaml.safe_load((ROOT / f"params/{profile}.yaml").read_text())
     for section, keys in changes.items():
         values[section] = {**values.get(section, {}), **keys}
-    common = {"profile": profile, "cells": {"tasks": ["CoLA"], "seeds": [1]}, "cluster": cluster or {}}
+    common = {"profile": profile, "cells": {"tasks": list(cells), "seeds": [1]}, "cluster": cluster or {}}
     (folder / "params").mkdir(parents=True, exist_ok=True)
     (folder / "params.yaml").write_text(yaml.safe_dump(common))
     (folder / f"params/{profile}.yaml").write_text(yaml.safe_dump(values))

@@ -1,0 +1,436 @@
+"""The acceptance run for whoever has GPUs: does what was only shown on a pretended device hold on real ones?
+
+    make accept-gpu                                                        # one to eight devices, half an hour
+    python -m benchmarks.accept_gpu --device cpu --shapes tiny --only zero resume
+
+Real commands in processes of their own (benchmarks/accept_parts.py), in parts with a time limit each. Every part gets a
+verdict: passed, failed, or not possible here, with the reasons. A JSON file and a Markdown page with all figures go to
+``benchmarks/results/accept-<device>``, to be committed; those of single parts, of a CPU and of tiny shapes go to
+``logs/benchmarks/``. Exit codes: 0 nothing has failed, 2 there is no such device, 4 a part has failed.
+
+Tolerances are here, with their reasons.
+"""
+
+import argparse
+import json
+import math
+import re
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import accept_parts, measure
+from benchmarks.accept_parts import FULL, REFERENCE, TINY, Bench, Broken, Curve, Figures, NotPossible, OutOfTime
+from benchmarks.pretrain_step import OURS
+from electra.common.artifacts import write_json, write_text
+from electra.common.errors import TrainingError
+
+PASSED, FAILED, IMPOSSIBLE = "passed", "failed", "not possible here"
+
+CURVES_APART = 1e-2  # nats, between the losses of two runs of the same steps in fp32: docs/gpu.md
+CURVES_APART_BF16 = 5e-2  # of a run in bf16 and one in fp32
+CURVES_APART_RESUMED = {"cpu": 0.0, "cuda": CURVES_APART}  # on a CPU a resumed run has the same bits
+MEMORY_OFF = 0.10  # of the prediction
+CELL_LOSS_OFF = 0.25  # of the CPU's: dropout draws other elements on CUDA
+MEMORY_FREE = 0.90  # of a device's: else somebody else uses it
+NOTICED_AFTER = 20.0  # seconds on top of cluster.silence_seconds: looking twice, and telling the others
+LARGE_SHARE = 0.40  # of the measured matrix peak, Large at 512 tokens
+FLASH = 8.0  # compute capability from which on there is a flash kernel in bf16
+# Tokens a second on one device, by a part of its name and the step's. Others are measured without a verdict.
+EXPECTED = {
+    "H100": {"small, T=128": 1.2e6, "base, T=128": 480e3, "large, T=128": 185e3},
+    "A100": {"small, T=128": 0.54e6, "base, T=128": 216e3, "large, T=128": 83e3},
+}
+# Bytes a second of each link in an all-reduce: NVLink reaches several times as much; without it, PCIe's.
+BUS_NVLINK, BUS_PCIE = 100e9, 4e9
+NVLINK = re.compile(r"SXM|HBM3|H200|B200", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a part's figures mean."""
+
+    status: str
+    reasons: tuple[str, ...] = ()
+
+
+def verdict_of(reasons: Sequence[str]) -> Verdict:
+    """Failed where there are reasons."""
+    return Verdict(FAILED if reasons else PASSED, tuple(reasons))
+
+
+# ---- a judge for each part: figures in, verdict out
+
+
+def judge_preflight(found: Figures, bench: Bench) -> Verdict:
+    reasons = [found["compiler"]] if found["compiler"] and bench.device == "cuda" else []
+    for number, device in enumerate(found["devices"]):
+        if float(device["capability"]) < FLASH:
+            reasons.append(f"device {number}: capability {device['capability']} is below {FLASH}: no flash attention")
+        if device["free_bytes"] < MEMORY_FREE * device["total_bytes"]:
+            used = (device["total_bytes"] - device["free_bytes"]) / 1e9
+            reasons.append(f"device {number}: {used:.1f} GB of its memory are in use: figures would be another's, too")
+    if len({device["name"] for device in found["devices"]}) > 1:
+        reasons.append("the devices are not of one kind")
+    return verdict_of(reasons)
+
+
+def judge_bandwidth(found: Figures, bench: Bench) -> Verdict:
+    reasons = [] if found["sum_is_right"] else ["the sum of an all-reduce is wrong"]
+    best = max(row["bus_bytes_per_second"] for row in found["rows"])
+    if bench.device == "cuda" and bench.size is FULL:
+        least = BUS_NVLINK if NVLINK.search(bench.facts["devices"][0]["name"]) else BUS_PCIE
+        if best < least:
+            reasons.append(
+                f"{best / 1e9:.1f} GB/s at most, {least / 1e9:.0f} are expected: see `nvidia-smi topo -m`, NCCL_DEBUG"
+            )
+    return verdict_of(reasons)
+
+
+def apart(one: Curve, other: Curve) -> tuple[float, str]:
+    """The largest difference of two curves' losses, nats, and where it is; infinite where a loss is missing."""
+    largest = (0.0, "")
+    for step in sorted(one.keys() | other.keys()):
+        mine, its = one.get(step, {}), other.get(step, {})
+        for name in sorted(mine.keys() | its.keys()):
+            difference = abs(mine.get(name, math.inf) - its.get(name, math.inf))
+            difference = math.inf if math.isnan(difference) else difference
+            if difference > largest[0]:
+                largest = (difference, f"{name} at step {step}")
+    return largest
+
+
+def judge_zero(found: Figures, bench: Bench) -> Verdict:
+    reasons = [f"{name}: {error}" for name, error in found["errors"].items()]
+    curves = found["curves"]
+    if REFERENCE not in curves:
+        return verdict_of(reasons)
+    pairs = [(name, REFERENCE) for name in curves if name != REFERENCE]
+    stages = [name for name in curves if name.startswith("ZeRO") and "bf16" not in name]
+    pairs += [(name, stages[0]) for name in stages[1:]]
+    found["apart"] = {}
+    for one, other in pairs:
+        difference, where = apart(curves[one], curves[other])
+        found["apart"][f"{one} and {other}"] = difference
+        limit = CURVES_APART_BF16 if "bf16" in one else CURVES_APART
+        if difference > limit:
+            reasons.append(f"{one} and {other} differ by {difference:.3g} in {where}, {limit:g} is allowed")
+    return verdict_of(reasons)
+
+
+def judge_resume(found: Figures, bench: Bench) -> Verdict:
+    reasons = []
+    for stage, run in found["stages"].items():
+        if "error" in run:
+            reasons.append(f"{stage}: {run['error']}")
+            continue
+        killed, told, last = run["codes"]
+        if any(code != -9 for code in killed):
+            reasons.append(f"{stage}: the run to be killed ended by itself ({killed})")
+        if any(code != 5 for code in told):
+            reasons.append(f"{stage}: exit codes {told} after SIGTERM, 5 is right")
+        if not run["resumed_at"][1] or not run["resumed_at"][2]:
+            reasons.append(f"{stage}: went on from steps {run['resumed_at'][1:]}, 0 means that it began anew")
+        if any(last):
+            reasons.append(f"{stage}: the resumed run failed, {run['last_words']}")
+        else:
+            run["apart"], where = apart(*run["curves"])
+            limit = CURVES_APART_RESUMED[bench.device]
+            if run["apart"] > limit:
+                reasons.append(f"{stage}: differs from the uninterrupted run by {run['apart']:.3g} in {where}")
+    return verdict_of(reasons)
+
+
+def judge_speed(found: Figures, bench: Bench) -> Verdict:
+    """With tiny shapes the figures say nothing, and only what is missing counts."""
+    reasons = [f"{name}: not measured, the time was over" for name in found["missing"]]
+    for name, step in found["steps"].items():
+        if "error" in step:
+            reasons.append(f"{name}: {step['error']}")
+            continue
+        rate = step["tokens_per_second"][OURS]["median"]
+        step["peak_share"] = rate * step["flops_per_token"] / step["matrix_peak_flops"]
+        step["expected"] = expected_rate(name, bench)
+        if bench.size is not FULL:
+            continue
+        if step["expected"] and rate < step["expected"]:
+            reasons.append(f"{name}: {rate:,.0f} tokens/s, {step['expected']:,.0f} are expected")
+        for peer, ratio in step["seconds_over_ours"].items():
+            if ratio["median"] < 1:
+                reasons.append(f"{name}: {peer} takes {ratio['median']:.2f} times our seconds")
+        if name == "large, T=512" and bench.device == "cuda" and step["peak_share"] < LARGE_SHARE:
+            reasons.append(f"{name}: {step['peak_share']:.1%} of the matrix peak, {LARGE_SHARE:.0%} are expected")
+    return verdict_of(reasons)
+
+
+def expected_rate(name: str, bench: Bench) -> float | None:
+    """Tokens a second that this device should reach; None where nobody has said."""
+    device = bench.facts["devices"][0]["name"] if bench.device == "cuda" else ""
+    return next((rates.get(name) for part, rates in EXPECTED.items() if part in device), None)
+
+
+def judge_memory(found: Figures, bench: Bench) -> Verdict:
+    reasons = [f"{name}: not measured, the time was over" for name in found["missing"]]
+    for name, step in found["steps"].items():
+        if "error" in step:
+            reasons.append(f"{name}: {step['error']}")
+            continue
+        step["memory_ratio"] = step["measured_bytes"] / step["predicted_bytes"]
+        if abs(step["memory_ratio"] - 1) > MEMORY_OFF:
+            reasons.append(
+                f"{name}: {step['measured_bytes'] / 1e9:.2f} GB, {step['predicted_bytes'] / 1e9:.2f} were predicted"
+            )
+    if bench.device == "cpu" and not found["missing"]:
+        return Verdict(IMPOSSIBLE, ("the heap of a CPU's process has holes: python -m benchmarks.memory",))
+    return verdict_of(reasons)
+
+
+def judge_cells(found: Figures, bench: Bench) -> Verdict:
+    reasons = []
+    for name, cell in found.items():
+        if "error" in cell:
+            reasons.append(f"{name}: {cell['error']}")
+            continue
+        if cell["predictions"] != cell["rows"]:
+            reasons.append(f"{name}: {cell['predictions']} predictions for {cell['rows']} rows")
+        its = found.get(f"{name.partition(',')[0]}, cpu", {}).get("loss", cell["loss"])
+        if not abs(cell["loss"] - its) <= CELL_LOSS_OFF * its:
+            reasons.append(f"{name}: a loss of {cell['loss']:.3f}, {its:.3f} on the CPU")
+    return verdict_of(reasons)
+
+
+def judge_silence(found: Figures, bench: Bench) -> Verdict:
+    reasons, limit = [], found["silence_seconds"] + NOTICED_AFTER
+    for how in ("killed", "stopped"):
+        run = found[how]
+        if not run["seconds"] <= limit:
+            reasons.append(f"one {how}: the others ended after {run['seconds']:.0f} s, {limit:.0f} are allowed")
+        if any(code != 5 for code in run["codes"]):
+            reasons.append(f"one {how}: the others ended with {run['codes']}, 5 is right: {run['last_words']}")
+        if not run["are_told_whom"]:
+            reasons.append(f"one {how}: nobody names process {run['rank']}: {run['last_words']}")
+    return verdict_of(reasons)
+
+
+# ---- tables for the page
+
+
+def _differences(found: Figures) -> str:
+    rows = [[name, f"{value:.2g}"] for name, value in found.get("apart", {}).items()]
+    return measure.table(["losses of", "differ by at most, nats"], rows)
+
+
+def _resumed(found: Figures) -> str:
+    rows = [
+        [stage, str(run["resumed_at"][1]), str(run["resumed_at"][2]), f"{run.get('apart', math.nan):.2g}"]
+        for stage, run in found["stages"].items()
+        if "error" not in run
+    ]
+    heading = ["stage", "after kill -9 from step", "after SIGTERM from step", "differs by at most, nats"]
+    return measure.table(heading, rows)
+
+
+def _links(found: Figures) -> str:
+    rows = [
+        [f"{row['bytes'] / 2**20:g}", f"{1e3 * row['seconds']:.3g}", f"{row['bus_bytes_per_second'] / 1e9:.3g}"]
+        for row in found["rows"]
+    ]
+    return measure.table(["MiB", "ms", f"GB/s of each link, {found['ranks']} processes"], rows)
+
+
+def _rates(found: Figures) -> str:
+    rows = []
+    for name, step in found["steps"].items():
+        if "tokens_per_second" not in step:
+            continue
+        about = f"{name}, {step['batch_size']} examples, {step['layers']} layers"
+        expected = f"{step['expected']:,.0f}" if step.get("expected") else ""
+        idle = f"{step['idle_share']:.1%}" if step["idle_share"] is not None else "not seen"
+        for side, rate in step["tokens_per_second"].items():
+            ratio = step["seconds_over_ours"].get(side)
+            own = ["1", expected, f"{step['peak_share']:.1%}", idle]
+            rows.append(
+                [about, side, measure.spread(rate), *(own if not ratio else [measure.spread(ratio, ".2f", "x")])]
+            )
+            rows[-1] += [""] * (7 - len(rows[-1]))
+        if "peer" in step:
+            rows.append([about, step["peer"], *[""] * 5])
+    heading = ["step", "side", "tokens/s, median (min - max)", "its seconds over ours", "expected"]
+    return measure.table([*heading, "of the matrix peak", "device idle"], rows)
+
+
+def _memory(found: Figures) -> str:
+    rows = [
+        [name, f"{step['predicted_bytes'] / 1e9:.3g}", f"{step['measured_bytes'] / 1e9:.3g}"]
+        for name, step in found["steps"].items()
+        if "measured_bytes" in step
+    ]
+    return measure.table(["step", "predicted, GB", "measured, GB"], rows)
+
+
+def _cells(found: Figures) -> str:
+    rows = [
+        [name, f"{cell['loss']:.3f}", ", ".join(f"{k} {v:.3f}" for k, v in cell["scores"].items()), cell["seconds"]]
+        for name, cell in found.items()
+        if "error" not in cell
+    ]
+    return measure.table(["cell", "loss of the last epoch", "scores on dev", "seconds"], rows)
+
+
+def _ends(found: Figures) -> str:
+    rows = [[how, f"{found[how]['seconds']:.1f}", found[how]["last_words"]] for how in ("killed", "stopped")]
+    return measure.table([f"one of {found['ranks']} is", "seconds until the others end", "they say"], rows)
+
+
+def _devices(found: Figures) -> str:
+    rows = [
+        [
+            str(n),
+            device["name"],
+            device["capability"],
+            *(f"{device[k] / 1e9:.1f}" for k in ("total_bytes", "free_bytes")),
+        ]
+        for n, device in enumerate(found["devices"])
+    ]
+    return (
+        measure.table(["device", "name", "capability", "memory, GB", "free, GB"], rows)
+        + f"\n\n{found.get('software', '')}"
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: what it asks, its minutes of thirty, what measures it, who judges, and its table."""
+
+    question: str
+    minutes: float
+    measure: Callable[[Bench], Figures]
+    judge: Callable[[Figures, Bench], Verdict]
+    table: Callable[[Figures], str]
+
+
+PARTS = {
+    "preflight": Part("Is everything there that a run needs?", 1, accept_parts.preflight, judge_preflight, _devices),
+    "bandwidth": Part("How fast is an all-reduce?", 1.5, accept_parts.bandwidth, judge_bandwidth, _links),
+    "zero": Part("Do ZeRO 0 to 3 and a CPU learn the same?", 4, accept_parts.zero, judge_zero, _differences),
+    "resume": Part("Do kill -9 and SIGTERM change what is learned?", 5, accept_parts.resume, judge_resume, _resumed),
+    "silence": Part("Is a lost process noticed?", 2, accept_parts.silence, judge_silence, _ends),
+    "cells": Part("Does fine-tuning work?", 2.5, accept_parts.cells, judge_cells, _cells),
+    "speed": Part("How fast is a step?", 13, accept_parts.speed, judge_speed, _rates),
+    "memory": Part("Is the prediction of memory right?", 1, accept_parts.memory, judge_memory, _memory),
+}
+
+
+# ---- the run
+
+
+def run_part(part: Part, bench: Bench) -> Figures:
+    """Measure and judge one part; whatever happens, there is a verdict.
+
+    Returns:
+        ``verdict``, ``reasons``, ``seconds`` and ``found``.
+    """
+    begin, found = time.monotonic(), {}
+    try:
+        found = part.measure(bench)
+        verdict = part.judge(found, bench)
+    except NotPossible as reason:
+        verdict = Verdict(IMPOSSIBLE, (str(reason),))
+    except OutOfTime:
+        verdict = Verdict(FAILED, (f"not done when its time of {(bench.deadline - begin) / 60:.1f} minutes was over",))
+    except Broken as error:
+        verdict = Verdict(FAILED, (str(error),))
+    except Exception as error:  # the other parts' figures are worth having; this one's defect is told
+        traceback.print_exc()
+        verdict = Verdict(FAILED, (f"a defect of this command: {type(error).__name__}: {error}",))
+    seconds = round(time.monotonic() - begin, 1)
+    return {"verdict": verdict.status, "reasons": list(verdict.reasons), "seconds": seconds, "found": found}
+
+
+def run_parts(names: Sequence[str], bench: Bench, minutes: float) -> dict[str, Figures]:
+    """The parts in their order; time that one does not need goes to those after it."""
+    whole = sum(PARTS[name].minutes for name in names)
+    end, later = time.monotonic() + 60 * minutes, 60 * minutes
+    done: dict[str, Figures] = {}
+    for name in names:
+        later -= 60 * minutes * PARTS[name].minutes / whole
+        bench.deadline = end - later
+        print(f"{name}: {PARTS[name].question}", flush=True)
+        done[name] = run_part(PARTS[name], bench)
+        print("\n  ".join([f"  {done[name]['verdict']}, {done[name]['seconds']:.0f} s", *done[name]["reasons"]]))
+    return done
+
+
+def page(result: Figures) -> str:
+    """The Markdown page."""
+    machine = result["machine"]
+    about = [f"{key}: {value}" for key, value in machine.items() if value not in (None, [], "")]
+    rows = [
+        [f"`{name}`", PARTS[name].question, part["verdict"], f"{part['seconds']:.0f}", "; ".join(part["reasons"])]
+        for name, part in result["parts"].items()
+    ]
+    lines = [
+        f"# Acceptance on {result['devices']} x {machine['device']}: {result['verdict']}",
+        f"`{result['command']}`, {result['seconds'] / 60:.1f} minutes. {', '.join(about)}.",
+        measure.table(["part", "question", "verdict", "seconds", "why"], rows),
+    ]
+    for name, part in result["parts"].items():
+        if part["found"]:
+            lines += [f"## {PARTS[name].question}", PARTS[name].table(part["found"])]
+    return "\n\n".join(line.strip() for line in lines) + "\n"
+
+
+def file_of(result: Figures, options: argparse.Namespace) -> Path:
+    """Where the results go, without the suffix; single parts, tiny shapes and a CPU are no acceptance."""
+    name = re.sub(r"[^a-z0-9]+", "-", result["machine"]["device"].lower()).strip("-") or "device"
+    whole = result["parts"].keys() == PARTS.keys() and options.shapes == "full" and options.device == "cuda"
+    folder = options.write or Path("benchmarks/results" if whole else "logs/benchmarks")
+    return folder / f"accept-{name}{'' if result['devices'] == 1 else '-x' + str(result['devices'])}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=[*PARTS], default=[], help="these parts; default: all")
+    parser.add_argument("--minutes", type=float, default=30.0, help="for all parts together")
+    parser.add_argument("--shapes", choices=("full", "tiny"), default="full", help="tiny: to try this command itself")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--write", type=Path, help="the folder for the JSON file and the page")
+    options = parser.parse_args()
+    device = measure.device_of(options)
+    if device == "cpu":
+        import deepspeed  # noqa: F401  # once, for all processes that are forked from this one
+        import transformers.models.electra.modeling_electra  # noqa: F401
+
+        import electra.finetune.run
+        import electra.pretrain.run  # noqa: F401
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="accept-") as folder:
+        bench = Bench(device, FULL if options.shapes == "full" else TINY, Path(folder))
+        names = [name for name in PARTS if name in {"preflight", *(options.only or PARTS)}]
+        parts = run_parts(names, bench, options.minutes)
+    verdict = FAILED if any(part["verdict"] == FAILED for part in parts.values()) else PASSED
+    machine = bench.facts.get("machine") or measure.machine("cpu")
+    result = {
+        "verdict": verdict,
+        "machine": machine,
+        "devices": len(bench.facts.get("devices", [])) or 1,
+        "command": " ".join(["python -m benchmarks.accept_gpu", *sys.argv[1:]]),
+        "seconds": round(time.monotonic() - begin, 1),
+        "parts": parts,
+    }
+    file = file_of(result, options)
+    write_json(file.with_suffix(".json"), json.loads(json.dumps(result, default=str)))
+    write_text(file.with_suffix(".md"), page(result))
+    print(f"{verdict}; written: {file}.json and {file.name}.md")
+    if verdict == FAILED:
+        failed = ", ".join(name for name, part in parts.items() if part["verdict"] == FAILED)
+        raise TrainingError(f"not accepted: {failed}", where=f"{file}.md", next_step="it says why; --only tries a part")
+
+
+if __name__ == "__main__":
+    measure.run(main)
