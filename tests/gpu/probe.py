@@ -1,6 +1,6 @@
 """Pre-train a workspace on the pretended device and tell what each step launched, copied and waited for.
 
-    python -m tests.gpu.probe WORKSPACE REPORT.json [--ranks 8]
+    python -m tests.gpu.probe WORKSPACE REPORT.json [--ranks 8] [--vocabulary 30522] [--steps 6]
 
 With several ranks the others are pretended, too: PyTorch's "fake" process group answers at once for all of them.
 """
@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ import torch
 
 LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_long)
 OWN = "/electra/"
+
+
+class Enough(Exception):
+    """The steps that were asked for are taken."""
 
 
 class Device:
@@ -77,11 +82,18 @@ def always_valid(judge: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return judged
 
 
+def with_vocabulary(shards: Any, size: int) -> Any:
+    shards.vocab_size = size
+    return shards
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workspace", type=Path)
     parser.add_argument("report", type=Path)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--vocabulary", type=int, help="entries of the word table, whatever the tokenizer has")
+    parser.add_argument("--steps", type=int, help="end after so many, with nothing validated, drawn or written")
     options = parser.parse_args()
     device = Device()
     if options.ranks > 1:
@@ -93,6 +105,7 @@ def main() -> None:
     import electra.pretrain.run as run
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
+    from electra.model.objective import Objective
 
     steps: list[dict[str, Any]] = []
     began = [0.0]
@@ -107,6 +120,8 @@ def main() -> None:
             end_step()
         else:
             device.take()  # what the start took
+        if len(steps) == options.steps:
+            raise Enough
         set_step(engine, step, rate)
         began[0] = time.thread_time()
 
@@ -116,7 +131,13 @@ def main() -> None:
     run.NonFinite.judge = lambda *_: False  # type: ignore[method-assign]
     for zero in (stage_1_and_2, stage3):
         zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
-    run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+    if options.vocabulary:
+        shards = run.Shards
+        run.Shards = lambda *arguments: with_vocabulary(shards(*arguments), options.vocabulary)
+    if options.steps:
+        Objective.initialize = lambda self, *_: self  # type: ignore[method-assign]  # takes longer than the steps
+    with suppress(Enough):
+        run.pretrain(load_settings(options.workspace), Paths(options.workspace))
     from torch._dynamo.utils import counters
 
     report = {
