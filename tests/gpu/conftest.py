@@ -39,13 +39,13 @@ def on_device(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def probe(on_device: Environment, workspace: Workspace) -> Callable[..., dict[str, Any]]:
     """Pre-trains on the device with changed settings; returns the report of :mod:`tests.gpu.probe`."""
 
-    def run(cluster: dict[str, Any], ranks: int = 1, **sections: dict[str, Any]) -> dict[str, Any]:
+    def run(cluster: dict[str, Any], ranks: int = 1, *options: str, **sections: dict[str, Any]) -> dict[str, Any]:
         cluster = {"device": "cuda", "precision": "bf16", "num_processes": ranks, **cluster}
         recipe = {"num_steps": 8, "eval_every": 8, "warmup_steps": 2, "batch_size": 16, "alarm_after": 1000}
         sections = {**sections, "pretrain": {**recipe, **sections.get("pretrain", {})}}
         sections["model"] = {"dropout": 0.1, "attention_dropout": 0.1, **sections.get("model", {})}
         workspace.write({"cluster": cluster}, **sections)
-        return run_probe(workspace, on_device, f"--ranks={ranks}")
+        return run_probe(workspace, on_device, f"--ranks={ranks}", *options)
 
     return run
 

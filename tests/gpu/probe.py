@@ -9,6 +9,7 @@ import argparse
 import ctypes
 import json
 import os
+import signal
 import time
 import traceback
 from collections import Counter
@@ -94,6 +95,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--vocabulary", type=int, help="entries of the word table, whatever the tokenizer has")
     parser.add_argument("--steps", type=int, help="end after so many, with nothing validated, drawn or written")
+    parser.add_argument("--interrupt", type=int, help="SIGTERM before this step of the run, which then goes on")
     options = parser.parse_args()
     device = Device()
     if options.ranks > 1:
@@ -103,11 +105,13 @@ def main() -> None:
     from deepspeed.runtime.zero import stage3, stage_1_and_2
 
     import electra.pretrain.run as run
+    from electra.common.errors import InfrastructureError
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
     from electra.model.objective import Objective
 
     steps: list[dict[str, Any]] = []
+    started: list[int] = []
     began = [0.0]
 
     def end_step() -> None:
@@ -122,6 +126,9 @@ def main() -> None:
             device.take()  # what the start took
         if len(steps) == options.steps:
             raise Enough
+        started.append(step)
+        if step == options.interrupt and started.count(step) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
         set_step(engine, step, rate)
         began[0] = time.thread_time()
 
@@ -137,11 +144,17 @@ def main() -> None:
     if options.steps:
         Objective.initialize = lambda self, *_: self  # type: ignore[method-assign]  # takes longer than the steps
     with suppress(Enough):
-        run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+        try:
+            run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+        except InfrastructureError as error:
+            print(error)
+            began[0] = 0.0
+            run.pretrain(load_settings(options.workspace), Paths(options.workspace))
     from torch._dynamo.utils import counters
 
     report = {
         "steps": steps,
+        "started": started,
         "memory": torch.cuda.max_memory_allocated(),
         "graphs": counters["stats"]["unique_graphs"],
     }

@@ -78,6 +78,20 @@ def test_the_compiled_forward_pass_is_one_graph_before_and_after_the_curriculums
         assert any(name.startswith("triton") for name in step["by_name"])
 
 
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_after_sigterm_a_run_resumes_and_takes_steps_at_every_zero_stage(probe: Probe, stage: int, ranks: int) -> None:
+    report = probe({"zero_stage": stage, "compile": "off"}, ranks, "--interrupt=3")
+    assert "a checkpoint is saved" in report["output"]
+    last = report["output"].index("interrupted after step ") + len("interrupted after step ")
+    resumed = int(report["output"][last:].split(";")[0])
+    assert 3 <= resumed <= 6  # what was agreed on a step ahead is still done
+    assert report["started"] == [*range(resumed), *range(resumed, 8)]
+    assert f"resuming electra at step {resumed}" in report["output"]
+    for step in report["steps"][-3:]:
+        assert any("adam" in name.lower() for name in step["by_name"]), "no step"
+
+
 def test_sigterm_then_a_resume_takes_steps(on_device: Environment, workspace: Workspace) -> None:
     """A resumed step count on the CPU would end the run at its first step."""
     cluster = {"device": "cuda", "precision": "bf16", "compile": "off", "num_processes": 1}
