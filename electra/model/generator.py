@@ -48,9 +48,29 @@ def sample(logits_BKV: Tensor, uniforms_BK: Tensor, temperature: float = 1.0) ->
     One uniform per slot instead of Gumbel noise over the vocabulary; the same token on any machine and world size
     up to the rounding of the softmax.
     """
-    cumulative_BKV = torch.softmax(logits_BKV / temperature, -1).cumsum(-1)
+    cumulative_BKV = running_sums(torch.softmax(logits_BKV / temperature, -1))
     targets_BK1 = uniforms_BK[..., None] * cumulative_BKV[..., -1:]
     return torch.searchsorted(cumulative_BKV, targets_BK1, right=True).squeeze(-1).clamp_(max=logits_BKV.shape[-1] - 1)
+
+
+BLOCK = 256  # numbers that one product adds up
+
+
+def running_sums(values: Tensor) -> Tensor:
+    """``values.cumsum(-1)``; with deterministic algorithms on CUDA as matrix products, since its kernel has none."""
+    if not values.is_cuda or not torch.are_deterministic_algorithms_enabled():
+        return values.cumsum(-1)
+    return sums_of_blocks(values)
+
+
+def sums_of_blocks(values: Tensor) -> Tensor:
+    """``values.cumsum(-1)`` by products with triangular matrices of ones: within blocks, then of the blocks' sums."""
+    size = values.shape[-1]
+    blocks = F.pad(values, (0, -size % BLOCK)).unflatten(-1, (-1, BLOCK))
+    with torch.autocast(values.device.type, enabled=False):
+        within = blocks @ blocks.new_ones(BLOCK, BLOCK).triu()
+        before = within[..., -1] @ blocks.new_ones(blocks.shape[-2], blocks.shape[-2]).triu(1)
+    return (within + before[..., None]).flatten(-2)[..., :size]
 
 
 @dataclass

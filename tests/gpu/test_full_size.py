@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
+
+from electra.estimate.memory import FILL
+from tests.workspace import ROOT
 
 FullSize = Callable[..., dict[str, Any]]
 # Launches of a step of one micro-batch, not compiled: Small and Base have 12 layers, Large has 24
@@ -41,3 +45,17 @@ def test_a_compiled_step_of_small_is_one_graph_of_at_most_1400_launches(full_siz
     for step in report["steps"][1:]:
         assert step["launches"] <= COMPILED_SMALL and step["waits"] == 0, step["told"]
         assert any(name.startswith("triton") for name in step["by_name"])
+
+
+@pytest.mark.parametrize("ranks", [1, 8])
+@pytest.mark.parametrize("profile", ["small", "base", "large"])
+def test_profiles_start_at_their_defaults_on_80_gb_devices(full_size: FullSize, profile: str, ranks: int) -> None:
+    """With the profile's own batch and length; the first step is taken, but not compiled."""
+    written = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())
+    recipe, length = written["pretrain"], written["shards"]["max_length"]
+    report = full_size(
+        profile, {"compile": "off"}, steps=1, ranks=ranks, length=length, batch_size=recipe["batch_size"]
+    )
+    print(f"{profile}, {ranks} processes: {report['memory'] / 2**30:.1f} GiB at most; {report['output']}")
+    assert any("adam" in name.lower() for name in report["steps"][0]["by_name"])
+    assert report["memory"] < FILL * 79.1 * 2**30

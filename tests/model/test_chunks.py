@@ -11,7 +11,7 @@ from electra.config import Model, ObjectiveName, Pretrain
 from electra.estimate.memory import placeholder_batch
 from electra.model import generator
 from electra.model.embeddings import Embeddings
-from electra.model.generator import Draw, guesses, in_chunks, sample
+from electra.model.generator import Draw, guesses, in_chunks, sample, sums_of_blocks
 from electra.model.heads import MOST_LOGITS, VocabularyHead
 from electra.model.objective import build_objective
 from electra.model.shape import EncoderConfig
@@ -105,3 +105,10 @@ def test_guesses_are_told_in_evaluation_only(small_chunks: None) -> None:
     states, tokens = torch.randn(2, 3, 16), torch.zeros(2, 3, dtype=torch.long)
     assert guesses(head.train(), states, tokens)[1] is None
     assert guesses(head.eval(), states, tokens)[1] is not None
+
+
+def test_running_sums_by_products_are_those_of_pytorch() -> None:
+    """Those stand in where deterministic algorithms are asked for on CUDA."""
+    for size in (1, 255, 256, 700):
+        values = torch.rand(2, 3, size)
+        torch.testing.assert_close(sums_of_blocks(values), values.cumsum(-1))
