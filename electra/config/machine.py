@@ -103,6 +103,11 @@ class Cluster(Section):
         description="through torch.compile: the encoders' layers, or the whole forward pass; auto: model on CUDA, off "
         "on a CPU and with ZeRO stage 3",
     )
+    deterministic: bool = Field(
+        False,
+        description="on CUDA: PyTorch's deterministic algorithms alone, in pre-training and fine-tuning; slower, and "
+        "an operation that has none ends the run (docs/gpu.md)",
+    )
     pack_examples: bool = Field(
         False, description="several short examples in a row, with attention within each: saves computing on padding"
     )

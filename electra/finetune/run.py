@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_fea
 from electra.finetune.trainer import num_steps, predict, train
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
-from electra.system.hardware import choose_device, choose_precision, watch_cores
+from electra.system.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
 from electra.system.memory import keep_freed_memory
 from electra.system.stopwatch import Stopwatch, note_seconds
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
@@ -184,7 +183,7 @@ def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
 
 
 def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
-    """Device, and whether matrix products are in bf16; repeatable on either."""
+    """Device, and whether matrix products are in bf16; on CUDA repeatable as far as ``cluster.deterministic`` says."""
     if cluster.num_threads != "auto":
         torch.set_num_threads(cluster.num_threads)
     keep_freed_memory()
@@ -192,10 +191,7 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
     if device == "cpu":
         watch_cores(torch.get_num_threads())
     else:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # else a launch for every tensor that is written anyway
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        repeat_exactly(strict=cluster.deterministic)
     return torch.device(device), choose_precision(cluster, device) == "bf16"
 
 

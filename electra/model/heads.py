@@ -3,12 +3,17 @@
 Shape legend: as in encoder.py; N positions of an example (its masked ones, or all), V vocabulary.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra.model.embeddings import Embeddings, LayerNorm
 from electra.model.encoder import gelu
 from electra.model.shape import EncoderConfig
+
+MOST_LOGITS = 2**27  # in one piece on CUDA: 0.5 GiB in fp32, and several times that until the loss is there
 
 
 class VocabularyHead(nn.Module):
@@ -27,10 +32,20 @@ class VocabularyHead(nn.Module):
         self.weight = embeddings.word.weight  # the same parameter, so that ZeRO-3 gathers it for this module too
         self.bias = nn.Parameter(self.weight.new_zeros(config.vocab_size))
 
-    def forward(self, hidden_BND: Tensor) -> Tensor:
-        """Logits [B, N, V]."""
+    def forward(self, hidden_BND: Tensor, use: Callable[[Tensor, Tensor, Tensor], Any] | None = None) -> Any:
+        """Logits [B, N, V].
+
+        Args:
+            use: gets the states [B, N, E] below the output matrix, the matrix [V, E] and its bias [V]; what it returns
+                takes the place of the logits.
+        """
         transformed_BNE = self.norm(gelu(self.transform(hidden_BND)))
-        return F.linear(transformed_BNE, self.weight, self.bias)
+        return (use or F.linear)(transformed_BNE, self.weight, self.bias)
+
+    def exceeds_memory(self, hidden_BND: Tensor) -> bool:
+        """Return whether the logits should not lie in memory all at once; never on a CPU."""
+        rows = hidden_BND.shape[0] * hidden_BND.shape[1]
+        return hidden_BND.device.type == "cuda" and rows * self.bias.numel() > MOST_LOGITS
 
 
 class DiscriminatorHead(nn.Module):

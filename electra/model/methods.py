@@ -17,9 +17,9 @@ from electra.model.generator import (
     WithGenerator,
     at_positions,
     build_encoders,
+    guesses,
     masked_input,
     num_correct,
-    token_losses,
 )
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
@@ -84,7 +84,7 @@ class ReplacedTokenDetection(WithGenerator):
         return outputs, losses_BT
 
     def _correct(self, batch: Batch, proposals: Proposals) -> dict[str, Tensor]:
-        return {"mlm": num_correct(proposals.logits_BKV, batch.originals_BK(), batch.weights_BK)}
+        return {"mlm": num_correct(proposals.right_BK, batch.weights_BK)}
 
 
 def binary_entropy(rate: float) -> float:
@@ -118,7 +118,6 @@ class MaskedLanguageModel(Objective):
         """Loss and accuracy at the masked positions, and the encoder's states [B, T, D]."""
         shown_BT, originals_BK = masked_input(batch, self.mask_id, self.vocab_size), batch.originals_BK()
         hidden_BTD = self.encoder(shown_BT, batch.segments_BT, batch.attended_BT)
-        logits_BKV = self.head(at_positions(hidden_BTD, batch.positions_BK)).float()
-        correct = {} if self.training else {"mlm": num_correct(logits_BKV, originals_BK, batch.weights_BK)}
-        losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK
-        return Outputs({"mlm": total(losses_BK)}, correct), hidden_BTD
+        losses_BK, right_BK = guesses(self.head, at_positions(hidden_BTD, batch.positions_BK), originals_BK)
+        correct = {} if self.training else {"mlm": num_correct(right_BK, batch.weights_BK)}
+        return Outputs({"mlm": total(losses_BK * batch.weights_BK)}, correct), hidden_BTD

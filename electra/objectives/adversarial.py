@@ -19,6 +19,8 @@ class Adversarial(ReplacedTokenDetection):
     is trained by cross entropy towards exp(-R), the probability the discriminator gave the truth.
     """
 
+    needs_logits = True  # of a sample's probability
+
     def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
         super().__init__(model, vocab_size, mask_id, method or config.Method(objective="adversarial"))
         assert self.generator is not None
@@ -40,7 +42,7 @@ class Adversarial(ReplacedTokenDetection):
     def forward(self, batch: Batch) -> Outputs:
         proposals = self.propose(batch)
         outputs, losses_BT = self.discriminate(batch, proposals)
-        assert proposals.hidden_BKG is not None
+        assert proposals.hidden_BKG is not None and proposals.logits_BKV is not None
         rewards_BK = losses_BT.detach().gather(1, batch.positions_BK)
         # the baseline learns from the generator's states and must not shape them
         baseline_BK = self.generator_baseline(proposals.hidden_BKG.detach()).float().squeeze(-1)

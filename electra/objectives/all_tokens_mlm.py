@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from electra import config
 from electra.model.batch import Batch, Outputs, total
-from electra.model.generator import WithGenerator, build_encoders, num_correct, token_losses
+from electra.model.generator import WithGenerator, build_encoders, guesses, num_correct
 from electra.model.heads import VocabularyHead
 
 
@@ -41,8 +41,7 @@ class AllTokensMlm(WithGenerator):
     def forward(self, batch: Batch) -> Outputs:
         proposals = self.propose(batch)
         hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
-        logits_BTV = self.head(hidden_BTD).float()
-        losses_BT = token_losses(logits_BTV, batch.tokens_BT)
+        losses_BT, right_BT = guesses(self.head, hidden_BTD, batch.tokens_BT)
         if self.method.copy_mechanism:
             copy_BT = self.copy(hidden_BTD).float().squeeze(-1)
             generated_BT = F.logsigmoid(-copy_BT) - losses_BT
@@ -51,8 +50,8 @@ class AllTokensMlm(WithGenerator):
         correct = {}
         if not self.training:
             correct = {
-                "mlm": num_correct(proposals.logits_BKV, batch.originals_BK(), batch.weights_BK),
-                "all_tokens_mlm": num_correct(logits_BTV, batch.tokens_BT, batch.mask_BT),
+                "mlm": num_correct(proposals.right_BK, batch.weights_BK),
+                "all_tokens_mlm": num_correct(right_BT, batch.mask_BT),
             }
         sums = {"mlm": total(proposals.losses_BK), "all_tokens_mlm": total(losses_BT * batch.mask_BT)}
         return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)

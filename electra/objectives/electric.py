@@ -67,7 +67,9 @@ class Electric(Objective):
         logits_BT = self.energies(corrupted_BT, batch.segments_BT, batch.attended_BT) + log_q_BT + math.log(ratio)
         labels_BT = batch.is_masked_BT()
         losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
-        correct = {} if self.training else {"cloze": num_correct(logits_BTV, batch.tokens_BT, batch.candidate_BT)}
+        correct = {}
+        if not self.training:
+            correct["cloze"] = num_correct(logits_BTV.argmax(-1) == batch.tokens_BT, batch.candidate_BT)
         return Outputs(
             {"cloze": total(cloze_BT * batch.candidate_BT), "disc": total(losses_BT * batch.candidate_BT)},
             correct,

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from electra import config
 from electra.model.batch import Batch, Outputs, total
-from electra.model.generator import WithGenerator, at_positions, build_encoders, num_correct, token_losses
+from electra.model.generator import WithGenerator, at_positions, build_encoders, guesses, num_correct
 from electra.model.heads import VocabularyHead
 
 
@@ -32,13 +32,12 @@ class ReplaceMlm(WithGenerator):
     def forward(self, batch: Batch) -> Outputs:
         proposals, originals_BK = self.propose(batch), batch.originals_BK()
         hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
-        logits_BKV = self.head(at_positions(hidden_BTD, batch.positions_BK)).float()
+        losses_BK, right_BK = guesses(self.head, at_positions(hidden_BTD, batch.positions_BK), originals_BK)
         correct = {}
         if not self.training:
             correct = {
-                "mlm": num_correct(proposals.logits_BKV, originals_BK, batch.weights_BK),
-                "replace_mlm": num_correct(logits_BKV, originals_BK, batch.weights_BK),
+                "mlm": num_correct(proposals.right_BK, batch.weights_BK),
+                "replace_mlm": num_correct(right_BK, batch.weights_BK),
             }
-        losses_BK = token_losses(logits_BKV, originals_BK) * batch.weights_BK
-        sums = {"mlm": total(proposals.losses_BK), "replace_mlm": total(losses_BK)}
+        sums = {"mlm": total(proposals.losses_BK), "replace_mlm": total(losses_BK * batch.weights_BK)}
         return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)

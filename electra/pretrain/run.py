@@ -38,7 +38,7 @@ from electra.pretrain.engine import (
 from electra.pretrain.metrics import Curve, HeldoutSums, token_counts, training_rates, unigram_entropy
 from electra.pretrain.start import start_from, verify_inputs
 from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
-from electra.system.hardware import Machine, matrix_peak, resolve_machine, watch_cores
+from electra.system.hardware import Machine, matrix_peak, repeat_exactly, resolve_machine, watch_cores
 from electra.system.memory import keep_freed_memory
 from electra.system.peers import Peers, SignalWatch
 from electra.system.processes import EndRequest
@@ -57,6 +57,8 @@ def pretrain(settings: Settings, paths: Paths) -> None:
             same thing; or another process of this run is gone.
     """
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
+    if machine.device == "cuda" and settings.cluster.deterministic:
+        repeat_exactly(strict=True)
     torch.set_num_threads(machine.num_threads)
     keep_freed_memory()
     torch.set_flush_denormal(True)  # Adam's moments of rare tokens fade into denormals, which CPUs multiply slowly

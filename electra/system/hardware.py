@@ -166,6 +166,19 @@ def compiler_trouble() -> str:
     return ""
 
 
+def repeat_exactly(strict: bool) -> None:
+    """Choose PyTorch's deterministic algorithms on CUDA, before the first product there.
+
+    Args:
+        strict: an operation that has none is an error; else it runs with a warning, and FlashAttention's backward pass
+            adds in any order.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
+    # else a launch for every tensor that is written anyway
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
 def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["fp32", "bf16"]:
     """bf16 for matrix products where the device has units for it, unless told otherwise."""
     if cluster.precision != "auto":

@@ -1,6 +1,6 @@
 """Pre-train a workspace on the pretended device and tell what each step launched, copied and waited for.
 
-    python -m tests.gpu.probe WORKSPACE REPORT.json [--ranks 8]
+    python -m tests.gpu.probe WORKSPACE REPORT.json [--ranks 8] [--vocabulary 30522] [--steps 6]
 
 With several ranks the others are pretended, too: PyTorch's "fake" process group answers at once for all of them.
 """
@@ -9,10 +9,12 @@ import argparse
 import ctypes
 import json
 import os
+import signal
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,10 @@ import torch
 
 LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_long)
 OWN = "/electra/"
+
+
+class Enough(Exception):
+    """The steps that were asked for are taken."""
 
 
 class Device:
@@ -77,11 +83,19 @@ def always_valid(judge: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return judged
 
 
+def with_vocabulary(shards: Any, size: int) -> Any:
+    shards.vocab_size = size
+    return shards
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workspace", type=Path)
     parser.add_argument("report", type=Path)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--vocabulary", type=int, help="entries of the word table, whatever the tokenizer has")
+    parser.add_argument("--steps", type=int, help="end after so many, with nothing validated, drawn or written")
+    parser.add_argument("--interrupt", type=int, help="SIGTERM before this step of the run, which then goes on")
     options = parser.parse_args()
     device = Device()
     if options.ranks > 1:
@@ -91,10 +105,13 @@ def main() -> None:
     from deepspeed.runtime.zero import stage3, stage_1_and_2
 
     import electra.pretrain.run as run
+    from electra.common.errors import InfrastructureError
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
+    from electra.model.objective import Objective
 
     steps: list[dict[str, Any]] = []
+    started: list[int] = []
     began = [0.0]
 
     def end_step() -> None:
@@ -107,6 +124,11 @@ def main() -> None:
             end_step()
         else:
             device.take()  # what the start took
+        if len(steps) == options.steps:
+            raise Enough
+        started.append(step)
+        if step == options.interrupt and started.count(step) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
         set_step(engine, step, rate)
         began[0] = time.thread_time()
 
@@ -116,11 +138,23 @@ def main() -> None:
     run.NonFinite.judge = lambda *_: False  # type: ignore[method-assign]
     for zero in (stage_1_and_2, stage3):
         zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
-    run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+    if options.vocabulary:
+        shards = run.Shards
+        run.Shards = lambda *arguments: with_vocabulary(shards(*arguments), options.vocabulary)
+    if options.steps:
+        Objective.initialize = lambda self, *_: self  # type: ignore[method-assign]  # takes longer than the steps
+    with suppress(Enough):
+        try:
+            run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+        except InfrastructureError as error:
+            print(error)
+            began[0] = 0.0
+            run.pretrain(load_settings(options.workspace), Paths(options.workspace))
     from torch._dynamo.utils import counters
 
     report = {
         "steps": steps,
+        "started": started,
         "memory": torch.cuda.max_memory_allocated(),
         "graphs": counters["stats"]["unique_graphs"],
     }

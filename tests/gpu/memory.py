@@ -1,0 +1,86 @@
+"""Allocated and predicted memory of steps on the pretended device: ``python -m tests.gpu.memory REPORT.json RANKS``.
+
+Reads cases from standard input as JSON: lists of [profile, micro-batch, length, ZeRO stage, activation checkpointing,
+micro-batches a step]. The engine is the one of a run; batches are placeholders, and other ranks are not there.
+"""
+
+import gc
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+from electra.config import Model, Pretrain
+from electra.estimate.memory import placeholder_batch, predict_step_memory, recompute_layers
+from electra.model.objective import build_objective, objective_class
+from electra.pretrain.engine import build_engine, set_step, start_distributed
+from electra.system.hardware import Machine
+from tests.gpu.probe import always_valid, join_fake_group
+from tests.workspace import ROOT
+
+VOCABULARY = 30_522
+
+
+def measure(case: list[Any], ranks: int) -> dict[str, float]:
+    """Peak of two steps in bytes, as allocated and as predicted."""
+    profile, micro_batch, length, stage, recompute, accumulation = case
+    written = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())
+    shape = Model(**written["model"])
+    batch_size = micro_batch * accumulation * ranks
+    recipe = Pretrain(**{**written["pretrain"], "batch_size": batch_size, "length_curriculum": None})
+    machine = Machine("cuda", ranks, "bf16", stage, micro_batch, 1)
+    predicted = predict_step_memory(shape, recipe, machine, length, VOCABULARY, recompute=recompute).peak
+
+    torch._C._cuda_clearCublasWorkspaces()  # every case is to take its own
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    model = build_objective(shape, VOCABULARY, 0, recipe)
+    if recompute:
+        recompute_layers(model)
+    engine, _ = build_engine(model, recipe, machine)
+    batch = placeholder_batch(recipe, micro_batch, length)
+    for name in ("random_BK", "candidate_BT"):  # as the loader does
+        if name not in objective_class(recipe.objective).reads:
+            setattr(batch, name, None)
+    batch.ends_N = torch.arange(0, (micro_batch + 1) * length, length, dtype=torch.int32)
+    for step in range(2):
+        set_step(engine, step, 1e-4)
+        for _ in range(accumulation):
+            outputs = engine(batch.to(engine.device))
+            engine.backward(sum(weight * outputs.loss_sums[term] for term, weight in model.loss_weights.items()))
+            del outputs
+            engine.step()
+    peak = torch.cuda.max_memory_allocated() - before
+    engine.destroy()
+    return {"allocated": peak, "predicted": predicted}
+
+
+def main() -> None:
+    report, ranks = Path(sys.argv[1]), int(sys.argv[2])
+    machine = Machine("cuda", ranks, "bf16", 0, 1, 1)
+    if ranks > 1:
+        join_fake_group(ranks)
+    else:
+        start_distributed(machine, timedelta(minutes=5))
+    for zero in (stage_1_and_2, stage3):
+        zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
+    # ZeRO 3 describes every parameter at its start; what lies in one that is not touched cannot be printed
+    torch.nn.Parameter.__repr__ = lambda _: "parameter"  # type: ignore[method-assign]
+    found = []
+    for case in json.load(sys.stdin):
+        found.append({"case": case, **measure(case, ranks)})
+        gc.collect()
+        torch.cuda.empty_cache()
+        print(json.dumps(found[-1]), flush=True)
+    report.write_text(json.dumps(found))
+    os._exit(0)  # NCCL's shutdown waits for ranks that are not there
+
+
+if __name__ == "__main__":
+    main()

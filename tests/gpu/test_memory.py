@@ -1,0 +1,55 @@
+"""Predicted memory is what steps allocate on the pretended device (``torch.cuda.max_memory_allocated``)."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.conftest import Environment
+from tests.workspace import ROOT
+
+Case = tuple[str, int, int, int, bool, int]
+# By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step
+CASES: dict[int, list[Case]] = {
+    1: [
+        ("small", 128, 128, 0, False, 1),
+        ("small", 32, 128, 0, True, 2),
+        ("small", 64, 128, 1, False, 1),
+        ("base", 16, 128, 0, False, 2),
+        ("base", 16, 512, 0, True, 1),
+        ("base", 16, 128, 2, False, 1),
+        ("large", 8, 512, 0, False, 1),
+        ("large", 64, 512, 0, True, 1),  # logits in chunks
+        ("large", 8, 128, 3, False, 1),
+    ],
+    8: [
+        ("small", 16, 128, 0, False, 1),
+        ("base", 16, 128, 1, False, 1),
+        ("large", 8, 512, 1, True, 1),
+        ("large", 4, 128, 3, False, 1),
+    ],
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def measured(request: pytest.FixtureRequest, on_device: Environment, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Allocated and predicted bytes by case: a single process measures all of them."""
+    report: Path = tmp_path_factory.mktemp("memory") / "report.json"
+    command = [sys.executable, "-m", "tests.gpu.memory", str(report), str(request.param)]
+    environment = {**on_device, "PRETENDED_FAST": "1"}
+    cases = json.dumps(CASES[request.param])
+    done = subprocess.run(command, cwd=ROOT, env=environment, input=cases, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return request.param, json.loads(report.read_text())
+
+
+def test_predicted_memory_is_within_10_percent_of_what_is_allocated(measured: Any) -> None:
+    ranks, found = measured
+    assert len(found) == len(CASES[ranks])
+    for one in found:
+        print(f"{ranks} processes, {one['case']}: {one['allocated']:,} allocated, {one['predicted']:,} predicted")
+    wrong = [one for one in found if not 0.9 < one["predicted"] / one["allocated"] < 1.1]
+    assert not wrong
