@@ -23,8 +23,6 @@ def depth_of(name: str, encoder: AnyEncoder) -> int:
         return encoder.config.num_layers + 1
     if isinstance(encoder, TransformersEncoder):
         return encoder.depth_of(name.removeprefix("encoder."))
-    if parts[1] == "final_norm":  # above the last layer
-        return encoder.config.num_layers
     return int(parts[2]) + 1 if parts[1] == "layers" else 0
 
 

@@ -56,36 +56,22 @@ def geglu(x_BT2F: Tensor, added: Tensor | None = None) -> Tensor:
     return F.gelu(gate) * values
 
 
-class PreNorm(LayerNorm):
-    """LayerNorm of the stream before a part of a layer; the stream itself stays in float32 under bf16."""
+class StreamNorm(LayerNorm):
+    """stream + dropout(x), which is the next stream, and its LayerNorm: how every part of a pre-norm layer ends.
+
+    The stream is never normalized itself, and stays in float32 under bf16.
+    """
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_bias)
         self.dropout = config.dropout
 
-    def forward(self, stream_BTD: Tensor) -> Tensor:  # type: ignore[override]
-        """The stream normalized, in the type of the matrix products to come."""
-        if self._can_fuse(stream_BTD, stream_BTD):
-            return fused_modern.norm(stream_BTD, self.weight, self.bias, self.eps, _product_type(stream_BTD))
-        return super().forward(stream_BTD)
-
-    def after(self, stream_BTD: Tensor, x_BTD: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
-        """stream + dropout(x + added), which is the next stream, and it normalized."""
+    def forward(  # type: ignore[override]
+        self, x_BTD: Tensor, added: Tensor | None, stream_BTD: Tensor
+    ) -> tuple[Tensor, Tensor]:
         dropout = self.dropout if self.training else 0.0
-        if self._can_fuse(stream_BTD, x_BTD):
+        if self.weight.dtype == stream_BTD.dtype == torch.float32 and fused.can_fuse(x_BTD):
             return fused_modern.residual_norm(x_BTD, added, stream_BTD, self.weight, self.bias, self.eps, dropout)
-        stream_BTD = residual(stream_BTD, x_BTD, added, dropout)
+        x_BTD = x_BTD if added is None else x_BTD + added
+        stream_BTD = stream_BTD + F.dropout(x_BTD, dropout)
         return stream_BTD, super().forward(stream_BTD)
-
-    def _can_fuse(self, stream_BTD: Tensor, x_BTD: Tensor) -> bool:
-        return self.weight.dtype == stream_BTD.dtype == torch.float32 and fused.can_fuse(x_BTD)
-
-
-def residual(stream_BTD: Tensor, x_BTD: Tensor, added: Tensor | None, dropout: float) -> Tensor:
-    """stream + dropout(x + added)."""
-    x_BTD = x_BTD if added is None else x_BTD + added
-    return stream_BTD + F.dropout(x_BTD, dropout) if dropout else stream_BTD + x_BTD
-
-
-def _product_type(x: Tensor) -> torch.dtype:
-    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype

@@ -6,7 +6,7 @@ feed-forward width, V vocabulary, N examples and stretches of padding in all row
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from electra.model.blocks import (
     BLOCKED,
-    PreNorm,
+    StreamNorm,
     Rotation,
     geglu,
-    residual,
     rotate,
     rotation_of,
     window_bias,
@@ -173,13 +172,11 @@ def gelu(x: Tensor, added: Tensor | None = None) -> Tensor:
 class Layer(nn.Module):
     """One transformer layer: attention and a feed-forward part with the exact (erf) GELU, LayerNorm after each."""
 
-    def __init__(self, config: EncoderConfig, number: int = 0):
+    def __init__(self, config: EncoderConfig):
         super().__init__()
-        width, inner, norm = config.hidden_size, config.intermediate_size, PreNorm if self.is_pre else AddNorm
+        width, inner, norm = config.hidden_size, config.intermediate_size, StreamNorm if self.is_pre else AddNorm
         self.attention = SelfAttention(config)
-        # the first layer of modern comes right after the embeddings' LayerNorm
-        has_norm = number > 0 or not (self.is_pre and config.is_modern)
-        self.attention_norm = norm(config) if has_norm else nn.Identity()
+        self.attention_norm = norm(config)
         self.activation = geglu if config.is_gated else gelu
         self.feed_forward_in = Linear(width, inner * (2 if config.is_gated else 1), bias=config.has_bias)
         self.feed_forward_out = Linear(inner, width, bias=config.has_bias)
@@ -204,23 +201,28 @@ class Layer(nn.Module):
 
 
 class PreNormLayer(Layer):
-    """The same with LayerNorm before each part; what passes between layers is never normalized."""
+    """The same with LayerNorm before each part, of a stream that is never normalized itself.
+
+    It takes and gives the stream and, beside it, its LayerNorm for the part to come: ``attention_norm`` stands before
+    the feed-forward part, ``feed_forward_norm`` before the next layer's attention, or is the last norm of the encoder.
+    The first layer takes the embeddings as they are, which have a LayerNorm of their own.
+    """
 
     is_pre = True
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
-        hidden_BTD: Tensor,
+        states: tuple[Tensor, Tensor],
         attn_bias: Tensor | CuSeqlens | None,
         num_queries: int | None = None,
         rotation: Rotation | None = None,
-    ) -> Tensor:
-        num_queries = hidden_BTD.shape[1] if num_queries is None else num_queries
-        mixed_BTD, added = self.attention(self.attention_norm(hidden_BTD), attn_bias, num_queries, rotation)
-        norm = cast(PreNorm, self.feed_forward_norm)
-        hidden_BTD, normed_BTD = norm.after(hidden_BTD[:, :num_queries], mixed_BTD, added)
+    ) -> tuple[Tensor, Tensor]:
+        stream_BTD, normed_BTD = states
+        num_queries = stream_BTD.shape[1] if num_queries is None else num_queries
+        mixed_BTD, added = self.attention(normed_BTD, attn_bias, num_queries, rotation)
+        stream_BTD, normed_BTD = self.attention_norm(mixed_BTD, added, stream_BTD[:, :num_queries])
         transformed_BTD, added = self.feed_forward_out(self.activation(*self.feed_forward_in(normed_BTD)))
-        return residual(hidden_BTD, transformed_BTD, added, norm.dropout if self.training else 0.0)
+        return self.feed_forward_norm(transformed_BTD, added, stream_BTD)
 
 
 class Encoder(nn.Module):
@@ -238,7 +240,6 @@ class Encoder(nn.Module):
     recompute = False
     embedding_norm: LayerNorm
     embedding_dropout: nn.Dropout
-    final_norm: PreNorm
 
     def __init__(self, config: EncoderConfig, embeddings: Embeddings | DisentangledEmbeddings | None = None):
         super().__init__()
@@ -253,9 +254,7 @@ class Encoder(nn.Module):
             self.embedding_norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
             self.embedding_dropout = nn.Dropout(config.dropout)
         kind = PreNormLayer if config.norm == "pre" else Layer
-        self.layers = nn.ModuleList(kind(config, number) for number in range(config.num_layers))
-        if config.norm == "pre":
-            self.final_norm = PreNorm(config)
+        self.layers = nn.ModuleList(kind(config) for _ in range(config.num_layers))
 
     @property
     def plain_embeddings(self) -> Embeddings:
@@ -298,11 +297,11 @@ class Encoder(nn.Module):
         if ends is None or direction != "both" or not tokens_BT.is_cuda or not fits_kernel(head_width):
             attn_bias = self._attn_bias(mask_BT, packed_BT, direction, tokens_BT)
         rotations, biases = self._rotations(tokens_BT, positions_BT), [attn_bias, self._local(attn_bias, tokens_BT)]
-        if self.config.norm == "pre":
-            hidden_BTD = hidden_BTD.float()  # what passes between the layers is a sum of all of them
-        elif hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+        stream_BTD = hidden_BTD.float()  # of pre-norm layers: what passes between them is a sum of all of them
+        if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # one type through all layers: what is added and normalized in between is computed in float32 all the same
             hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
+        states: Any = (stream_BTD, hidden_BTD) if self.config.norm == "pre" else hidden_BTD
         for number, layer in enumerate(self.layers, 1):
             num_queries = 1 if first_only and number == len(self.layers) else None
             is_local = self.config.is_local(number - 1)
@@ -310,10 +309,10 @@ class Encoder(nn.Module):
             if self.recompute and torch.is_grad_enabled():
                 # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
                 early_stop: dict[str, Any] = {} if torch.compiler.is_compiling() else {"early_stop": False}
-                hidden_BTD = checkpoint(layer, hidden_BTD, *inputs, use_reentrant=False, **early_stop)
+                states = checkpoint(layer, states, *inputs, use_reentrant=False, **early_stop)
             else:
-                hidden_BTD = layer(hidden_BTD, *inputs)
-        return self.final_norm(hidden_BTD) if self.config.norm == "pre" else hidden_BTD
+                states = layer(states, *inputs)
+        return states[1] if self.config.norm == "pre" else states
 
     def _rotations(self, tokens_BT: Tensor, positions_BT: Tensor | None) -> list[Rotation | None]:
         """Rotations in a layer that sees all, and in a local one; None each where positions are learned."""

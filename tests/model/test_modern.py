@@ -67,13 +67,11 @@ def test_modern_has_no_biases_segments_or_position_table() -> None:
         "discriminator_head.output.bias",
         "generator_head.bias",
     }
-    assert not any(part in name for name in names for part in (".segment.", ".position.", "layers.0.attention_norm"))
+    assert not any(part in name for name in names for part in (".segment.", ".position.", "embeddings.norm"))
     assert {
         "discriminator.embedding_norm.weight",
-        "discriminator.final_norm.weight",
-        "generator.final_norm.weight",
+        "generator.embedding_norm.weight",
     } < names
-    assert "discriminator.layers.1.attention_norm.weight" in names
 
 
 @needs_loops
@@ -203,7 +201,7 @@ def test_a_local_layer_sees_its_window_and_no_more() -> None:
     changed = hidden.clone()
     changed[0, 8] = torch.randn(32)
     bias, rotation = window_bias(12, 4, hidden.device), encoder._rotations(torch.zeros(1, 12), None)[1]
-    one, other = (encoder.layers[1](states, bias, None, rotation)[0] for states in (hidden, changed))
+    one, other = (encoder.layers[1]((states, states), bias, None, rotation)[1][0] for states in (hidden, changed))
     assert (one - other).abs().amax(-1).gt(1e-6).tolist() == [6 <= place <= 10 for place in range(12)]
 
 
@@ -243,7 +241,6 @@ def test_geglu_and_its_gradient(dtype: torch.dtype) -> None:
 @needs_loops
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_residual_norm_and_its_gradients(dtype: torch.dtype, has_bias: bool) -> None:
-    """With a product to add and its bias, and of the stream alone."""
     x, stream, weight = randn(70, 33, dtype=dtype), randn(70, 33, seed=1), randn(33, seed=2)
     bias, added = (randn(33, seed=3), randn(33, seed=4)) if has_bias else (None, None)
     one, other = randn(70, 33, seed=5).detach(), randn(70, 33, dtype=dtype, seed=6).detach()
@@ -258,11 +255,6 @@ def test_residual_norm_and_its_gradients(dtype: torch.dtype, has_bias: bool) -> 
     wanted = gradients((expected_total * one).sum() + (expected * other).sum(), *inputs)
     for ours, theirs in zip(found, wanted, strict=True):
         assert_alike(ours, theirs, dtype)
-    alone = fused_modern.norm(stream, weight, bias, 1e-5, dtype)
-    plain = F.layer_norm(stream, (33,), weight, bias, 1e-5)
-    assert_alike(alone, plain, dtype)
-    (ours,), (theirs,) = gradients((alone * other).sum(), stream), gradients((plain * other).sum(), stream)
-    assert_alike(ours, theirs, dtype)
 
 
 @needs_loops
@@ -303,8 +295,8 @@ def test_gradients_are_those_of_finite_differences() -> None:
     names = ("discriminator.layers.1.attention.qkv.weight", "discriminator.layers.0.feed_forward_in.weight")
 
     def loss() -> Tensor:
-        hidden = electra.discriminator.layers[0](states, None, None, rotation)
-        return (electra.discriminator.layers[1](hidden, window, None, rotation).sin()).sum()
+        hidden = electra.discriminator.layers[0]((states, states), None, None, rotation)
+        return (electra.discriminator.layers[1](hidden, window, None, rotation)[1].sin()).sum()
 
     states = electra.discriminator.embeddings(tokens, tokens) @ electra.discriminator.projection.weight.t()
     states, rotation = states.detach(), rotation_of(torch.arange(6)[None], 8, 100.0)

@@ -425,8 +425,8 @@ void rotate(T* heads_first, const float* cosines, const float* sines, int64_t ba
     }
 }
 
-// The next stream, stream + dropout(x + added), and its LayerNorm; without x the LayerNorm of the stream alone. The
-// stream is float whatever the type of the products; added, bias and normalized may be missing.
+// The next stream, stream + dropout(x + added), and its LayerNorm. The stream is float whatever the type of the
+// products; added, bias and normalized may be missing.
 template <typename T>
 void residual_norm_forward(const T* x, const float* added, const float* stream, const float* weight, const float* bias,
                            int64_t rows, int64_t width, float eps, float p, uint64_t key, float* total, T* out,
@@ -442,19 +442,14 @@ void residual_norm_forward(const T* x, const float* added, const float* stream, 
         for (int64_t row = 0; row < rows; row++) {
             const int64_t start = row * width;
             const uint32_t first = static_cast<uint32_t>(start);
-            if (x == nullptr) {
-                std::memcpy(sums, stream + start, width * sizeof(float));
-            } else {
-#pragma omp simd
-                for (int64_t i = 0; i < width; i++) {
-                    const float value = load(x[start + i]) + shift[i];
-                    sums[i] = stream[start + i] + value * dropout.factor_of(first + static_cast<uint32_t>(i));
-                }
-                std::memcpy(total + start, sums, width * sizeof(float));
-            }
             float mean = 0, squares = 0;
 #pragma omp simd reduction(+ : mean)
-            for (int64_t i = 0; i < width; i++) mean += sums[i];
+            for (int64_t i = 0; i < width; i++) {
+                const float value = load(x[start + i]) + shift[i];
+                sums[i] = stream[start + i] + value * dropout.factor_of(first + static_cast<uint32_t>(i));
+                mean += sums[i];
+            }
+            std::memcpy(total + start, sums, width * sizeof(float));
             mean /= width;
 #pragma omp simd reduction(+ : squares)
             for (int64_t i = 0; i < width; i++) {
@@ -473,7 +468,7 @@ void residual_norm_forward(const T* x, const float* added, const float* stream, 
     }
 }
 
-// What is missing forward is missing here: grad_total and grad_x without x, grad_added and grad_bias.
+// grad_total is the gradient of the sum itself; grad_added and grad_bias are missing where added and bias were.
 template <typename T>
 void residual_norm_backward(const T* grad, const float* grad_total, const T* normalized, const float* inverse_std,
                             const float* weight, int64_t rows, int64_t width, float p, uint64_t key, T* grad_x,
@@ -484,12 +479,10 @@ void residual_norm_backward(const T* grad, const float* grad_total, const T* nor
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < PARTS; part++) {
         const Dropout dropout = shared;
-        std::vector<float> zeros(grad_total == nullptr ? width : 0, 0.0f);
         float *weight_sums = &parts[part * stride], *bias_sums = weight_sums + width, *added_sums = bias_sums + width;
         for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
             const int64_t start = row * width;
             const uint32_t first = static_cast<uint32_t>(start);
-            const float* beside = grad_total == nullptr ? zeros.data() : grad_total + start;
             float mean = 0, slope = 0;
 #pragma omp simd reduction(+ : mean, slope)
             for (int64_t i = 0; i < width; i++) {
@@ -504,12 +497,9 @@ void residual_norm_backward(const T* grad, const float* grad_total, const T* nor
 #pragma omp simd
             for (int64_t i = 0; i < width; i++) {
                 const float g = load(grad[start + i]), n = load(normalized[start + i]);
-                grad_stream[start + i] = beside[i] + inverse_std[row] * (g * weight[i] - mean - n * slope);
-            }
-            if (grad_x == nullptr) continue;
-#pragma omp simd
-            for (int64_t i = 0; i < width; i++) {
-                const float kept = grad_stream[start + i] * dropout.factor_of(first + static_cast<uint32_t>(i));
+                const float value = grad_total[start + i] + inverse_std[row] * (g * weight[i] - mean - n * slope);
+                const float kept = value * dropout.factor_of(first + static_cast<uint32_t>(i));
+                grad_stream[start + i] = value;
                 store(grad_x[start + i], kept);
                 added_sums[i] += kept;
             }

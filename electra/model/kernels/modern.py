@@ -14,48 +14,47 @@ from electra.model.kernels.functions import call, new_key
 
 
 class _ResidualNorm(Function):
-    """With x: the sum and its LayerNorm; without: the LayerNorm of the stream alone."""
-
     @staticmethod
     def forward(
         ctx: Any,
-        x: Tensor | None,
+        x: Tensor,
         added: Tensor | None,
         stream: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        options: tuple[float, float, int, torch.dtype, bool],
-    ) -> Any:
-        eps, p, key, dtype, is_learning = options
-        stream = stream.contiguous()
-        x = None if x is None else x.contiguous()
-        width = stream.shape[-1]
-        out = torch.empty(stream.shape, dtype=dtype)
-        total = None if x is None else torch.empty_like(stream)
-        normalized = torch.empty_like(out) if is_learning else None
-        inverse_std = torch.empty(stream.numel() // width)
-        sizes = (len(inverse_std), width, eps, p, key)
-        call("residual_norm_forward", out, x, added, stream, weight, bias, *sizes, total, out, normalized, inverse_std)
+        eps: float,
+        p: float,
+        key: int,
+        is_learning: bool,
+    ) -> tuple[Tensor, Tensor]:
+        x, stream = x.contiguous(), stream.contiguous()
+        width = x.shape[-1]
+        total, out, normalized = torch.empty_like(stream), torch.empty_like(x), None
+        if is_learning:
+            normalized = torch.empty_like(x)
+        inverse_std = torch.empty(x.numel() // width)
+        sizes, results = (len(inverse_std), width, eps, p, key), (total, out, normalized, inverse_std)
+        call("residual_norm_forward", x, x, added, stream, weight, bias, *sizes, *results)
         ctx.save_for_backward(normalized, inverse_std, weight)
         ctx.has_added, ctx.has_bias, ctx.p, ctx.key = added is not None, bias is not None, p, key
-        return out if x is None else (total, out)
+        return total, out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_total: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
         normalized, inverse_std, weight = ctx.saved_tensors
-        has_x = len(grads) == 2
-        grad_total = grads[0].contiguous() if has_x else None
-        grad_stream = torch.empty(normalized.shape)
-        grad_x = torch.empty_like(normalized) if has_x else None
-        grad_weight = torch.empty_like(weight)
+        grad_x, grad_stream, grad_weight = (
+            torch.empty_like(normalized),
+            torch.empty(grad.shape),
+            torch.empty_like(weight),
+        )
         grad_bias = torch.empty_like(weight) if ctx.has_bias else None
         grad_added = torch.empty_like(weight) if ctx.has_added else None
+        given = (grad.contiguous(), grad_total.contiguous(), normalized, inverse_std, weight)
         sizes = (len(inverse_std), normalized.shape[-1], ctx.p, ctx.key)
         results = (grad_x, grad_added, grad_stream, grad_weight, grad_bias)
-        given = (grads[-1].contiguous(), grad_total, normalized, inverse_std, weight)
         call("residual_norm_backward", normalized, *given, *sizes, *results)
-        return *results, None
+        return *results, None, None, None, None
 
 
 def residual_norm(
@@ -68,14 +67,9 @@ def residual_norm(
         added: the bias [D] float32 of the product that x is.
         p: share of x + added that is dropped.
     """
-    options = (eps, p, new_key() if p else 0, x.dtype, torch.is_grad_enabled())
-    return cast(tuple[Tensor, Tensor], _ResidualNorm.apply(x, added, stream, weight, bias, options))
-
-
-def norm(stream: Tensor, weight: Tensor, bias: Tensor | None, eps: float, dtype: torch.dtype) -> Tensor:
-    """LayerNorm of a float32 stream over the last dimension, in the given type."""
-    options = (eps, 0.0, 0, dtype, torch.is_grad_enabled())
-    return cast(Tensor, _ResidualNorm.apply(None, None, stream, weight, bias, options))
+    key = new_key() if p else 0
+    found = _ResidualNorm.apply(x, added, stream, weight, bias, eps, p, key, torch.is_grad_enabled())
+    return cast(tuple[Tensor, Tensor], found)
 
 
 class _Geglu(Function):
