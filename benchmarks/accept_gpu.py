@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks import accept_parts, measure
 from benchmarks.accept_parts import FULL, REFERENCE, TINY, Bench, Broken, Curve, Figures, NotPossible, OutOfTime

@@ -95,7 +95,9 @@ def main() -> None:
         },
         "matrix_peak_flops": max(peaks),
         "flops_per_token": flops_of(shape),
-        "tokens_per_second": {name: measure.rates(shape.steps * shape.tokens, values) for name, values in seconds.items()},
+        "tokens_per_second": {
+            name: measure.rates(shape.steps * shape.tokens, values) for name, values in seconds.items()
+        },
         "seconds_over_ours": measure.ratios(seconds, OURS),
     }
     measure.finish(options, result, as_table(result))

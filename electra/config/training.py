@@ -1,6 +1,6 @@
 """Settings of the model and its pre-training."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,9 +11,49 @@ ObjectiveName = Literal[
 ]  # fmt: skip
 
 
-class Model(Section):
-    """Shapes of discriminator and generator (paper section 3.2 and appendix A)."""
+# The parts of a block that an architecture names where the settings do not (docs/architecture-modern.md).
+PARTS: dict[str, dict[str, str]] = {
+    "electra": {"positions": "learned", "norm": "post", "feed_forward": "gelu"},
+    "modern": {"positions": "rotary", "norm": "pre", "feed_forward": "geglu"},
+}
 
+
+class Model(Section):
+    """Shapes of discriminator and generator (paper section 3.2 and appendix A).
+
+    ``architecture`` decides about biases, segments, the embeddings' LayerNorm and the heads; ``positions``, ``norm``
+    and ``feed_forward`` are its own where they are left out, and may each be set to the other's.
+    """
+
+    architecture: Literal["electra", "modern"] = Field(
+        "electra",
+        description="electra: the paper's blocks, with biases and segments; modern: ModernBERT's, without, and with a "
+        "LayerNorm above the embeddings' projection and in both heads",
+    )
+    positions: Literal["learned", "rotary"] = Field(
+        "learned",
+        description="a table added to the embeddings, or queries and keys rotated by their position; modern: rotary",
+    )
+    norm: Literal["post", "pre"] = Field(
+        "post",
+        description="LayerNorm after each part of a layer, or before it and once at the end; modern: pre",
+    )
+    feed_forward: Literal["gelu", "geglu"] = Field(
+        "gelu", description="GELU, or GELU times a second product of the same width; modern: geglu"
+    )
+    rotary_base: float = Field(
+        10_000.0, gt=1, le=1e12, description="base of the rotary frequencies; larger for longer inputs"
+    )
+    local_attention: int | None = Field(
+        None,
+        ge=2,
+        le=1_048_576,
+        description="tokens that a local layer sees, half of them on each side; null: every layer sees all",
+    )
+    global_every: int = Field(
+        3, ge=1, le=1_000, description="with local_attention: the first of so many layers sees all, the others a window"
+    )
+    local_rotary_base: float = Field(10_000.0, gt=1, le=1e12, description="rotary_base of the local layers")
     num_layers: int = Field(gt=0, le=1_000, description="discriminator layers")
     hidden_size: int = Field(gt=0, le=65_536, description="discriminator width")
     num_heads: int = Field(gt=0, le=65_536, description="discriminator attention heads")
@@ -23,7 +63,9 @@ class Model(Section):
     )
     generator_width: float = Field(0.25, gt=0, le=1, description="generator width as a fraction of hidden_size")
     generator_depth: float = Field(1.0, gt=0, le=1, description="generator layers as a fraction of num_layers")
-    max_positions: int = Field(512, ge=8, le=1_048_576, description="rows of the position table")
+    max_positions: int = Field(
+        512, ge=8, le=1_048_576, description="tokens of the longest input; rows of a learned table"
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on embeddings and layer outputs")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout on attention probabilities")
     initializer_range: float = Field(
@@ -36,10 +78,24 @@ class Model(Section):
         "embeddings plus a difference that only the main encoder trains (DeBERTa-v3)",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _architecture_names_the_parts(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {**PARTS.get(str(values.get("architecture")), {}), **values}
+
     @model_validator(mode="after")
     def _shapes_fit(self) -> "Model":
         if self.hidden_size % self.num_heads:
             raise ValueError(f"num_heads {self.num_heads} does not divide hidden_size {self.hidden_size}")
+        generator = round(self.hidden_size * self.generator_width)
+        heads = max(1, generator // min(64, self.hidden_size // self.num_heads))
+        for name, width, number in (("", self.hidden_size, self.num_heads), ("the generator's ", generator, heads)):
+            if self.positions == "rotary" and width % (2 * number):
+                raise ValueError(f"rotary positions rotate pairs: {name}{number} heads in a width of {width} are odd")
+        if self.local_attention is not None and self.local_attention % 2:
+            raise ValueError(f"local_attention {self.local_attention} is odd: half of it lies on each side of a token")
         if self.embedding_sharing == "all" and (self.generator_width, self.generator_depth) != (1, 1):
             raise ValueError("embedding_sharing: all needs a generator of full size (generator_width and _depth 1.0)")
         return self

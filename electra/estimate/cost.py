@@ -22,11 +22,17 @@ _TRAINED = 3  # forward passes that a trained part costs: itself, and the produc
 
 
 def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
-    """Multiply-adds count two; lookups are free."""
+    """Multiply-adds count two; lookups are free.
+
+    A local layer is counted as the flash kernel computes it, its window alone; other machines compute all scores.
+    """
     width = encoder.hidden_size
-    per_layer = 2 * (4 * width**2 + 2 * width * encoder.intermediate_size) + 4 * length * width
+    products = 3 if encoder.is_gated else 2
+    per_layer = 2 * (4 * width**2 + products * width * encoder.intermediate_size)
+    window = min(length, (encoder.local_attention or 0) + 1)
+    seen = sum(window if encoder.is_local(layer) else length for layer in range(encoder.num_layers))
     projection = 2 * encoder.embedding_size * width if encoder.embedding_size != width else 0
-    return encoder.num_layers * per_layer + projection
+    return encoder.num_layers * per_layer + 4 * seen * width + projection
 
 
 def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
@@ -116,8 +122,12 @@ def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, mask
 
 
 def _vocabulary_head(encoder: EncoderConfig, width: int) -> float:
-    """One predicted token: from ``width`` to the embeddings' width, and the word table."""
-    return 2 * encoder.embedding_size * (width + encoder.vocab_size)
+    """One predicted token: from ``width`` to the embeddings' width, and the word table.
+
+    ``modern`` has a dense layer before the way back through the projection.
+    """
+    dense = 2 * width**2 if encoder.is_modern and encoder.embedding_size != encoder.hidden_size == width else 0
+    return dense + 2 * encoder.embedding_size * (width + encoder.vocab_size)
 
 
 @dataclass(frozen=True)
@@ -130,7 +140,8 @@ class Estimate:
         generator_parameters: the generator and its head, without weights it shares with the main encoder.
         tokens: steps x batch x length, padding included.
         paper_training_flops: by the paper's rules (published.py); None for a method its script does not count.
-        paper_inference_flops: one example of 128 tokens through the main encoder, by the paper's rules.
+        paper_inference_flops: one example of 128 tokens through the main encoder, by the paper's rules; None where the
+            blocks are not the paper's.
         hardware_training_flops: matrix products of the whole run (:func:`flops_per_token`).
     """
 
@@ -143,7 +154,7 @@ class Estimate:
     examples: int
     tokens: int
     paper_training_flops: float | None
-    paper_inference_flops: float
+    paper_inference_flops: float | None
     hardware_training_flops: float
 
     @property
@@ -191,16 +202,18 @@ def estimate(settings: Settings) -> Estimate:
         examples=examples,
         tokens=examples * length,
         paper_training_flops=_paper_training_flops(recipe.objective, generator, main.config, length, examples),
-        paper_inference_flops=paper_flops.inference_flops(main.config),
+        paper_inference_flops=paper_flops.inference_flops(main.config) if main.config.is_the_papers else None,
         hardware_training_flops=examples * length * per_token,
     )
 
 
 def render(estimate: Estimate, peak_flops: float | None = None, utilization: float = 0.3) -> str:
     """The estimate as text; with hours where the machine's peak (FLOP/s) is given."""
-    paper = "not counted by the paper's script for this method"
+    paper = inference = "not counted by the paper's script for this method and architecture"
     if estimate.paper_training_flops is not None:
         paper = _power(estimate.paper_training_flops)
+    if estimate.paper_inference_flops is not None:
+        inference = f"{_power(estimate.paper_inference_flops)} ({paper_flops.INFERENCE_LENGTH} tokens)"
     lines = [
         ("profile", f"{estimate.profile}, objective {estimate.objective}"),
         ("parameters, main encoder", f"{estimate.encoder_parameters:,}"),
@@ -209,7 +222,7 @@ def render(estimate: Estimate, peak_flops: float | None = None, utilization: flo
         ("parameters, in all", f"{estimate.total_parameters:,}"),
         ("tokens", f"{_power(estimate.tokens)} ({estimate.steps:,} steps, {estimate.examples:,} examples)"),
         ("paper FLOPs, training", paper),
-        ("paper FLOPs, inference", f"{_power(estimate.paper_inference_flops)} ({paper_flops.INFERENCE_LENGTH} tokens)"),
+        ("paper FLOPs, inference", inference),
         ("hardware FLOPs, training", _power(estimate.hardware_training_flops)),
         ("hardware FLOPs, example", f"{_power(estimate.hardware_flops_per_example)} (forward and backward)"),
     ]
@@ -271,6 +284,8 @@ def _generator_shape(module: Objective) -> EncoderConfig | None:
 def _paper_training_flops(
     objective: str, generator: EncoderConfig | None, main: EncoderConfig, length: int, examples: int
 ) -> float | None:
+    if not main.is_the_papers:
+        return None
     if objective == "electra" and generator is not None:
         return paper_flops.electra_training_flops(generator, main, length, examples)
     if objective == "bert":

@@ -92,7 +92,7 @@ class Tensors:
     def holds(self, prefix: str) -> bool:
         return any(name.startswith(prefix) for name in self.by_name)
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """The fields of :class:`EncoderConfig` that can be read off the tensors: all sizes, but not the heads."""
         vocab_size, embedding_size = self.take("electra.embeddings.word_embeddings.weight").shape
         numbers = [re.match(r"electra\.encoder\.layer\.(\d+)\.", name) for name in self.by_name]

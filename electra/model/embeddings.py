@@ -17,28 +17,56 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         if self.weight.dtype == torch.float32 and fused.can_fuse(x, x if residual is None else residual):
             residual = torch.zeros_like(x) if residual is None else residual.expand_as(x)
-            return fused.add_norm(x, None, residual, self.weight, self.bias, self.eps, 0.0)
+            bias = torch.zeros_like(self.weight) if self.bias is None else self.bias
+            return fused.add_norm(x, None, residual, self.weight, bias, self.eps, 0.0)
         x = x if residual is None else x + residual
         if x.device.type == "cpu":  # PyTorch's own gradients of weight and bias are sums per thread
             normalized = F.layer_norm(x.float(), self.normalized_shape, eps=self.eps)
-            return (normalized * self.weight + self.bias).to(x.dtype)
+            scaled = normalized * self.weight
+            return (scaled if self.bias is None else scaled + self.bias).to(x.dtype)
         return super().forward(x)
 
 
+def tables_of(config: EncoderConfig) -> dict[str, int]:
+    """The tables that are added up, and their rows: words, learned positions, and segments where there are any."""
+    tables = {"word": config.vocab_size}
+    if config.positions == "learned":
+        tables["position"] = config.max_positions
+    if not config.is_modern:
+        tables["segment"] = config.num_segments
+    return tables
+
+
 class Embeddings(nn.Module):
-    """Word + position + segment embeddings, LayerNorm, dropout. One instance serves generator and discriminator."""
+    """Word + position + segment embeddings, LayerNorm, dropout. One instance serves generator and discriminator.
+
+    ``modern`` has no segments, and LayerNorm and dropout above the projection (:class:`electra.model.encoder.Encoder`).
+    """
+
+    word: nn.Embedding
+    position: nn.Embedding
+    segment: nn.Embedding
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.position = nn.Embedding(config.max_positions, config.embedding_size)
-        self.segment = nn.Embedding(config.num_segments, config.embedding_size)
-        self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.is_modern, self.has_positions = config.is_modern, config.positions == "learned"
+        for name, rows in tables_of(config).items():
+            self.add_module(name, nn.Embedding(rows, config.embedding_size))
+        if not config.is_modern:
+            self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+            self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
-        return self.dropout(self.norm(self.word(tokens_BT) + self.position(positions), self.segment(segments_BT)))
+        embedded_BTE = self.word(tokens_BT)
+        if self.has_positions:
+            embedded_BTE = embedded_BTE + self.position(_positions(tokens_BT, positions_BT))
+        if self.is_modern:
+            return embedded_BTE
+        return self.dropout(self.norm(embedded_BTE, self.segment(segments_BT)))
+
+
+def _positions(tokens_BT: Tensor, positions_BT: Tensor | None) -> Tensor:
+    return torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
 
 
 class DisentangledEmbeddings(nn.Module):
@@ -54,30 +82,39 @@ class DisentangledEmbeddings(nn.Module):
     def __init__(self, config: EncoderConfig, source: Embeddings):
         super().__init__()
         self.source = source
-        self.word_difference = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.position_difference = nn.Embedding(config.max_positions, config.embedding_size)
-        self.segment_difference = nn.Embedding(config.num_segments, config.embedding_size)
-        self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.is_modern, self.tables = config.is_modern, list(tables_of(config))
+        for name, rows in tables_of(config).items():
+            self.add_module(f"{name}_difference", nn.Embedding(rows, config.embedding_size))
+        if not config.is_modern:
+            self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+            self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        positions = torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
+        rows = {"word": tokens_BT, "position": _positions(tokens_BT, positions_BT), "segment": segments_BT}
         # through the generator's modules, so that ZeRO-3 has gathered the tables
-        theirs_BTE = self.source.word(tokens_BT) + self.source.position(positions) + self.source.segment(segments_BT)
-        ours_BTE = (
-            self.word_difference(tokens_BT) + self.position_difference(positions) + self.segment_difference(segments_BT)
-        )
+        theirs_BTE = _sum([getattr(self.source, name)(rows[name]) for name in self.tables])
+        ours_BTE = _sum([getattr(self, f"{name}_difference")(rows[name]) for name in self.tables])
+        if self.is_modern:
+            return theirs_BTE.detach() + ours_BTE
         return self.dropout(self.norm(theirs_BTE.detach(), ours_BTE))
 
     @torch.no_grad()
     def merged(self, config: EncoderConfig) -> Embeddings:
         """Plain embeddings that compute the same: what is published."""
         plain = Embeddings(config)
-        for name in ("word", "position", "segment"):
+        for name in self.tables:
             difference = getattr(self, f"{name}_difference").weight
             getattr(plain, name).weight.copy_(getattr(self.source, name).weight + difference)
-        plain.norm.load_state_dict(self.norm.state_dict())
+        if not self.is_modern:
+            plain.norm.load_state_dict(self.norm.state_dict())
         return plain
+
+
+def _sum(tables: list[Tensor]) -> Tensor:
+    total = tables[0]
+    for table in tables[1:]:
+        total = total + table
+    return total
 
 
 def merge_differences(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -114,7 +114,9 @@ class WithGenerator(Objective):
         self.generator = self.generator_head = None
         if self.method.generator == "transformer":
             self.generator = generator
-            self.generator_head = VocabularyHead(generator.config, generator.plain_embeddings)
+            self.generator_head = VocabularyHead(
+                generator.config, generator.plain_embeddings, projection=generator.projection
+            )
         else:
             self.register_buffer("frequencies_V", torch.zeros(self.vocab_size), persistent=False)
 

@@ -23,12 +23,23 @@ class VocabularyHead(nn.Module):
         config: the encoder below.
         embeddings: whose word table the output matrix is.
         hidden_size: width of the hidden states where it is not the encoder's.
+        projection: the encoder's. ``modern`` goes back through it to the table's width, so that projection and table
+            fold into one matrix at either end; the paper's dense layer narrows by itself.
     """
 
-    def __init__(self, config: EncoderConfig, embeddings: Embeddings, hidden_size: int | None = None):
+    def __init__(
+        self,
+        config: EncoderConfig,
+        embeddings: Embeddings,
+        hidden_size: int | None = None,
+        projection: nn.Module | None = None,
+    ):
         super().__init__()
-        self.transform = nn.Linear(hidden_size or config.hidden_size, config.embedding_size)
-        self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        back = projection.weight if config.is_modern and isinstance(projection, nn.Linear) else None
+        width = config.embedding_size if back is None else config.hidden_size
+        self.transform = nn.Linear(hidden_size or config.hidden_size, width, bias=config.has_bias)
+        self.norm = LayerNorm(width, eps=config.layer_norm_eps, bias=config.has_bias)
+        self.back = back  # the same parameter, as the table is
         self.weight = embeddings.word.weight  # the same parameter, so that ZeRO-3 gathers it for this module too
         self.bias = nn.Parameter(self.weight.new_zeros(config.vocab_size))
 
@@ -40,6 +51,8 @@ class VocabularyHead(nn.Module):
                 takes the place of the logits.
         """
         transformed_BNE = self.norm(gelu(self.transform(hidden_BND)))
+        if self.back is not None:
+            transformed_BNE = F.linear(transformed_BNE, self.back.t())
         return (use or F.linear)(transformed_BNE, self.weight, self.bias)
 
     def exceeds_memory(self, hidden_BND: Tensor) -> bool:
@@ -53,12 +66,15 @@ class DiscriminatorHead(nn.Module):
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
-        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.transform = nn.Linear(config.hidden_size, config.hidden_size, bias=config.has_bias)
+        self.norm: nn.Module = nn.Identity()
+        if config.is_modern:
+            self.norm = LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=False)
         self.output = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden_BTD: Tensor) -> Tensor:
         """Logits [B, T]."""
-        return self.output(gelu(self.transform(hidden_BTD))).squeeze(-1)
+        return self.output(self.norm(gelu(self.transform(hidden_BTD)))).squeeze(-1)
 
 
 class NextSentenceHead(nn.Module):

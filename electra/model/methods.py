@@ -102,7 +102,9 @@ class MaskedLanguageModel(Objective):
         super().__init__(method or config.Method(objective="bert"))
         self.vocab_size, self.mask_id = vocab_size, mask_id
         self.encoder = Encoder(EncoderConfig.discriminator(model, vocab_size))
-        self.head = VocabularyHead(self.encoder.config, self.encoder.plain_embeddings)
+        self.head = VocabularyHead(
+            self.encoder.config, self.encoder.plain_embeddings, projection=self.encoder.projection
+        )
 
     @property
     def loss_weights(self) -> dict[str, float]:

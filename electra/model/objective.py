@@ -52,7 +52,9 @@ class Objective(nn.Module):
         encoder: Encoder = getattr(self, self.main)
         if isinstance(encoder.embeddings, DisentangledEmbeddings):
             plain = Encoder(encoder.config, encoder.embeddings.merged(encoder.config))
-            plain.projection, plain.layers = encoder.projection, encoder.layers
+            for name, part in encoder.named_children():
+                if name != "embeddings":
+                    setattr(plain, name, part)
             return plain
         return encoder
 

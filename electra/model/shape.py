@@ -1,13 +1,14 @@
 """The shape of an encoder, and how the generator's follows from the discriminator's (paper section 3.2)."""
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from electra import config
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Shape of one encoder."""
+    """Shape of one encoder; the last fields as in :class:`electra.config.Model`."""
 
     vocab_size: int
     embedding_size: int
@@ -20,6 +21,37 @@ class EncoderConfig:
     dropout: float = 0.1
     attention_dropout: float = 0.1
     layer_norm_eps: float = 1e-12
+    architecture: Literal["electra", "modern"] = "electra"
+    positions: Literal["learned", "rotary"] = "learned"
+    norm: Literal["post", "pre"] = "post"
+    feed_forward: Literal["gelu", "geglu"] = "gelu"
+    rotary_base: float = 10_000.0
+    local_attention: int | None = None
+    global_every: int = 3
+    local_rotary_base: float = 10_000.0
+
+    @property
+    def is_modern(self) -> bool:
+        """Without biases and segments; the embeddings' LayerNorm above the projection, and one in both heads."""
+        return self.architecture == "modern"
+
+    @property
+    def is_the_papers(self) -> bool:
+        """BERT's blocks, as in the paper and in ``transformers``' ELECTRA."""
+        parts = (self.architecture, self.positions, self.norm, self.feed_forward, self.local_attention)
+        return parts == ("electra", "learned", "post", "gelu", None)
+
+    @property
+    def has_bias(self) -> bool:
+        return not self.is_modern
+
+    @property
+    def is_gated(self) -> bool:
+        return self.feed_forward == "geglu"
+
+    def is_local(self, layer: int) -> bool:
+        """Return whether a layer, counted from 0, sees a window and not all tokens."""
+        return self.local_attention is not None and layer % self.global_every != 0
 
     @classmethod
     def discriminator(cls, model: config.Model, vocab_size: int) -> "EncoderConfig":
@@ -34,14 +66,16 @@ class EncoderConfig:
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
             layer_norm_eps=model.layer_norm_eps,
+            **_parts(model),
         )
 
     @classmethod
     def generator(cls, model: config.Model, vocab_size: int) -> "EncoderConfig":
         """The discriminator's shape scaled as in the paper: narrower, 64-wide heads, feed-forward four times as wide.
 
-        Where the discriminator's own heads are narrower than 64, the generator keeps their width. Embeddings of its own
-        (embedding_sharing: none) are as wide as its layers, as in the original.
+        A gated feed-forward part is as many times as wide as the discriminator's. Where the discriminator's own heads
+        are narrower than 64, the generator keeps their width. Embeddings of its own (embedding_sharing: none) are as
+        wide as its layers, as in the original.
         """
         hidden = round(model.hidden_size * model.generator_width)
         head_width = min(64, model.hidden_size // model.num_heads)
@@ -51,9 +85,21 @@ class EncoderConfig:
             hidden_size=hidden,
             num_layers=max(1, round(model.num_layers * model.generator_depth)),
             num_heads=max(1, hidden // head_width),
-            intermediate_size=4 * hidden,
+            intermediate_size=_generator_inner(model, hidden),
             max_positions=model.max_positions,
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
             layer_norm_eps=model.layer_norm_eps,
+            **_parts(model),
         )
+
+
+def _parts(model: config.Model) -> dict[str, Any]:
+    """The fields that the settings and the shape have in common by name, of all that is no size."""
+    names = ("architecture", "positions", "norm", "feed_forward", "rotary_base", "local_attention", "global_every")
+    return {name: getattr(model, name) for name in (*names, "local_rotary_base")}
+
+
+def _generator_inner(model: config.Model, hidden: int) -> int:
+    gated = round(model.intermediate_size * hidden / model.hidden_size)
+    return max(1, gated) if model.feed_forward == "geglu" else 4 * hidden

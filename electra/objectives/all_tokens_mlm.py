@@ -26,7 +26,9 @@ class AllTokensMlm(WithGenerator):
     def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
         super().__init__(vocab_size, mask_id, method or config.Method(objective="all_tokens_mlm"))
         self.encoder, generator = build_encoders(model, vocab_size)
-        self.head = VocabularyHead(self.encoder.config, self.encoder.plain_embeddings)
+        self.head = VocabularyHead(
+            self.encoder.config, self.encoder.plain_embeddings, projection=self.encoder.projection
+        )
         if self.method.copy_mechanism:
             self.copy = nn.Linear(self.encoder.config.hidden_size, 1)
         self.add_generator(generator)

@@ -18,7 +18,9 @@ class ReplaceMlm(WithGenerator):
     def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
         super().__init__(vocab_size, mask_id, method or config.Method(objective="replace_mlm"))
         self.encoder, generator = build_encoders(model, vocab_size)
-        self.head = VocabularyHead(self.encoder.config, self.encoder.plain_embeddings)
+        self.head = VocabularyHead(
+            self.encoder.config, self.encoder.plain_embeddings, projection=self.encoder.projection
+        )
         self.add_generator(generator)
 
     @property

@@ -1,5 +1,6 @@
 """What a run costs: the paper's tables are met, and the hardware's count is what PyTorch counts."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 
@@ -283,3 +284,29 @@ def test_a_curriculum_costs_the_average_over_its_lengths(load, share: float) -> 
     costs = [objective_flops_per_token("electra", *pair, n, recipe.mask_probability) for n in (short, long)]
     assert costs[0] < costs[1]
     assert flops_per_token(settings, 30522) == pytest.approx(share * costs[0] + (1 - share) * costs[1])
+
+
+MODERN = Model(
+    architecture="modern", num_layers=2, hidden_size=32, num_heads=4, intermediate_size=48, embedding_size=16,
+    generator_width=0.5, dropout=0.0, attention_dropout=0.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", ["electra", "bert", "replace_mlm", "electric"])
+def test_count_of_modern_blocks_is_pytorchs(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.estimate.test_estimate.MODEL", MODERN)
+    assert objective_flops_per_token(objective, *shapes(), LENGTH, SLOTS / LENGTH) == pytest.approx(
+        measured(objective), rel=1e-3
+    )
+
+
+def test_local_layers_cost_their_window_and_the_papers_script_counts_no_modern_blocks(load) -> None:
+    whole = EncoderConfig.discriminator(MODERN.model_copy(update={"num_layers": 6}), VOCAB)
+    local = dataclasses.replace(whole, local_attention=128, global_every=3)
+    difference = forward_flops_per_token(whole, 1024) - forward_flops_per_token(local, 1024)
+    assert difference == 4 * 4 * (1024 - 129) * whole.hidden_size, "four of six layers are local"
+    assert forward_flops_per_token(local, 128) == forward_flops_per_token(whole, 128)
+    settings = load("tiny")
+    counted = estimate(settings.model_copy(update={"model": MODERN}))
+    assert counted.paper_training_flops is None and counted.paper_inference_flops is None
+    assert render(counted).count("not counted by the paper's script for this method and architecture") == 2

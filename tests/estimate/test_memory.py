@@ -30,6 +30,7 @@ CASE = {"shape": "smoke", "batch": 4, "length": 32}
 def step_bytes(case: dict, recompute: bool) -> tuple[int, dict[str, int]]:
     """Peak of a forward and backward pass, and what is kept between them."""
     shape, recipe, machine, vocab_size = setting(case)
+    shape = shape.model_copy(update=case.get("parts", {}))
     model = build_objective(shape, vocab_size, 0, recipe)
     batch = placeholder_batch(recipe, case["batch"], case["length"])
     for encoder in model.children():
@@ -49,6 +50,21 @@ def test_a_step_without_bytes_takes_what_a_real_one_takes(precision: str, recomp
         predicted_peak, predicted_kept = step_bytes(case, recompute)
     peak, kept = step_bytes(case, recompute)
     assert predicted_peak == pytest.approx(peak, rel=1e-3)  # a few scalars come and go
+    assert predicted_kept == pytest.approx(kept, rel=1e-3)
+
+
+MODERN = {
+    "architecture": "modern", "positions": "rotary", "norm": "pre", "feed_forward": "geglu", "local_attention": 8
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_step_of_modern_blocks_takes_what_is_predicted(recompute: bool) -> None:
+    case = {**CASE, "precision": "bf16", "parts": MODERN}
+    with FakeTensorMode():
+        predicted_peak, predicted_kept = step_bytes(case, recompute)
+    peak, kept = step_bytes(case, recompute)
+    assert predicted_peak == pytest.approx(peak, rel=1e-3)
     assert predicted_kept == pytest.approx(kept, rel=1e-3)
 
 

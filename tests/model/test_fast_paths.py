@@ -101,7 +101,7 @@ def test_attention_as_matrix_products_is_the_flash_kernel(monkeypatch: pytest.Mo
     batch = uneven_batch()
     plain = result(model(), batch)
 
-    def flash(self: SelfAttention, hidden_BTD: Tensor, bias: Tensor | None, _: int) -> tuple[Tensor, Tensor | None]:
+    def flash(self: SelfAttention, hidden_BTD: Tensor, bias: Tensor | None, *_: object) -> tuple[Tensor, Tensor | None]:
         B, T, D = hidden_BTD.shape
         qkv = F.linear(hidden_BTD, self.qkv.weight, self.qkv.bias)
         q, k, v = qkv.view(B, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)

@@ -403,6 +403,161 @@ void vocabulary_backward(const T* logits, const int64_t* targets, const float* l
     }
 }
 
+// Pairs i, i + size / 2 of queries and keys, the first two of [3, B, H, T, size], rotated in place by the angles of
+// their position: tables [B or 1, T, size / 2], told by the stride of an example. Direction -1 rotates back.
+template <typename T>
+void rotate(T* heads_first, const float* cosines, const float* sines, int64_t batch, int64_t heads, int64_t length,
+            int64_t size, int64_t stride, float direction) {
+    const int64_t half = size / 2;
+#pragma omp parallel for schedule(static)
+    for (int64_t group = 0; group < 2 * batch * heads; group++) {
+        const int64_t first = group / heads % batch * stride;
+        for (int64_t t = 0; t < length; t++) {
+            T* line = heads_first + (group * length + t) * size;
+            const float *cosine = cosines + first + t * half, *sine = sines + first + t * half;
+#pragma omp simd
+            for (int64_t i = 0; i < half; i++) {
+                const float a = load(line[i]), b = load(line[half + i]), s = direction * sine[i];
+                store(line[i], a * cosine[i] - b * s);
+                store(line[half + i], b * cosine[i] + a * s);
+            }
+        }
+    }
+}
+
+// The next stream, stream + dropout(x + added), and its LayerNorm. The stream is float whatever the type of the
+// products; added, bias and normalized may be missing.
+template <typename T>
+void residual_norm_forward(const T* x, const float* added, const float* stream, const float* weight, const float* bias,
+                           int64_t rows, int64_t width, float eps, float p, uint64_t key, float* total, T* out,
+                           T* normalized, float* inverse_std) {
+    const Dropout shared(p, key);
+#pragma omp parallel
+    {
+        const Dropout dropout = shared;
+        std::vector<float> buffer(width), zeros(width, 0.0f);
+        float* sums = buffer.data();
+        const float *shift = added == nullptr ? zeros.data() : added, *offset = bias == nullptr ? zeros.data() : bias;
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; row++) {
+            const int64_t start = row * width;
+            const uint32_t first = static_cast<uint32_t>(start);
+            float mean = 0, squares = 0;
+#pragma omp simd reduction(+ : mean)
+            for (int64_t i = 0; i < width; i++) {
+                const float value = load(x[start + i]) + shift[i];
+                sums[i] = stream[start + i] + value * dropout.factor_of(first + static_cast<uint32_t>(i));
+                mean += sums[i];
+            }
+            std::memcpy(total + start, sums, width * sizeof(float));
+            mean /= width;
+#pragma omp simd reduction(+ : squares)
+            for (int64_t i = 0; i < width; i++) {
+                sums[i] -= mean;
+                squares += sums[i] * sums[i];
+            }
+            const float scale = 1.0f / std::sqrt(squares / width + eps);
+            inverse_std[row] = scale;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) store(out[start + i], sums[i] * scale * weight[i] + offset[i]);
+            if (normalized != nullptr) {  // backward will ask for it
+#pragma omp simd
+                for (int64_t i = 0; i < width; i++) store(normalized[start + i], sums[i] * scale);
+            }
+        }
+    }
+}
+
+// grad_total is the gradient of the sum itself; grad_added and grad_bias are missing where added and bias were.
+template <typename T>
+void residual_norm_backward(const T* grad, const float* grad_total, const T* normalized, const float* inverse_std,
+                            const float* weight, int64_t rows, int64_t width, float p, uint64_t key, T* grad_x,
+                            float* grad_added, float* grad_stream, float* grad_weight, float* grad_bias) {
+    const Dropout shared(p, key);
+    const int64_t stride = 3 * width;
+    std::vector<float> parts(PARTS * stride, 0.0f);
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        const Dropout dropout = shared;
+        float *weight_sums = &parts[part * stride], *bias_sums = weight_sums + width, *added_sums = bias_sums + width;
+        for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
+            const int64_t start = row * width;
+            const uint32_t first = static_cast<uint32_t>(start);
+            float mean = 0, slope = 0;
+#pragma omp simd reduction(+ : mean, slope)
+            for (int64_t i = 0; i < width; i++) {
+                const float g = load(grad[start + i]), n = load(normalized[start + i]);
+                weight_sums[i] += g * n;
+                bias_sums[i] += g;
+                mean += g * weight[i];
+                slope += g * weight[i] * n;
+            }
+            mean /= width;
+            slope /= width;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float g = load(grad[start + i]), n = load(normalized[start + i]);
+                const float value = grad_total[start + i] + inverse_std[row] * (g * weight[i] - mean - n * slope);
+                const float kept = value * dropout.factor_of(first + static_cast<uint32_t>(i));
+                grad_stream[start + i] = value;
+                store(grad_x[start + i], kept);
+                added_sums[i] += kept;
+            }
+        }
+    }
+    add_parts(&parts[0], stride, width, grad_weight);
+    if (grad_bias != nullptr) add_parts(&parts[width], stride, width, grad_bias);
+    if (grad_added != nullptr) add_parts(&parts[2 * width], stride, width, grad_added);
+}
+
+// GELU of the first half of each row of x + added times the second half.
+template <typename T>
+void geglu_forward(const T* x, const float* added, int64_t rows, int64_t width, T* out) {
+    const std::vector<float> zeros(added == nullptr ? 2 * width : 0, 0.0f);
+    const float* shift = added == nullptr ? zeros.data() : added;
+#pragma omp parallel for schedule(static)
+    for (int64_t row = 0; row < rows; row++) {
+        const T *gates = x + row * 2 * width, *values = gates + width;
+        T* to = out + row * width;
+#pragma omp simd
+        for (int64_t i = 0; i < width; i++) {
+            const float gate = load(gates[i]) + shift[i], value = load(values[i]) + shift[width + i];
+            float distribution, density;
+            normal(gate, distribution, density);
+            store(to[i], gate * distribution * value);
+        }
+    }
+}
+
+template <typename T>
+void geglu_backward(const T* grad, const T* x, const float* added, int64_t rows, int64_t width, T* grad_x,
+                    float* grad_added) {
+    const std::vector<float> zeros(added == nullptr ? 2 * width : 0, 0.0f);
+    const float* shift = added == nullptr ? zeros.data() : added;
+    std::vector<float> parts(grad_added == nullptr ? 0 : PARTS * 2 * width, 0.0f);
+#pragma omp parallel for schedule(static)
+    for (int64_t part = 0; part < PARTS; part++) {
+        for (int64_t row = part * rows / PARTS; row < (part + 1) * rows / PARTS; row++) {
+            const T *gates = x + row * 2 * width, *values = gates + width, *upstream = grad + row * width;
+            T *to_gates = grad_x + row * 2 * width, *to_values = to_gates + width;
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) {
+                const float gate = load(gates[i]) + shift[i], value = load(values[i]) + shift[width + i];
+                const float g = load(upstream[i]);
+                float distribution, density;
+                normal(gate, distribution, density);
+                store(to_gates[i], g * value * (distribution + gate * density));
+                store(to_values[i], g * gate * distribution);
+            }
+            if (grad_added == nullptr) continue;
+            float* sums = &parts[part * 2 * width];
+#pragma omp simd
+            for (int64_t i = 0; i < 2 * width; i++) sums[i] += load(to_gates[i]);
+        }
+    }
+    if (grad_added != nullptr) add_parts(&parts[0], 2 * width, 2 * width, grad_added);
+}
+
 }  // namespace
 
 #define EXPORT(suffix, T)                                                                                              \
@@ -451,6 +606,30 @@ void vocabulary_backward(const T* logits, const int64_t* targets, const float* l
     extern "C" void vocabulary_backward_##suffix(const T* logits, const int64_t* targets, const float* log_totals,     \
                                                  const float* grad, int64_t rows, int64_t size, T* grad_logits) {      \
         vocabulary_backward(logits, targets, log_totals, grad, rows, size, grad_logits);                               \
+    }                                                                                                                  \
+    extern "C" void rotate_##suffix(T* heads_first, const float* cosines, const float* sines, int64_t batch,           \
+                                    int64_t heads, int64_t length, int64_t size, int64_t stride, float direction) {    \
+        rotate(heads_first, cosines, sines, batch, heads, length, size, stride, direction);                            \
+    }                                                                                                                  \
+    extern "C" void residual_norm_forward_##suffix(                                                                    \
+        const T* x, const float* added, const float* stream, const float* weight, const float* bias, int64_t rows,     \
+        int64_t width, float eps, float p, uint64_t key, float* total, T* out, T* normalized, float* inverse_std) {    \
+        residual_norm_forward(x, added, stream, weight, bias, rows, width, eps, p, key, total, out, normalized,        \
+                              inverse_std);                                                                            \
+    }                                                                                                                  \
+    extern "C" void residual_norm_backward_##suffix(                                                                   \
+        const T* grad, const float* grad_total, const T* normalized, const float* inverse_std, const float* weight,    \
+        int64_t rows, int64_t width, float p, uint64_t key, T* grad_x, float* grad_added, float* grad_stream,          \
+        float* grad_weight, float* grad_bias) {                                                                        \
+        residual_norm_backward(grad, grad_total, normalized, inverse_std, weight, rows, width, p, key, grad_x,         \
+                               grad_added, grad_stream, grad_weight, grad_bias);                                       \
+    }                                                                                                                  \
+    extern "C" void geglu_forward_##suffix(const T* x, const float* added, int64_t rows, int64_t width, T* out) {      \
+        geglu_forward(x, added, rows, width, out);                                                                     \
+    }                                                                                                                  \
+    extern "C" void geglu_backward_##suffix(const T* grad, const T* x, const float* added, int64_t rows, int64_t width,\
+                                            T* grad_x, float* grad_added) {                                            \
+        geglu_backward(grad, x, added, rows, width, grad_x, grad_added);                                               \
     }
 
 EXPORT(float32, float)

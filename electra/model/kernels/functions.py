@@ -102,7 +102,7 @@ def new_key() -> int:
     return 0 if isinstance(drawn, FakeTensor) else int(drawn.item())
 
 
-def _call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
+def call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
     """Run a loop; tensors are handed over as addresses, float arguments as C floats.
 
     Fake tensors, which have shapes and no bytes (electra/estimate/memory.py), stay as they are.
@@ -140,7 +140,7 @@ class _AddNorm(Function):
         out, normalized = torch.empty_like(x), torch.empty_like(x) if is_learning else None
         inverse_std = torch.empty(x.numel() // width)
         arguments = (weight, bias, len(inverse_std), width, eps, p, key, out, normalized, inverse_std)
-        _call("add_norm_forward", x, x, added, residual, *arguments)
+        call("add_norm_forward", x, x, added, residual, *arguments)
         ctx.save_for_backward(normalized, inverse_std, weight)
         ctx.p, ctx.key = p, key
         return out
@@ -154,7 +154,7 @@ class _AddNorm(Function):
         grad_added, grad_weight, grad_bias = (torch.empty_like(weight) for _ in range(3))
         sizes = (len(inverse_std), normalized.shape[-1], ctx.p, ctx.key)
         results = (grad_x, grad_added, grad_residual, grad_weight, grad_bias)
-        _call("add_norm_backward", grad, grad.contiguous(), normalized, inverse_std, weight, *sizes, *results)
+        call("add_norm_backward", grad, grad.contiguous(), normalized, inverse_std, weight, *sizes, *results)
         return *results, None, None, None, None
 
 
@@ -180,7 +180,7 @@ class _Gelu(Function):
         width = x.shape[-1]
         out = torch.empty_like(x)
         derivative = torch.empty_like(x) if is_learning else None
-        _call("gelu_forward", x, x, added, x.numel() // width, width, out, derivative)
+        call("gelu_forward", x, x, added, x.numel() // width, width, out, derivative)
         ctx.save_for_backward(derivative)
         return out
 
@@ -191,7 +191,7 @@ class _Gelu(Function):
         width = derivative.shape[-1]
         grad_x, grad_added = torch.empty_like(derivative), torch.empty(width)
         sizes = (derivative.numel() // width, width)
-        _call("gelu_backward", grad, grad.contiguous(), derivative, *sizes, grad_x, grad_added)
+        call("gelu_backward", grad, grad.contiguous(), derivative, *sizes, grad_x, grad_added)
         return grad_x, grad_added, None
 
 
@@ -211,7 +211,7 @@ def _split_heads(rows: Tensor, added: Tensor | None, kinds: int, num_heads: int)
     B, T, width = rows.shape
     size = width // kinds // num_heads
     out = torch.empty(kinds, B * num_heads, T, size, dtype=rows.dtype)
-    _call("split_heads", rows, rows.contiguous(), added, B, T, kinds, num_heads, size, out)
+    call("split_heads", rows, rows.contiguous(), added, B, T, kinds, num_heads, size, out)
     return out
 
 
@@ -220,26 +220,36 @@ def _merge_heads(heads: Tensor, num_heads: int, sums: Tensor | None = None) -> T
     kinds, groups, T, size = heads.shape
     B = groups // num_heads
     out = torch.empty(B, T, kinds * num_heads * size, dtype=heads.dtype)
-    _call("merge_heads", heads, heads, B, T, kinds, num_heads, size, out, sums)
+    call("merge_heads", heads, heads, B, T, kinds, num_heads, size, out, sums)
     return out
 
 
 class _Attention(Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, added: Tensor, bias: Tensor | None, num_heads: int, p: float, key: int
+        ctx: Any,
+        qkv: Tensor,
+        added: Tensor,
+        bias: Tensor | None,
+        num_heads: int,
+        p: float,
+        key: int,
+        rotation: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         B, T, width = qkv.shape
         size = width // 3 // num_heads
-        q, k, v = _split_heads(qkv, added, 3, num_heads)
+        heads = _split_heads(qkv, added, 3, num_heads)
+        if rotation is not None:
+            _rotate(heads, rotation, num_heads, 1.0)
+        q, k, v = heads
         probabilities = torch.bmm(q, k.transpose(1, 2))
         dropped = torch.empty_like(probabilities) if p else probabilities
         strides = (0, 0) if bias is None else (bias.stride(0) * (len(bias) > 1), T * (bias.shape[2] > 1))
         arguments = (bias, *strides, B, num_heads, T, size**-0.5, p, key, dropped)
-        _call("softmax_forward", qkv, probabilities, *arguments)
+        call("softmax_forward", qkv, probabilities, *arguments)
         mixed = torch.bmm(dropped, v)
         ctx.save_for_backward(q, k, v, probabilities)
-        ctx.num_heads, ctx.p, ctx.key = num_heads, p, key
+        ctx.num_heads, ctx.p, ctx.key, ctx.rotation = num_heads, p, key, rotation
         return _merge_heads(mixed[None], num_heads)
 
     @staticmethod
@@ -251,16 +261,33 @@ class _Attention(Function):
         grad_scores = torch.bmm(grad, v.transpose(1, 2))
         dropped = torch.empty_like(probabilities)
         sizes = (rows * T, T, size**-0.5, ctx.p, ctx.key)
-        _call("softmax_backward", grad_scores, grad_scores, probabilities, *sizes, dropped)
+        call("softmax_backward", grad_scores, grad_scores, probabilities, *sizes, dropped)
         grad_qkv = torch.empty(3, rows, T, size, dtype=grad.dtype)
         torch.bmm(grad_scores, k, out=grad_qkv[0])
         torch.bmm(grad_scores.transpose(1, 2), q, out=grad_qkv[1])
         torch.bmm(dropped.transpose(1, 2), grad, out=grad_qkv[2])
+        if ctx.rotation is not None:
+            _rotate(grad_qkv, ctx.rotation, ctx.num_heads, -1.0)
         grad_added = torch.empty(3 * ctx.num_heads * size)
-        return _merge_heads(grad_qkv, ctx.num_heads, grad_added), grad_added, None, None, None, None
+        return _merge_heads(grad_qkv, ctx.num_heads, grad_added), grad_added, *[None] * 5
 
 
-def attention(qkv_BT3D: Tensor, added: Tensor | None, bias: Tensor | None, num_heads: int, p: float) -> Tensor:
+def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor], num_heads: int, direction: float) -> None:
+    """Rotate queries and keys [2 of 3, B * H, T, d] in place; by -1.0 back."""
+    _, groups, T, size = heads.shape
+    cosines, sines = (angles.contiguous() for angles in rotation)
+    stride = T * size // 2 * (len(cosines) > 1)
+    call("rotate", heads, heads, cosines, sines, groups // num_heads, num_heads, T, size, stride, direction)
+
+
+def attention(
+    qkv_BT3D: Tensor,
+    added: Tensor | None,
+    bias: Tensor | None,
+    num_heads: int,
+    p: float,
+    rotation: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
     """Softmax attention [B, T, D] of all heads.
 
     Args:
@@ -268,11 +295,12 @@ def attention(qkv_BT3D: Tensor, added: Tensor | None, bias: Tensor | None, num_h
         added: the bias [3 D] float32 of the product that they are.
         bias: added to the scores, float32 [B or 1, 1, T or 1, T]; it gets no gradient.
         p: share of the probabilities that is dropped.
+        rotation: cosines and sines [B or 1, T, d / 2] float32 of the angles that pairs of queries and keys turn by.
     """
     if bias is not None:
         bias = bias.float().contiguous()
     added = torch.zeros(qkv_BT3D.shape[-1]) if added is None else added
-    return cast(Tensor, _Attention.apply(qkv_BT3D, added, bias, num_heads, p, new_key() if p else 0))
+    return cast(Tensor, _Attention.apply(qkv_BT3D, added, bias, num_heads, p, new_key() if p else 0, rotation))
 
 
 class _Vocabulary(Function):
@@ -281,7 +309,7 @@ class _Vocabulary(Function):
         logits, targets, uniforms = logits.contiguous(), targets.contiguous(), uniforms.float().contiguous()
         rows, size = logits.shape
         losses, log_totals, samples = torch.empty(rows), torch.empty(rows), torch.empty_like(targets)
-        _call("vocabulary_forward", logits, logits, targets, uniforms, rows, size, losses, log_totals, samples)
+        call("vocabulary_forward", logits, logits, targets, uniforms, rows, size, losses, log_totals, samples)
         ctx.save_for_backward(logits, targets, log_totals)
         ctx.mark_non_differentiable(samples)
         return losses, samples
@@ -292,7 +320,7 @@ class _Vocabulary(Function):
         logits, targets, log_totals = ctx.saved_tensors
         grad_logits = torch.empty_like(logits)
         arguments = (targets, log_totals, grad.contiguous(), *logits.shape, grad_logits)
-        _call("vocabulary_backward", logits, logits, *arguments)
+        call("vocabulary_backward", logits, logits, *arguments)
         return grad_logits, None, None
 
 
@@ -305,10 +333,12 @@ class Linear(nn.Linear):
     """A product x W^T and the bias that is still to be added, for a fused loop that adds it on its way.
 
     Adding it there saves a pass over the product, and its gradient falls off in the loop's backward pass. Where no such
-    loop will follow, the bias is added already and None stands in its place.
+    loop will follow, the bias is added already, and where there is none, None stands in its place.
     """
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        if cast(Tensor | None, self.bias) is None:
+            return F.linear(x, self.weight), None
         if self._can_leave_bias(x):
             return F.linear(x, self.weight), self.bias
         return super().forward(x), None
