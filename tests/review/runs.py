@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ class Run:
         self.common = yaml.safe_load((ROOT / "params.yaml").read_text())
         self.profile = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())
         self.lock = copy.deepcopy(LOCK)
+        for stage in self.lock["stages"].values():  # as if it had run with the settings of today
+            for file, values in stage.get("params", {}).items():
+                settings = self.common if file == "params.yaml" else self.profile
+                for key in values:
+                    values[key] = reduce(lambda tree, name: tree[name], key.split("."), settings)
         self.results = {path.name: json.loads(path.read_text()) for path in (ROOT / "results").glob("*.json")}
         self.machine = {"pretrain": dict(MACHINE), "finetune": dict(MACHINE)}
         self.counts = {
