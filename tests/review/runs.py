@@ -32,7 +32,7 @@ class Run:
             for file, values in stage.get("params", {}).items():
                 settings = self.common if file == "params.yaml" else self.profile
                 for key in values:
-                    values[key] = reduce(lambda tree, name: tree[name], key.split("."), settings)
+                    values[key] = copy.deepcopy(reduce(lambda tree, name: tree[name], key.split("."), settings))
         self.results = {path.name: json.loads(path.read_text()) for path in (ROOT / "results").glob("*.json")}
         self.machine = {"pretrain": dict(MACHINE), "finetune": dict(MACHINE)}
         self.counts = {
