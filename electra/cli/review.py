@@ -1,6 +1,8 @@
 """The commands for review: two runs compared, all runs listed, what a run would do."""
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -58,3 +60,29 @@ def compare(
         for reason in reasons:
             typer.echo(f"gate: {reason}", err=True)
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=PANEL)
+def runs(
+    most: Annotated[int, typer.Option("-n", "--most", min=1, help="how many, the newest first")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON, all changed parameters with it")] = False,
+) -> None:
+    """List the runs in git and DVC's experiments: what was changed, mean, AUC, minutes.
+
+    Example: electra runs -n 5
+    """
+    from electra.review.runs import find_runs, render_runs, runs_as_json
+
+    print((runs_as_json if as_json else render_runs)(find_runs(most=most)), end="")
+
+
+@app.command(rich_help_panel=PANEL)
+def plan(
+    stages: Annotated[list[str] | None, typer.Argument(help="only these stages and what they need")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """Tell which stages are cached, to run or blocked, and why; nothing is run.
+
+    Example: electra plan pretrain
+    """
+    os.execv(sys.executable, [sys.executable, "-m", "flows.plan", *(["--json"] if as_json else []), *(stages or [])])
