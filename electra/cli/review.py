@@ -8,12 +8,10 @@ from typing import Annotated
 
 import typer
 
-from electra.cli import app
-
-PANEL = "Review"
+from electra.cli import REVIEW, app
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=REVIEW)
 def compare(
     sides: Annotated[
         list[str] | None,
@@ -35,6 +33,7 @@ def compare(
     """Tell what differs between two runs, and whether it is more than noise.
 
     Example: electra compare          (HEAD against the work tree)
+
     Example: electra compare main my-branch --md
     """
     from electra.common.errors import ConfigError
@@ -62,7 +61,7 @@ def compare(
         raise typer.Exit(1)
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=REVIEW)
 def runs(
     most: Annotated[int, typer.Option("-n", "--most", min=1, help="how many, the newest first")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, all changed parameters with it")] = False,
@@ -76,7 +75,7 @@ def runs(
     print((runs_as_json if as_json else render_runs)(find_runs(most=most)), end="")
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=REVIEW)
 def plan(
     stages: Annotated[list[str] | None, typer.Argument(help="only these stages and what they need")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
