@@ -4,12 +4,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from electra.cli import app, review, stages, tools
+from electra.cli import GROUPS, app, review, stages, tools
 
 if TYPE_CHECKING:
     from electra.common.errors import ElectraError
 
 __all__ = ["main", "review", "stages", "tools"]  # importing the modules adds their commands
+
+app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_help_panel)))  # as --help shows them
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,12 +13,34 @@ if TYPE_CHECKING:
     from electra.common.paths import Paths
     from electra.config import Cluster, Settings
 
+START, REVIEW, USE, WEIGHTS = "Start", "Review", "Use a model", "Weights of other makes"  # groups of commands in help
+STAGES = "Stages: `make run` runs what is out of date, in this order"
+GROUPS = (START, REVIEW, USE, WEIGHTS, STAGES)
+
 app = typer.Typer(
     help="Train your own ELECTRA encoder: text in, an encoder and its score card out.",
+    epilog="Examples: electra init corpus/ | make run | electra compare | electra COMMAND -h",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        print(f"electra-pipeline {metadata.version('electra-pipeline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
+    ] = False,
+) -> None:
+    """Train your own ELECTRA encoder: text in, an encoder and its score card out."""
 
 
 def load() -> tuple["Settings", "Paths"]:

@@ -1,17 +1,17 @@
 """The commands for review: two runs compared, all runs listed, what a run would do."""
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from electra.cli import app
-
-PANEL = "Review"
+from electra.cli import REVIEW, app
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=REVIEW)
 def compare(
     sides: Annotated[
         list[str] | None,
@@ -33,6 +33,7 @@ def compare(
     """Tell what differs between two runs, and whether it is more than noise.
 
     Example: electra compare          (HEAD against the work tree)
+
     Example: electra compare main my-branch --md
     """
     from electra.common.errors import ConfigError
@@ -58,3 +59,29 @@ def compare(
         for reason in reasons:
             typer.echo(f"gate: {reason}", err=True)
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=REVIEW)
+def runs(
+    most: Annotated[int, typer.Option("-n", "--most", min=1, help="how many, the newest first")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON, all changed parameters with it")] = False,
+) -> None:
+    """List the runs in git and DVC's experiments: what was changed, mean, AUC, minutes.
+
+    Example: electra runs -n 5
+    """
+    from electra.review.runs import find_runs, render_runs, runs_as_json
+
+    print((runs_as_json if as_json else render_runs)(find_runs(most=most)), end="")
+
+
+@app.command(rich_help_panel=REVIEW)
+def plan(
+    stages: Annotated[list[str] | None, typer.Argument(help="only these stages and what they need")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+) -> None:
+    """Tell which stages are cached, to run or blocked, and why; nothing is run.
+
+    Example: electra plan pretrain
+    """
+    os.execv(sys.executable, [sys.executable, "-m", "flows.plan", *(["--json"] if as_json else []), *(stages or [])])

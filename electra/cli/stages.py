@@ -9,40 +9,49 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from electra.cli import app, load
+from electra.cli import STAGES, app, load
 
 if TYPE_CHECKING:
     from electra.common.paths import Paths
     from electra.config import Settings
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def inputs(
     watch: Annotated[
         bool, typer.Option("--watch", help="only bring what DVC watches (dvc.yaml) into step with the settings")
     ] = False,
 ) -> None:
-    """List the files from outside that the settings name, with their sha256."""
+    """List the files from outside that the settings name, with their sha256.
+
+    Example: electra inputs --watch
+    """
     from electra.inputs import list_inputs, watch_inputs
 
     (watch_inputs if watch else list_inputs)(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def evaluation_texts() -> None:
-    """Collect the texts of development and test sets, for corpus.decontamination."""
+    """Collect the texts of development and test sets, for corpus.decontamination.
+
+    Example: electra evaluation-texts
+    """
     from electra.corpus.decontamination import collect_evaluation_texts
 
     collect_evaluation_texts(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def corpus(
     show: Annotated[
         int | None, typer.Option(min=1, help="only show this many examples of what each rule of cleaning removed")
     ] = None,
 ) -> None:
-    """Read, clean, de-duplicate and split the documents."""
+    """Read, clean, de-duplicate and split the documents.
+
+    Example: electra corpus --show 3
+    """
     if show is not None:
         from electra.corpus.cleaning.notes import show_corpus
 
@@ -53,45 +62,60 @@ def corpus(
     build_corpus(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def validate_corpus() -> None:
-    """Judge the corpus; critical failures end with exit code 3."""
+    """Judge the corpus; critical failures end with exit code 3.
+
+    Example: electra validate-corpus
+    """
     from electra.checks.corpus import validate_corpus
 
     validate_corpus(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def tokenizer() -> None:
-    """Train the WordPiece vocabulary, or take an existing one."""
+    """Train the WordPiece vocabulary, or take an existing one.
+
+    Example: electra tokenizer
+    """
     from electra.tokenizer.build import build_tokenizer
 
     build_tokenizer(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def shards() -> None:
-    """Turn documents into fixed-length examples."""
+    """Turn documents into fixed-length examples.
+
+    Example: electra shards
+    """
     from electra.shards.build import build_shards
 
     build_shards(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def validate_shards() -> None:
-    """Judge vocabulary and shards; critical failures end with exit code 3."""
+    """Judge vocabulary and shards; critical failures end with exit code 3.
+
+    Example: electra validate-shards
+    """
     from electra.checks.shards import validate_shards
 
     validate_shards(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def pretrain(
     render: Annotated[
         bool, typer.Option("--render", help="only show what the launcher would start or submit (cluster.launcher)")
     ] = False,
 ) -> None:
-    """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data."""
+    """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data.
+
+    Example: electra pretrain --render
+    """
     from electra.launchers.pretraining import launch_pretraining, render_pretraining
 
     settings, paths = load()
@@ -102,23 +126,29 @@ def pretrain(
             launch_pretraining(settings, paths)
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def tasks() -> None:
-    """Read the labelled tasks into one format."""
+    """Read the labelled tasks into one format.
+
+    Example: electra tasks
+    """
     from electra.readers.build import prepare_tasks
 
     prepare_tasks(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def validate_tasks() -> None:
-    """Judge the labelled tasks; critical failures end with exit code 3."""
+    """Judge the labelled tasks; critical failures end with exit code 3.
+
+    Example: electra validate-tasks
+    """
     from electra.checks.tasks import validate_tasks
 
     validate_tasks(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def finetune(
     task: Annotated[str, typer.Option(help="task name, such as CoLA or SQuAD1.1")],
     seed: Annotated[int, typer.Option(min=0, max=100_000_000, help="fine-tuning seed")],
@@ -150,7 +180,10 @@ def finetune(
         ),
     ] = None,
 ) -> None:
-    """Fine-tune one task with one seed and write its predictions on the development set."""
+    """Fine-tune one task with one seed and write its predictions on the development set.
+
+    Example: electra finetune --task CoLA --seed 1 --keep
+    """
     from electra.finetune.encoders import EncoderSource
     from electra.finetune.run import finetune_cell
 
@@ -192,7 +225,7 @@ def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
         print(line)
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def evaluate(
     predictions: Annotated[
         Path | None, typer.Option(help="score only this file, made elsewhere, and print the official figures")
@@ -206,7 +239,10 @@ def evaluate(
     ] = None,
     na_prob_thresh: Annotated[float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score")] = 1.0,
 ) -> None:
-    """Score all predictions: per task and seed, and the median over seeds. With --predictions: score that file."""
+    """Score all predictions: per task and seed, and the median over seeds. With --predictions: score that file.
+
+    Example: electra evaluate --task MRPC --predictions MRPC.tsv --gold MRPC/dev.tsv
+    """
     from electra.evaluation.evaluate import evaluate_cells
 
     if predictions or gold or task or na_prob_file:
@@ -221,17 +257,23 @@ def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage o
     print_outside_scores(*arguments)
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def report() -> None:
-    """Write the score card: results/report.md and one self-contained HTML page."""
+    """Write the score card: results/report.md and one self-contained HTML page.
+
+    Example: electra report
+    """
     from electra.report.build import build_report
 
     build_report(*load())
 
 
-@app.command()
+@app.command(rich_help_panel=STAGES)
 def export() -> None:
-    """Write discriminator and generator as Hugging Face folders."""
+    """Write discriminator and generator as Hugging Face folders.
+
+    Example: electra export
+    """
     from electra.publish.export import export_model
 
     export_model(*load())

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from electra.cli import app, cluster_settings, load, reader_may_leave
+from electra.cli import REVIEW, START, USE, WEIGHTS, app, cluster_settings, load, reader_may_leave
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def predict(
     model: Annotated[str, typer.Argument(help="a cell fine-tuned with --keep, such as CoLA-1, or its folder")],
     source: Annotated[str, typer.Argument(metavar="INPUT", help="JSONL, CSV, TSV or plain lines; - is standard input")],
@@ -25,7 +25,10 @@ def predict(
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="examples per batch; twice fine-tuning's")] = None,
 ) -> None:
-    """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order."""
+    """Predict with a fine-tuned model: labels, scores, tags, choices or answers, in the input's order.
+
+    Example: electra predict CoLA-1 sentences.txt
+    """
     from electra.common.paths import Paths
     from electra.predict.run import predict_file
 
@@ -45,15 +48,18 @@ def predict(
         )
 
 
-@app.command()
+@app.command(rich_help_panel=REVIEW)
 def seconds() -> None:
-    """Tell how long each fine-tuning cell of this workspace took."""
+    """Tell how long each fine-tuning cell of this workspace took.
+
+    Example: electra seconds
+    """
     from electra.system.stopwatch import seconds_table
 
     print(seconds_table(load()[1]), end="")
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def submission(
     seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
     fill_missing: Annotated[
@@ -66,7 +72,10 @@ def submission(
         str | None, typer.Option(help="hand in tasks from their cells that started from this task, where there are any")
     ] = None,
 ) -> None:
-    """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files."""
+    """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files.
+
+    Example: electra submission --seed 1
+    """
     from electra.predict.submission import write_submission
 
     write_submission(
@@ -74,12 +83,15 @@ def submission(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=REVIEW)
 def trace(
     artefact: Annotated[str, typer.Argument(help="an output of a stage, such as models/export")] = "models/export",
     all_files: Annotated[bool, typer.Option("--all", help="name every raw file")] = False,
 ) -> None:
-    """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums."""
+    """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums.
+
+    Example: electra trace models/export --all
+    """
     from electra.common.paths import Paths
     from electra.provenance import render
     from electra.provenance import trace as trace_artefact
@@ -87,9 +99,12 @@ def trace(
     print(render(trace_artefact(Paths(), artefact), all_files), end="")
 
 
-@app.command()
+@app.command(rich_help_panel=REVIEW)
 def croissant() -> None:
-    """Print a Croissant description (JSON-LD) of data/corpus, for whoever publishes it."""
+    """Print a Croissant description (JSON-LD) of data/corpus, for whoever publishes it.
+
+    Example: electra croissant > corpus.json
+    """
     import json
 
     from electra.provenance import describe_corpus
@@ -97,7 +112,7 @@ def croissant() -> None:
     print(json.dumps(describe_corpus(*load()), indent=2, ensure_ascii=False))
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def estimate(
     published: Annotated[
         bool, typer.Option("--published", help="the paper's tables beside the counted values")
@@ -108,7 +123,10 @@ def estimate(
     utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
     memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
 ) -> None:
-    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory."""
+    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory.
+
+    Example: electra estimate --peak-flops 3e14 --utilization 0.4
+    """
     from electra.estimate.cost import estimate, published_table, render
     from electra.estimate.memory import render_memory
 
@@ -121,11 +139,14 @@ def estimate(
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")
 
 
-@app.command()
+@app.command(rich_help_panel=USE)
 def score(
     file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
 ) -> None:
-    """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric."""
+    """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric.
+
+    Example: electra score sentences.txt
+    """
     from electra.common.lines import open_input, text_lines
     from electra.common.paths import Paths
     from electra.finetune.run import prepare_machine
@@ -137,7 +158,7 @@ def score(
             print(f"{value:.4f}\t{num_tokens}\t{text}")
 
 
-@app.command()
+@app.command(rich_help_panel=WEIGHTS)
 def import_huggingface(
     discriminator: Annotated[Path, typer.Argument(help="a folder, or owner/name on the hub")],
     target: Annotated[Path, typer.Argument(help="the folder to write")],
@@ -147,13 +168,16 @@ def import_huggingface(
     revision: Annotated[str | None, typer.Option(help="full commit of the discriminator on the hub")] = None,
     generator_revision: Annotated[str | None, typer.Option(help="full commit of the generator on the hub")] = None,
 ) -> None:
-    """Turn Hugging Face folders into pre-trained weights for pretrain.initialize_from."""
+    """Turn Hugging Face folders into pre-trained weights for pretrain.initialize_from.
+
+    Example: electra import-huggingface google/electra-small-discriminator weights/small --revision COMMIT
+    """
     from electra.importing.huggingface import import_huggingface
 
     import_huggingface(discriminator, generator, target, revision, generator_revision)
 
 
-@app.command()
+@app.command(rich_help_panel=WEIGHTS)
 def import_tensorflow(
     checkpoint: Annotated[str, typer.Argument(help="prefix of a google-research/electra checkpoint, or its folder")],
     vocab_file: Annotated[Path, typer.Argument(help="its vocab.txt")],
@@ -163,14 +187,17 @@ def import_tensorflow(
         bool, typer.Option("--settings", help="take heads and dropout from the chosen profile")
     ] = False,
 ) -> None:
-    """Turn an original TensorFlow checkpoint into pre-trained weights; needs tensorflow-cpu."""
+    """Turn an original TensorFlow checkpoint into pre-trained weights; needs tensorflow-cpu.
+
+    Example: electra import-tensorflow electra_small/ electra_small/vocab.txt weights/small
+    """
     from electra.importing.tensorflow import import_tensorflow
 
     model = load()[0].model if settings else None
     import_tensorflow(checkpoint, vocab_file, target, model, lowercase=not cased)
 
 
-@app.command()
+@app.command(rich_help_panel=WEIGHTS)
 def resize(
     source: Annotated[Path, typer.Argument(help="folder of pre-trained weights")],
     vocab_file: Annotated[Path, typer.Argument(help="the new vocab.txt")],
@@ -179,23 +206,29 @@ def resize(
         Path | None, typer.Option(help="folder of the old tokenizer; SOURCE/tokenizer where none is given")
     ] = None,
 ) -> None:
-    """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned."""
+    """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned.
+
+    Example: electra resize weights/small vocab.txt weights/mine
+    """
     from electra.importing.resize import resize_vocabulary
 
     resize_vocabulary(source, vocab_file, target, tokenizer)
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def config(
     help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
 ) -> None:
-    """Check the settings and print them, or list every key with its description."""
+    """Check the settings and print them, or list every key with its description.
+
+    Example: electra config --help-fields
+    """
     from electra.config.loading import describe_fields, dump_settings
 
     print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def init(
     texts: Annotated[list[str], typer.Argument(help="text files, folders, globs or URLs: .txt, .jsonl, .parquet")],
     table: Annotated[
@@ -248,7 +281,7 @@ def init(
     print(describe_project(plan, minutes, used_by_others), end="")
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def check() -> None:
     """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
 
@@ -262,7 +295,14 @@ def check() -> None:
     print(f"checked: {told}")
 
 
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(
+    rich_help_panel=START,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
 def cluster(context: typer.Context) -> None:
-    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands."""
+    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands.
+
+    Example: electra cluster prepare
+    """
     os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])

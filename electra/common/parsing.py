@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,3 +93,18 @@ def read_yaml(path: Path) -> Any:
 def shown(value: Any) -> str:
     """A value in a message: a few words of it, however large it is."""
     return f"{_SHORT.repr(value):.80}"
+
+
+_EXPONENT = re.compile(r"[-+]?\d+e[-+]?\d+")  # 1e-06, as DVC writes it, is a text in YAML 1.1
+
+
+def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested settings by the path of their key; a list of plain values is a leaf."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from flat(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for number, inner in enumerate(value):
+            yield from flat(inner, f"{key}[{number}]")
+    else:
+        yield key, float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value

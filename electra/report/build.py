@@ -234,16 +234,17 @@ def print_score_card(facts: Facts) -> None:
 
     card = score_card(facts)
     right = numeric_columns(card)
-    table = Table(title=f"Score card, profile {facts.settings.profile}", title_style="bold", caption=card.note)
-    for index, name in enumerate(card.columns):
-        table.add_column(name, justify="right" if index in right else "left", no_wrap=True)
     console = Console(highlight=False)
+    shown = len(card.columns) if console.width >= 100 else card.columns.index("train")  # the pages have row counts too
+    table = Table(title=f"Score card, profile {facts.settings.profile}", title_style="bold", caption=card.note)
+    for index, name in enumerate(card.columns[:shown]):
+        table.add_column(name, justify="right" if index in right else "left", no_wrap=True)
     if card.rows:
         *tasks, mean = card.rows
         for row in tasks:
-            table.add_row(*row)
+            table.add_row(*row[:shown])
         table.add_section()
-        table.add_row(*mean, style="bold")
+        table.add_row(*mean[:shown], style="bold")
         console.print(table)
     for line in [data_in_words(facts), *score_remarks(facts), *plateaus(facts)]:
         console.print(line, markup=False)

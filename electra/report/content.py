@@ -167,17 +167,19 @@ def score_card(facts: Facts) -> Section:
             score(entry["pretrained"], entry.get("pretrained_sd")),
             score(entry["scratch"], entry.get("scratch_sd")),
             f"{entry['gain']:+.1f}",
+            "" if entry.get("constant") is None else f"{entry['constant']:.1f}",
             count(entry.get("train_rows")),
             count(entry.get("dev_rows")),
         ]
         for task, entry in scores["tasks"].items()
     ]
     if mean := scores["mean"]:
-        rows.append(["Mean", "", f"{mean['pretrained']:.1f}", f"{mean['scratch']:.1f}", f"{mean['gain']:+.1f}", "", ""])
+        means = [f"{mean['pretrained']:.1f}", f"{mean['scratch']:.1f}", f"{mean['gain']:+.1f}"]
+        rows.append(["Mean", "", *means, "", "", ""])
     return Section(
         "Score card",
-        f"Development sets, percent; {statistic(facts)}",
-        ["task", "metric", "pre-trained", "from scratch", "gain", "train", "dev"],
+        f"Development sets, percent; {statistic(facts)} One answer: the most frequent label for every row.",
+        ["task", "metric", "pre-trained", "from scratch", "gain", "one answer", "train", "dev"],
         rows,
     )
 

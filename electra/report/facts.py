@@ -111,7 +111,13 @@ def score_remarks(facts: Facts) -> list[str]:
     scores = facts.scores
     if not scores or not scores["tasks"]:
         return []
-    return [*_below_scratch(scores), *_same_answers(scores), *_no_better_than_one_answer(scores)]
+    return [
+        *_below_scratch(scores),
+        *_same_answers(scores),
+        *_no_better_than_one_answer(scores),
+        *_hard_to_read(scores),
+        *_held_out(facts),
+    ]
 
 
 def _below_scratch(scores: dict[str, Any]) -> Iterator[str]:
@@ -155,6 +161,39 @@ def _no_better_than_one_answer(scores: dict[str, Any]) -> Iterator[str]:
     ]
     if found:
         yield f"No better than the most frequent answer for every row: {'; '.join(found)}."
+
+
+FEW_ROWS = 200  # of a development set: one row is half a point, and a standard error of accuracy up to 3.5 points
+IMBALANCED = 80.0  # percent of the rows that the most frequent label has
+FAR_OFF = 2.0  # a held-out share this many times larger or smaller than asked
+
+
+def _hard_to_read(scores: dict[str, Any]) -> Iterator[str]:
+    """Tasks whose score says little: few rows, or one label for nearly all of them."""
+    few = [
+        f"{task} ({entry['dev_rows']} rows, one row is {100 / entry['dev_rows']:.1f} points)"
+        for task, entry in scores["tasks"].items()
+        if 0 < (entry.get("dev_rows") or 0) < FEW_ROWS
+    ]
+    if few:
+        yield f"Small development sets, so that scores vary by chance: {', '.join(few)}."
+    imbalanced = [
+        f"{task} ({entry['constant']:.0f}% have one label)"
+        for task, entry in scores["tasks"].items()
+        if entry.get("metric") == "accuracy" and (entry.get("constant") or 0) >= IMBALANCED
+    ]
+    if imbalanced:
+        yield f"Accuracy hides the rare labels; macro_f1 or matthews would not: {', '.join(imbalanced)}."
+
+
+def _held_out(facts: Facts) -> Iterator[str]:
+    share = facts.validation.get("corpus", {}).get("statistics", {}).get("held_out_share")
+    asked = facts.settings.corpus.held_out_fraction
+    if share and not asked / FAR_OFF <= share <= asked * FAR_OFF:
+        yield (
+            f"{share:.1%} is held out for the learning curve, and {asked:.1%} was asked for "
+            "(corpus.held_out_fraction): few, long documents."
+        )
 
 
 def plateaus(facts: Facts) -> list[str]:

@@ -1,9 +1,7 @@
 """One side of a comparison: settings, lock and results of a git revision, an experiment, a folder or the work tree."""
 
 import json
-import re
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +10,10 @@ from typing import Any
 import yaml
 
 from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import flat
 from electra.common.paths import SCORE_FAMILIES
 
 WORK_TREE = "work tree"
-_EXPONENT = re.compile(r"[-+]?\d+e[-+]?\d+")  # 1e-06, as DVC writes it, is a text in YAML 1.1
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a lock has thousands of lines: ten times faster
 
 
@@ -189,18 +187,6 @@ def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, check=False)
     except FileNotFoundError:
         raise ConfigError("git is not installed", next_step="install it, or compare folders") from None
-
-
-def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested settings by the path of their key; a list of plain values is a leaf."""
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from flat(inner, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        for number, inner in enumerate(value):
-            yield from flat(inner, f"{key}[{number}]")
-    else:
-        yield key, float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value) else value
 
 
 def _merged(common: Any, own: Any) -> Any:

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,60 @@ def test_help_imports_nothing_heavy(tmp_path):
     )
     shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "HEAVY []" in shown.stdout, shown.stdout + shown.stderr
+
+
+def test_the_help_of_every_command_has_an_example_and_imports_nothing_heavy(tmp_path):
+    """What is imported decides how long it takes: 0.3 s with what is allowed here (typer itself takes pydantic)."""
+    code = (
+        "import sys\n"
+        "from typer.main import get_command\n"
+        "from typer.testing import CliRunner\n"
+        "from electra.__main__ import app\n"
+        "names = [name for name in get_command(app).commands if name != 'cluster']\n"  # it hands its -h on
+        "for name in names:\n"
+        "    for option in ('-h', '--help'):\n"
+        "        shown = CliRunner().invoke(app, [name, option])\n"
+        "        assert shown.exit_code == 0 and f'Example: electra {name}' in shown.stdout, (name, shown.output)\n"
+        "heavy = {'torch', 'deepspeed', 'prefect', 'pandas', 'numpy', 'scipy', 'datasets', 'great_expectations',\n"
+        "         'yaml', 'ruamel', 'psutil', 'dvc', 'jinja2', 'matplotlib'}\n"
+        "print(len(names), 'HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    count, _, heavy = shown.stdout.partition(" HEAVY ")
+    assert heavy == "[]\n" and int(count) >= 28, shown.stdout + shown.stderr
+
+
+def test_commands_stand_in_groups_and_the_start_comes_first(tmp_path):
+    shown = electra("-h", cwd=tmp_path).stdout
+    places = [shown.index(title) for title in ("─ Start ─", "─ Review ─", "─ Use a model ─", "─ Stages: ")]
+    assert places == sorted(places)
+    assert shown.index(" init ") < places[1] < shown.index(" compare ") < places[2]
+
+
+def test_the_version_is_that_of_the_package_and_completion_can_be_installed(tmp_path):
+    assert electra("--version", cwd=tmp_path).stdout == f"electra-pipeline {metadata.version('electra-pipeline')}\n"
+    assert "--install-completion" in electra("--help", cwd=tmp_path).stdout
+
+
+MISTAKES = [
+    (["finetune", "--task", "CoLA", "--seed", "-1"], "--seed"),
+    (["finetune", "--seed", "1"], "--task"),
+    (["finetune", "--task", "CoLA", "--seed", "1", "--milestone", "30"], "'--milestone'"),
+    (["corpus", "--show", "0"], "'--show'"),
+    (["compare", "A", "B", "C"], "two runs are compared, and 3 are named"),
+    (["compare", "nonsense"], "no revision, no experiment and no folder"),
+    (["compare", "--gate", "nofile"], "nofile does not exist"),
+    (["init"], "Missing argument"),
+    (["runs", "-n", "0"], "'--most'"),
+    (["evalute"], "No such command 'evalute'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), MISTAKES)
+def test_a_mistake_on_the_command_line_ends_with_2_and_says_what(arguments, said, tmp_path):
+    done = electra(*arguments, cwd=tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert said in " ".join(done.stderr.replace("│", " ").split()), done.stderr
 
 
 def test_an_unknown_key_ends_with_2_and_its_path(workspace):

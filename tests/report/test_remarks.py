@@ -10,6 +10,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.publish.model_card import model_card
 from electra.report.build import build_report
+from electra.report.content import score_card
 from electra.report.facts import Facts, gather, plateaus, read_scores, score_remarks
 
 from .example import write_example_results, write_scores
@@ -110,3 +111,37 @@ def test_the_remarks_stand_on_every_card(
         assert "MRPC, pre-trained (1 of 1 seed)" in text and "MRPC, pre-trained (81.4, one answer 82.0)" in text
     printed = " ".join(capsys.readouterr().out.split())
     assert "below random weights on 1 of 4 tasks" in printed
+
+
+def test_small_and_one_sided_development_sets_are_warnings(facts: Facts) -> None:
+    even = {"pretrained": 80.0, "scratch": 70.0, "metric": "accuracy", "constant": 60.0, "dev_rows": 200}
+    small, one_sided = {**even, "dev_rows": 40}, {**even, "constant": 93.0, "pretrained": 95.0}
+    assert score_remarks(scored(facts, even=even)) == []
+    (line,) = score_remarks(scored(facts, even=even, small=small))
+    assert line == "Small development sets, so that scores vary by chance: small (40 rows, one row is 2.5 points)."
+    told = score_remarks(scored(facts, one_sided=one_sided))
+    assert "Accuracy hides the rare labels; macro_f1 or matthews would not: one_sided (93% have one label)." in told
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.0199, False), (0.0101, False), (0.33, True), (0.004, True)])
+def test_a_held_out_share_far_from_what_was_asked_is_a_warning(facts: Facts, share: float, told: bool) -> None:
+    found = replace(
+        scored(facts, fine={"pretrained": 80.0, "scratch": 70.0}),
+        validation={"corpus": {"statistics": {"held_out_share": share}}},
+    )
+    asked = facts.settings.corpus.held_out_fraction
+    assert 0.01 <= asked <= 0.02
+    assert (
+        f"{share:.1%} is held out for the learning curve, and {asked:.1%} was asked for"
+        in " ".join(score_remarks(found))
+    ) == told
+
+
+def test_the_card_has_a_column_for_the_most_frequent_answer(facts: Facts) -> None:
+    entry = {"pretrained": 80.0, "scratch": 70.0, "metric": "accuracy", "constant": 61.25, "dev_rows": 500}
+    found = scored(facts, fine=entry, spans={**entry, "constant": None, "pretrained_sd": 1.25})
+    found.scores["mean"] = {"pretrained": 80.0, "scratch": 70.0, "gain": 10.0}  # type: ignore[index]
+    card = score_card(found)
+    place = card.columns.index("one answer")
+    assert [row[place] for row in card.rows] == ["61.2", "", ""] and card.rows[1][2] == "80.0 ± 1.2"
+    assert {len(row) for row in card.rows} == {len(card.columns)}

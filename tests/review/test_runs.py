@@ -1,0 +1,66 @@
+"""`electra runs`: one line a run, from git alone."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from electra.common.errors import ConfigError
+from electra.review.runs import find_runs, render_runs, runs_as_json
+from tests.review.runs import Run
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def commit(run: Run, message: str) -> str:
+    keep = run.folder.parent / "git"
+    if (run.folder / ".git").exists():
+        (run.folder / ".git").rename(keep)
+    scores = run.results["scores.json"]["mean"]
+    (run.folder.parent / "x").mkdir(exist_ok=True)
+    run.write()
+    (run.folder / "results/metrics/scores.json").write_text(json.dumps({"mean": scores}))
+    if keep.exists():
+        keep.rename(run.folder / ".git")
+    else:
+        git(run.folder, "init", "-q")
+    git(run.folder, "add", "-A")
+    git(run.folder, "commit", "-qm", message)
+    return git(run.folder, "rev-parse", "HEAD")
+
+
+def test_a_line_for_every_run_with_what_was_changed(tmp_path: Path) -> None:
+    run = Run(tmp_path / "clone", seeds=3, random=1)
+    commit(run, "First figures")
+    run.set_parameter("pretrain.learning_rate", 5e-3)
+    run.results["scores.json"]["mean"]["pretrained"] = 51.25
+    run.auc["disc_auc"] = 0.8765
+    second = commit(run, "Faster")
+    (run.folder / "README.md").write_text("no run")
+    git(run.folder, "add", "-A")
+    git(run.folder, "commit", "-qm", "A page")
+    git(run.folder, "update-ref", "refs/exps/ab/cd/vocal-fern", second)
+    experiment, newest, first = found = find_runs(run.folder)
+    assert (newest.commit, newest.changed, newest.mean, newest.auc, newest.minutes) == (
+        second[:7],
+        ["learning_rate 0.005"],
+        51.25,
+        0.8765,
+        3.0,
+    )
+    assert newest.spread and newest.name == "smoke-electra" and first.subject == "First figures"
+    assert experiment.name == "vocal-fern"
+    lines = render_runs(found).splitlines()
+    assert len(lines) == 4 and max(map(len, lines)) <= 100
+    assert "learning_rate 0.005" in lines[2] and "51.2 ± " in lines[2] and "0.876" in lines[2]
+    assert json.loads(runs_as_json(found))[1]["changed"] == ["learning_rate 0.005"]
+    assert len(find_runs(run.folder, most=1)) == 1
+
+
+def test_a_folder_without_history_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no git history here"):
+        find_runs(tmp_path)
