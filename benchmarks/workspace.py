@@ -271,6 +271,17 @@ def _enter(log: Path, folder: Path, env: dict[str, str], target: Callable[..., N
     target(*arguments)
 
 
+def build_op() -> None:
+    """Compile DeepSpeed's shared-memory op for CPUs, once for an environment: a minute, which is no part of a run.
+
+    A process that is killed meanwhile would leave a lock behind, for which all later ones wait.
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    if builder := get_accelerator().create_op_builder("ShareMemCommBuilder"):
+        builder.load()
+
+
 def electra(*arguments: str) -> None:
     """A command of the project, as its own entry point runs it."""
     from electra.__main__ import main
