@@ -24,18 +24,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import accept_parts, measure
-from benchmarks.accept_parts import (
-    FULL,
-    REFERENCE,
-    TINY,
-    Bench,
-    Figures,
-    NotPossible,
-    links_table,
-    memory_table,
-    silence_table,
-)
+from benchmarks import accept_parts as parts
+from benchmarks import measure
+from benchmarks.accept_parts import FULL, REFERENCE, TINY, Bench, Figures, NotPossible
 from benchmarks.pretrain_step import OURS
 from benchmarks.workspace import Broken, OutOfTime, apart, build_op
 from electra.common.artifacts import write_json, write_text
@@ -285,14 +276,14 @@ class Part:
 
 
 PARTS = {
-    "preflight": Part("Is everything there that a run needs?", 1, accept_parts.preflight, judge_preflight, _devices),
-    "bandwidth": Part("How fast is an all-reduce?", 1.5, accept_parts.bandwidth, judge_bandwidth, links_table),
-    "zero": Part("Do ZeRO 0 to 3 and a CPU learn the same?", 4, accept_parts.zero, judge_zero, _differences),
-    "resume": Part("Do kill -9 and SIGTERM change what is learned?", 5, accept_parts.resume, judge_resume, _resumed),
-    "silence": Part("Is a lost process noticed?", 2, accept_parts.silence, judge_silence, silence_table),
-    "cells": Part("Does fine-tuning work?", 2.5, accept_parts.cells, judge_cells, _cells),
-    "speed": Part("How fast is a step?", 13, accept_parts.speed, judge_speed, _rates),
-    "memory": Part("Is the prediction of memory right?", 1, accept_parts.memory, judge_memory, memory_table),
+    "preflight": Part("Is everything there that a run needs?", 1, parts.preflight, judge_preflight, _devices),
+    "bandwidth": Part("How fast is an all-reduce?", 1.5, parts.bandwidth, judge_bandwidth, parts.links_table),
+    "zero": Part("Do ZeRO 0 to 3 and a CPU learn the same?", 4, parts.zero, judge_zero, _differences),
+    "resume": Part("Do kill -9 and SIGTERM change what is learned?", 5, parts.resume, judge_resume, _resumed),
+    "silence": Part("Is a lost process noticed?", 2, parts.silence, judge_silence, parts.silence_table),
+    "cells": Part("Does fine-tuning work?", 2.5, parts.cells, judge_cells, _cells),
+    "speed": Part("How fast is a step?", 13, parts.speed, judge_speed, _rates),
+    "memory": Part("Is the prediction of memory right?", 1, parts.memory, judge_memory, parts.memory_table),
 }
 
 
@@ -380,8 +371,8 @@ def main() -> None:
         bench.wait([bench.start(build_op, DS_ACCELERATOR="cpu")])  # before the clock starts
         begin = time.monotonic()
         names = [name for name in PARTS if name in {"preflight", *(options.only or PARTS)}]
-        parts = run_parts(names, bench, options.minutes)
-        verdict = FAILED if any(part["verdict"] == FAILED for part in parts.values()) else PASSED
+        done = run_parts(names, bench, options.minutes)
+        verdict = FAILED if any(part["verdict"] == FAILED for part in done.values()) else PASSED
         if verdict == FAILED:  # what the processes said, for whoever looks for the cause
             shutil.copytree(bench.root / "output", OUTPUT, dirs_exist_ok=True)
     machine = bench.facts.get("machine") or measure.machine("cpu")
@@ -391,14 +382,14 @@ def main() -> None:
         "devices": len(bench.facts.get("devices", [])) or 1,
         "command": " ".join(["python -m benchmarks.accept_gpu", *sys.argv[1:]]),
         "seconds": round(time.monotonic() - begin, 1),
-        "parts": parts,
+        "parts": done,
     }
     file = file_of(result, options)
     write_json(file.with_suffix(".json"), json.loads(json.dumps(result, default=str)))
     write_text(file.with_suffix(".md"), page(result))
     print(f"{verdict}; written: {file}.json and {file.name}.md")
     if verdict == FAILED:
-        failed = ", ".join(name for name, part in parts.items() if part["verdict"] == FAILED)
+        failed = ", ".join(name for name, part in done.items() if part["verdict"] == FAILED)
         raise TrainingError(
             f"not accepted: {failed}",
             where=f"{file}.md",
