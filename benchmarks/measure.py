@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ import torch
 from electra.common.artifacts import write_json
 from electra.common.errors import ElectraError
 from electra.config import Cluster
-from electra.system.hardware import choose_device, num_cores
+from electra.system.hardware import choose_device, compiler_trouble, describe_cuda, num_cores
 
 Device = Literal["cpu", "cuda"]
 Side = Callable[[], float | None]  # the seconds it took by its own clock; None: the whole call is on the clock
@@ -116,6 +116,28 @@ def _serve(commands: Connection, device: Device, build: Callable[..., Side], arg
             commands.send(clock(device) - begin if own is None else own)
 
 
+def device_spans(steps: Callable[[], Any]) -> list[tuple[float, float]]:
+    """Begin and end of everything that the device did meanwhile, by PyTorch's profiler."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        steps()
+        torch.cuda.synchronize()
+    on_device = (event for event in found.events() if event.device_type == torch.autograd.DeviceType.CUDA)
+    return [(event.time_range.start, event.time_range.end) for event in on_device]
+
+
+def idle_share(spans: Iterable[tuple[float, float]]) -> float | None:
+    """Share of the time, from the first to the last, in which nothing ran; None where nothing is known."""
+    begin = reached = None
+    busy = 0.0
+    for start, end in sorted(spans):
+        begin, reached = (start, start) if begin is None or reached is None else (begin, reached)
+        busy += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return None if begin is None or reached is None or reached <= begin else 1 - busy / (reached - begin)
+
+
 def summary(values: Sequence[float]) -> dict[str, Any]:
     """Median and spread, and every repeat, to five digits."""
     return {**{name: _short(of(values)) for name, of in _STATISTICS.items()}, "repeats": [_short(v) for v in values]}
@@ -149,6 +171,21 @@ def machine(device: Device = "cpu") -> dict[str, Any]:
         "python": platform.python_version(),
         **{package: found for package in PACKAGES if (found := _version(package))},
     }
+
+
+def find_facts(file: Path, device: Device) -> None:
+    """Machine, versions and, of each device, name, capability and memory."""
+    facts: dict[str, Any] = {"machine": machine(device), "devices": [], "compiler": compiler_trouble()}
+    if device == "cuda":
+        for number in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(number)
+            free, total = torch.cuda.mem_get_info(number)
+            capability = f"{properties.major}.{properties.minor}"
+            facts["devices"].append(
+                {"name": properties.name, "capability": capability, "free_bytes": free, "total_bytes": total}
+            )
+        facts["software"] = describe_cuda().removeprefix("; ")
+    write_json(file, facts)
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

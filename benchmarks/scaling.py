@@ -9,8 +9,11 @@ other; bytes are counted at the collectives of torch.distributed and stand besid
 """
 
 import argparse
+import os
 import shutil
 import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from benchmarks import measure
 from benchmarks.cost_model import ZERO_STAGES, weights_of
 from benchmarks.training_run import watched_run
 from benchmarks.workspace import copy_text, files_source, run_stage, write_workspace
-from electra.common.artifacts import read_manifest
+from electra.common.artifacts import read_manifest, write_json
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
@@ -127,6 +130,36 @@ def summarise(repeats: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "bytes_per_step": moved,
         "bytes_per_step_in_all": sum(moved.values()),
     }
+
+
+def all_reduce(file: Path, device: measure.Device, sizes: Sequence[int], repeats: int) -> None:
+    """Seconds of an all-reduce by size, of one of several processes, and whether the sum is right."""
+    from torch import distributed
+
+    rank = int(os.environ["RANK"])
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    distributed.init_process_group("nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=120))
+    ranks, rows = distributed.get_world_size(), []
+    is_right = True
+    for size in sizes:
+        values = torch.full((size // 4,), float(rank + 1), device=device)
+        distributed.all_reduce(values)
+        is_right = is_right and bool((values == ranks * (ranks + 1) / 2).all())
+        begin = measure.clock(device)
+        for _ in range(repeats):
+            distributed.all_reduce(values)
+        seconds = (measure.clock(device) - begin) / repeats
+        rows.append({"bytes": size, "seconds": seconds, "bus_bytes_per_second": bus_rate(size, ranks, seconds)})
+    if rank == 0:
+        write_json(file, {"ranks": ranks, "sum_is_right": is_right, "rows": rows})
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def bus_rate(size: int, ranks: int, seconds: float) -> float:
+    """Bytes a second that each link carries: nccl-tests' "bus bandwidth" of an all-reduce."""
+    return size * 2 * (ranks - 1) / ranks / seconds
 
 
 def as_table(result: dict[str, Any]) -> str:

@@ -1,11 +1,23 @@
-"""A folder like the project's root for a benchmark: settings from a profile with changes, and stages run in it."""
+"""A folder like the project's root for a benchmark: settings from a profile with changes, and what is run in it.
 
+Stages as commands of their own (:func:`run_stage`); whatever must end at a deadline, or be killed (:class:`Processes`).
+"""
+
+import importlib
+import json
+import math
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -13,6 +25,7 @@ from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
+from electra.system.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -92,3 +105,221 @@ def run_stage(folder: Path, *arguments: str) -> str:
     if process.returncode:
         raise InfrastructureError(f"electra {' '.join(arguments)} ended with {process.returncode}:\n{output[-2000:]}")
     return output
+
+
+Curve = dict[int, dict[str, float]]  # losses by step
+
+
+class OutOfTime(Exception):
+    """A part's minutes are over."""
+
+
+class Broken(Exception):
+    """A command ended otherwise than it should."""
+
+
+@dataclass
+class Child:
+    """A process, the file with its output, and when it ended."""
+
+    process: Any
+    log: Path
+    ended_at: float = math.nan
+
+    @property
+    def code(self) -> int:
+        return self.process.exitcode
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def why(self) -> str:
+        """How it ended, in a line."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        told = next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "it said nothing")
+        how = signal.Signals(-self.code).name if self.code < 0 else f"exit code {self.code}"
+        return f"{how}: {told[:300]}"
+
+
+# What training and fine-tuning import in the end; the last two: DeepSpeed, with ZeRO.
+IMPORTED_ONCE = (
+    "electra.launchers.pretraining",
+    "electra.pretrain.run",
+    "electra.finetune.run",
+    "transformers.models.electra.modeling_electra",
+    "torch.utils.tensorboard",
+    "deepspeed.runtime.zero.stage3",
+    "deepspeed.runtime.zero.muon.muon_optimizer",
+)
+
+
+@dataclass
+class Processes:
+    """Functions in processes of their own, whose output goes to files, all of them over at a deadline.
+
+    Args:
+        root: a folder for what they write.
+        how: ``fork`` saves them the imports, and is for a process that has no threads and no CUDA.
+        deadline: by ``time.monotonic``.
+    """
+
+    root: Path
+    how: Literal["fork", "spawn"] = "spawn"
+    deadline: float = field(default_factory=lambda: time.monotonic() + 86_400)
+    number: Any = field(default_factory=count)
+
+    def import_once(self) -> None:
+        """Import before the first fork what every process needs."""
+        if self.how == "fork":
+            for module in IMPORTED_ONCE:
+                importlib.import_module(module)
+
+    def left(self) -> float:
+        """Seconds until the part's time is over.
+
+        Raises:
+            OutOfTime: there are none.
+        """
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        return left
+
+    def start(self, target: Callable[..., None], *arguments: Any, folder: Path | None = None, **env: str) -> Child:
+        """Begin a function of a module in a process of its own."""
+        name = f"{next(self.number)}-{target.__name__}.log"
+        log = self.root / "output" / name
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+        context: Any = multiprocessing.get_context(self.how)
+        process = context.Process(target=_enter, args=(log, folder or self.root, env, target, arguments), daemon=True)
+        process.start()
+        return Child(process, log)
+
+    def wait(self, children: Sequence[Child]) -> list[Child]:
+        """Wait until all have ended; kill them when the time is over."""
+        running = list(children)
+        try:
+            while running:
+                ready = wait([child.process.sentinel for child in running], self.left())
+                for child in [child for child in running if child.process.sentinel in ready]:
+                    child.ended_at = time.time()
+                    child.process.join()
+                    running.remove(child)
+        finally:
+            for child in running:
+                child.process.kill()
+        return list(children)
+
+    def call(self, target: Callable[..., None], *arguments: Any, ranks: int = 1) -> dict[str, Any]:
+        """What a function of a module, called with a file to write it to, has found.
+
+        Raises:
+            Broken: it failed.
+        """
+        file = self.root / f"found-{next(self.number)}.json"
+        children = self.wait([self.start(target, file, *arguments, **place) for place in places(ranks)])
+        if any(child.code for child in children):
+            raise Broken(first_failure(children).why())
+        return json.loads(file.read_text())
+
+
+def first_failure(children: Sequence[Child]) -> Child:
+    """Of those that failed, the one that ended first: the others' message may be that it is gone."""
+    return min((child for child in children if child.code), key=lambda child: child.ended_at)
+
+
+def places(ranks: int) -> list[dict[str, str]]:
+    """Each process' place among several, in torchrun's variables; nothing for a lone one."""
+    if ranks == 1:
+        return [{}]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    size = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    return [{"RANK": str(rank), "LOCAL_RANK": str(rank), **size, **meeting} for rank in range(ranks)]
+
+
+def read_curve(paths: Paths) -> Curve:
+    """The losses of ``results/pretrain.tsv``, nats, by step."""
+    header, *lines = (line.split("\t") for line in (paths.results / "pretrain.tsv").read_text().splitlines())
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    return {
+        int(row["step"]): {name: float(value) for name, value in row.items() if name.endswith("_loss") and value}
+        for row in rows
+    }
+
+
+def apart(one: Curve, other: Curve) -> tuple[float, str]:
+    """The largest difference of two curves' losses, nats, and where it is; infinite where a loss is missing."""
+    largest = (0.0, "")
+    for step in sorted(one.keys() | other.keys()):
+        mine, its = one.get(step, {}), other.get(step, {})
+        for name in sorted(mine.keys() | its.keys()):
+            difference = abs(mine.get(name, math.inf) - its.get(name, math.inf))
+            difference = math.inf if math.isnan(difference) else difference
+            if difference > largest[0]:
+                largest = (difference, f"{name} at step {step}")
+    return largest
+
+
+def _enter(log: Path, folder: Path, env: dict[str, str], target: Callable[..., None], arguments: Sequence[Any]) -> None:
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(env)
+    os.chdir(folder)
+    target(*arguments)
+
+
+def build_op() -> None:
+    """Compile DeepSpeed's shared-memory op for CPUs, once for an environment: a minute, which is no part of a run.
+
+    A process that is killed meanwhile would leave a lock behind, for which all later ones wait.
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    if builder := get_accelerator().create_op_builder("ShareMemCommBuilder"):
+        builder.load()
+
+
+def electra(*arguments: str) -> None:
+    """A command of the project, as its own entry point runs it."""
+    from electra.__main__ import main
+
+    sys.argv = ["electra", *arguments]
+    main()
+
+
+@dataclass(frozen=True)
+class Blow:
+    """A signal that a process sends itself before a step, once a checkpoint is written.
+
+    Attributes:
+        rank: which process does; None: all.
+        note: a file that gets the time of it.
+    """
+
+    step: int
+    number: int
+    rank: int | None = None
+    note: Path | None = None
+
+
+def pretrain(blow: Blow | None = None) -> None:
+    """``electra pretrain``, or one of its processes."""
+    from electra.pretrain import run
+
+    set_step = run.set_step
+
+    def then(engine: Any, step: int, rate: float) -> None:
+        if blow and step == blow.step and blow.rank in (None, int(os.environ.get("RANK", "0"))):
+            deadline = time.monotonic() + 60
+            while not list(Path("checkpoints").glob("*/latest")) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            if blow.note:
+                blow.note.write_text(str(time.time()))
+            os.kill(os.getpid(), blow.number)
+        set_step(engine, step, rate)
+
+    run.set_step = then
+    electra("pretrain")
