@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 
 from electra.model.blocks import (
     BLOCKED,
-    StreamNorm,
     Rotation,
+    StreamNorm,
     geglu,
     rotate,
     rotation_of,
