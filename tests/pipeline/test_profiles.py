@@ -93,7 +93,8 @@ def test_modern_profiles_differ_from_the_papers_in_their_blocks(load):
     usual, modern = load("small").model_dump(), load("modern-small").model_dump()
     changed = {key for key, value in usual.pop("model").items() if modern["model"][key] != value}
     assert changed == {
-        "architecture", "positions", "norm", "feed_forward", "intermediate_size", "dropout", "attention_dropout", "layer_norm_eps"
+        "architecture", "positions", "norm", "feed_forward", "intermediate_size",
+        "dropout", "attention_dropout", "layer_norm_eps",
     }  # fmt: skip
     del modern["model"]
     assert {**modern, "profile": ""} == {**usual, "profile": ""}
