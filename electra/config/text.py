@@ -288,7 +288,7 @@ class Tokenizer(Section):
 class Shards(Section):
     """ELECTRA's two-segment examples as fixed-length memory-mapped arrays."""
 
-    max_length: int = Field(128, ge=8, le=512, description="tokens per example, with [CLS] and [SEP]")
+    max_length: int = Field(128, ge=8, le=8_192, description="tokens per example, with [CLS] and [SEP]")
     single_segment_probability: Probability = Field(0.1, description="examples with one segment instead of two")
     short_example_probability: Probability = Field(0.05, description="examples with a random shorter target length")
     boundaries: Literal["lines", "sentences"] = Field(

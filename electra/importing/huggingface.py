@@ -14,6 +14,7 @@ from electra.common.artifacts import read_json, sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
+from electra.importing.modernbert import modernbert_half, restore_segments
 from electra.importing.weights import (
     Half,
     Tensors,
@@ -51,8 +52,10 @@ def import_huggingface(
     """Write ``target``, a folder like ``models/pretrained`` with the tokenizer in ``tokenizer/``.
 
     Without a generator, the generator starts from random weights; so does the discriminator's head where the folder has
-    none (a bare ``ElectraModel``, or a fine-tuned one). Weights are read from safetensors, or from a ``.bin`` file with
-    ``weights_only``: nothing in a folder is ever run. Importing what ``electra export`` wrote gives the same bits.
+    none (a bare ``ElectraModel`` or ``ModernBertModel``, or a fine-tuned one). Weights are read from safetensors, or
+    from a ``.bin`` file with ``weights_only``: nothing in a folder is ever run. Importing what ``electra export`` wrote
+    gives the same bits; of the modern architecture, a table that was folded with its projection comes back as wide as
+    the layers, and gives the same outputs.
 
     Args:
         discriminator: a folder, or ``owner/name`` on the Hugging Face hub; its tokenizer is taken.
@@ -73,6 +76,8 @@ def import_huggingface(
     theirs = None if generator_folder is None else _half(generator_folder)
     model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
     vocabulary, tokenizer = _tokenizer(folder, model.max_positions)
+    if ours.shape.is_modern:
+        tokenizer = restore_segments(tokenizer)
     if len(vocabulary) != ours.shape.vocab_size:
         raise DataError(
             f"the tokenizer has {len(vocabulary)} entries, the word table {ours.shape.vocab_size} rows",
@@ -93,8 +98,12 @@ def _half(folder: Path) -> Half:
     if not (folder / "config.json").is_file():
         raise DataError("there is no config.json", where=str(folder), next_step="name a folder transformers can load")
     facts = read_json(folder / "config.json")
+    if facts.get("model_type") == "modernbert":
+        return modernbert_half(facts, _read_weights(folder), str(folder))
     if facts.get("model_type") != "electra":
-        raise ConfigError(f"this is a model of type {facts.get('model_type')!r}, not electra", where=str(folder))
+        raise ConfigError(
+            f"this is a model of type {facts.get('model_type')!r}, not electra or modernbert", where=str(folder)
+        )
     activation, positions = facts.get("hidden_act", "gelu"), facts.get("position_embedding_type", "absolute")
     if (activation, positions) != ("gelu", "absolute"):
         raise ConfigError(
@@ -139,6 +148,8 @@ def _read_weights(folder: Path) -> Tensors:
         raise DataError(
             f"the weights cannot be read: {reason}", where=str(path), next_step="get the model as safetensors"
         ) from None
+    if "embeddings.tok_embeddings.weight" in state:  # a plain ModernBertModel
+        state = {f"model.{name}": value for name, value in state.items()}
     bare = any(name.startswith("encoder.layer.") for name in state)  # a plain ElectraModel
     tensors = {f"electra.{name}" if bare else name: value.float() for name, value in state.items() if is_tensor(value)}
     return Tensors(tensors, str(folder))

@@ -115,6 +115,20 @@ class Half:
     tensors: Tensors
     shape: EncoderConfig
 
+    def embeddings(self) -> dict[str, Tensor]:
+        """What a generator shares with its discriminator, by the names of ``transformers``."""
+        names = [f"electra.embeddings.{theirs}" for theirs in EMBEDDINGS.values()]
+        return {name: self.tensors.take(name) for name in names}
+
+    def discriminator_head(self) -> dict[str, Tensor] | None:
+        """Tensors of our head by its own names; None where there is none."""
+        if not self.tensors.holds("discriminator_predictions."):
+            return None
+        return {ours: self.tensors.take(theirs) for ours, theirs in DISCRIMINATOR_HEAD.items()}
+
+    def generator_head(self) -> dict[str, Tensor]:
+        return {ours: self.tensors.take(theirs) for ours, theirs in GENERATOR_HEAD.items()}
+
     def encoder(self) -> dict[str, Tensor]:
         """The encoder's tensors, named as the parameters of :class:`electra.model.encoder.Encoder`."""
         take = self.tensors.take
@@ -174,15 +188,15 @@ def electra_of_pair(
     electra.initialize(model.initializer_range, SEED)
     weights = {f"discriminator.{name}": tensor for name, tensor in discriminator.encoder().items()}
     missing: list[str] = []
-    if discriminator.tensors.holds("discriminator_predictions."):
-        weights |= {f"discriminator_head.{o}": discriminator.tensors.take(t) for o, t in DISCRIMINATOR_HEAD.items()}
+    if (head := discriminator.discriminator_head()) is not None:
+        weights |= {f"discriminator_head.{name}": tensor for name, tensor in head.items()}
     else:
         missing.append("discriminator_head.")
         print("import: there is no discriminator head; it starts from random weights")
     if generator is not None:
         _check_shape(generator, EncoderConfig.generator(model, vocab_size), "the generator")
         weights |= {f"generator.{name}": tensor for name, tensor in generator.encoder().items()}
-        weights |= {f"generator_head.{o}": generator.tensors.take(t) for o, t in GENERATOR_HEAD.items()}
+        weights |= {f"generator_head.{name}": tensor for name, tensor in generator.generator_head().items()}
     else:
         missing += ["generator.", "generator_head."]
         print("import: there is no generator; it starts from random weights")
@@ -193,9 +207,8 @@ def electra_of_pair(
 
 def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:
     """Names of the embedding tensors that are not the same in both halves."""
-    names = [f"electra.embeddings.{theirs}" for theirs in EMBEDDINGS.values()]
-    pairs = [(name, discriminator.tensors.take(name), generator.tensors.take(name)) for name in names]
-    return [name for name, ours, theirs in pairs if not torch.equal(ours, theirs)]
+    others = generator.embeddings()
+    return [name for name, ours in discriminator.embeddings().items() if not torch.equal(ours, others[name])]
 
 
 def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: bool, max_length: int) -> dict[str, str]:
@@ -265,10 +278,10 @@ def write_pretrained(
 
 def _sharing(discriminator: Half, generator: Half) -> Literal["none", "embeddings", "all"]:
     """Sharing of the two, as a value of ``model.embedding_sharing``."""
-    ours, theirs = discriminator.tensors.by_name, generator.tensors.by_name
-    encoder = [name for name in {*ours, *theirs} if name.startswith("electra.")]
-    if all(name in ours and name in theirs and torch.equal(ours[name], theirs[name]) for name in encoder):
-        return "all"
+    if generator.shape == discriminator.shape:
+        ours, theirs = discriminator.encoder(), generator.encoder()
+        if all(torch.equal(ours[name], theirs[name]) for name in ours):
+            return "all"
     shape = generator.shape
     if differing_embeddings(discriminator, generator) and shape.embedding_size == shape.hidden_size:
         return "none"

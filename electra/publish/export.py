@@ -1,6 +1,7 @@
 """The export stage: discriminator and generator as folders that ``transformers`` loads.
 
-Names and configuration are those of ``transformers``' ELECTRA (modeling_electra.py).
+Names and configuration are those of ``transformers``' ELECTRA (modeling_electra.py); the modern architecture is written
+as its ModernBERT (modernbert.py).
 """
 
 import shutil
@@ -12,15 +13,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from electra.common.artifacts import building, write_json, write_manifest, write_text
+from electra.common.artifacts import building, read_json, write_json, write_manifest, write_text
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.model.embeddings import Embeddings
 from electra.model.encoder import Encoder, Layer
 from electra.model.generator import WithGenerator
 from electra.model.heads import DiscriminatorHead, VocabularyHead
+from electra.model.objective import Objective
 from electra.model.pretrained import load_objective, special_token_ids
 from electra.model.shape import EncoderConfig
+from electra.publish import modernbert
 
 
 def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
@@ -107,41 +110,60 @@ TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 def export_model(settings: Settings, paths: Paths) -> None:
     """Write ``models/export/{discriminator,generator}``: config, weights, tokenizer and model card.
 
-    A method without a discriminator has ``encoder`` instead, one without a trained generator has no ``generator``.
+    A method without a discriminator has ``encoder`` instead, one without a trained generator has no ``generator``. With
+    ``architecture: modern`` the discriminator is a bare encoder, and the token classifier that says what was replaced
+    stands beside it as ``detector``: two labels would otherwise start any two-class fine-tuning.
 
     Raises:
+        ConfigError: ``transformers`` has no model of these blocks.
         DataError: there is no pre-trained model, or its weights do not fit its config.
     """
     from electra.publish.model_card import model_card
 
     objective = load_objective(paths.pretrained)
-    pad_id = special_token_ids(paths.tokenizer)[0]
-    card = model_card(settings, paths)
+    encoder = objective.encoder_to_publish()
+    modernbert.check_home(encoder.config)
+    card = model_card(settings, paths, is_modern=encoder.config.is_modern, main=objective.main)
+    special = dict(zip(("pad", "cls", "sep"), special_token_ids(paths.tokenizer), strict=False))
 
     def write(folder: Path, weights: dict[str, Tensor], shape: EncoderConfig, architecture: str) -> None:
         folder.mkdir()
         tensors = {name: tensor.detach().contiguous().clone() for name, tensor in weights.items()}
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        write_json(
-            folder / "config.json",
-            huggingface_config(shape, architecture, settings.model.initializer_range, pad_id),
-        )
+        if shape.is_modern:
+            facts = modernbert.modernbert_config(shape, architecture, settings.model.initializer_range, special)
+        else:
+            facts = huggingface_config(shape, architecture, settings.model.initializer_range, special["pad"])
+        write_json(folder / "config.json", facts)
         for name in TOKENIZER_FILES:
             shutil.copyfile(paths.tokenizer / name, folder / name)
+        if shape.is_modern:
+            config_file = folder / "tokenizer_config.json"
+            write_json(config_file, modernbert.tokenizer_facts(read_json(config_file)))
         write_text(folder / "README.md", card)
 
-    encoder = objective.encoder_to_publish()
     with building(paths.export) as scratch:
-        main = scratch / objective.main
-        if isinstance(head := getattr(objective, "discriminator_head", None), DiscriminatorHead):
-            write(main, discriminator_weights(encoder, head), encoder.config, "ElectraForPreTraining")
-        else:
-            weights = masked_language_model_weights(encoder, cast(VocabularyHead, objective.head))
-            write(main, weights, encoder.config, "ElectraForMaskedLM")
-        if isinstance(objective, WithGenerator) and objective.generator is not None:
-            generator, generator_head = objective.generator, cast(VocabularyHead, objective.generator_head)
-            weights = masked_language_model_weights(generator, generator_head)
-            write(scratch / "generator", weights, generator.config, "ElectraForMaskedLM")
+        for name, weights, shape, architecture in _models(objective, encoder):
+            write(scratch / name, weights, shape, architecture)
         folders = ", ".join(sorted(path.name for path in scratch.iterdir()))
         write_manifest(scratch)
     print(f"export: {paths.export}: {folders}, loadable with transformers' from_pretrained")
+
+
+def _models(objective: Objective, encoder: Encoder) -> Iterator[tuple[str, dict[str, Tensor], EncoderConfig, str]]:
+    """Folder, weights, shape and class of each model to write; the main one first."""
+    shape, main, is_modern = encoder.config, objective.main, encoder.config.is_modern
+    mlm_weights, mlm_class = masked_language_model_weights, "ElectraForMaskedLM"
+    if is_modern:
+        mlm_weights, mlm_class = modernbert.masked_language_model_weights, "ModernBertForMaskedLM"
+    head = getattr(objective, "discriminator_head", None)
+    if not isinstance(head, DiscriminatorHead):
+        yield main, mlm_weights(encoder, cast(VocabularyHead, objective.head)), shape, mlm_class
+    elif is_modern:
+        yield main, modernbert.encoder_weights(encoder), shape, "ModernBertModel"
+        yield "detector", modernbert.detector_weights(encoder, head), shape, "ModernBertForTokenClassification"
+    else:
+        yield main, discriminator_weights(encoder, head), shape, "ElectraForPreTraining"
+    if isinstance(objective, WithGenerator) and objective.generator is not None:
+        generator, generator_head = objective.generator, cast(VocabularyHead, objective.generator_head)
+        yield "generator", mlm_weights(generator, generator_head), generator.config, mlm_class

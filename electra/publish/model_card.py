@@ -7,11 +7,15 @@ from electra.report.content import METHODS, count, data_in_words, pretraining, s
 from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks
 
 
-def model_card(settings: Settings, paths: Paths) -> str:
+def model_card(settings: Settings, paths: Paths, *, is_modern: bool = False, main: str = "discriminator") -> str:
     """Markdown with the front matter of the Hugging Face hub.
 
     Works before the tasks are scored: then the card says so. The licence is left to the publisher, since it depends on
     the training text.
+
+    Args:
+        is_modern: the folders are ModernBERT's, not ELECTRA's.
+        main: folder of the encoder to fine-tune.
     """
     facts = gather(settings, paths)
     parts = [
@@ -25,7 +29,7 @@ def model_card(settings: Settings, paths: Paths) -> str:
         _listed(plateaus(facts)),
         _scores(facts),
         _listed(score_remarks(facts)),
-        _how_to_load(),
+        _how_to_load_modern(main) if is_modern else _how_to_load(),
         _limits(facts),
     ]
     return "\n".join(part for part in parts if part)
@@ -97,6 +101,25 @@ detector = ElectraForPreTraining.from_pretrained("path/to/discriminator")  # say
 
 The generator loads with `ElectraForMaskedLM.from_pretrained("path/to/generator")`.
 """
+
+
+def _how_to_load_modern(main: str) -> str:
+    """The same for folders of ModernBERT's classes; an encoder that is a masked language model is its own folder."""
+    lines = [
+        "## How to load",
+        "",
+        "```python",
+        "from transformers import AutoModel, AutoTokenizer, pipeline",
+        "",
+        f'tokenizer = AutoTokenizer.from_pretrained("path/to/{main}")',
+        f'encoder = AutoModel.from_pretrained("path/to/{main}")  # ModernBertModel: the encoder to fine-tune',
+    ]
+    if main == "discriminator":
+        lines.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
+        lines.append('pipeline("fill-mask", "path/to/generator")  # where one was trained')
+    else:
+        lines.append(f'pipeline("fill-mask", "path/to/{main}")')
+    return "\n".join([*lines, "```", ""])
 
 
 def _limits(facts: Facts) -> str:

@@ -212,7 +212,7 @@ def test_a_lost_tensor_is_named(folders: Folders, tmp_path: Path) -> None:
 
 def test_other_models_are_refused(folders: Folders, tmp_path: Path) -> None:
     change_config(folders[0], model_type="bert")
-    with pytest.raises(ConfigError, match="type 'bert', not electra"):
+    with pytest.raises(ConfigError, match="type 'bert', not electra or modernbert"):
         import_huggingface(*folders, tmp_path / "ours")
     with pytest.raises(ConfigError, match="there is no folder"):
         import_huggingface(tmp_path / "nowhere", None, tmp_path / "ours")

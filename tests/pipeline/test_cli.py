@@ -137,7 +137,7 @@ def test_an_unknown_profile_names_those_there_are(workspace):
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
     assert "'smoek'" in done.stderr
-    assert "base, large, large-1.75M, small, smoke, tiny" in done.stderr
+    assert "base, large, large-1.75M, modern-base, modern-small, small, smoke, tiny" in done.stderr
 
 
 def test_a_folder_without_settings_ends_with_2(tmp_path):

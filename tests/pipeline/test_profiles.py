@@ -90,6 +90,22 @@ def test_paper_profiles_share_the_rest_of_the_recipe(load, name):
     assert finetune.task_epochs == {"RTE": 10, "STS-B": 10} | dict.fromkeys(questions, 2)
 
 
+def test_modern_profiles_differ_from_the_papers_in_their_blocks(load):
+    usual, modern = load("small").model_dump(), load("modern-small").model_dump()
+    changed = {key for key, value in usual.pop("model").items() if modern["model"][key] != value}
+    assert changed == {
+        "architecture", "positions", "norm", "feed_forward", "intermediate_size",
+        "dropout", "attention_dropout", "layer_norm_eps",
+    }  # fmt: skip
+    del modern["model"]
+    assert {**modern, "profile": ""} == {**usual, "profile": ""}
+    base = load("modern-base")
+    model = base.model
+    assert (model.num_layers, model.hidden_size, model.num_heads, model.intermediate_size) == (22, 768, 12, 1152)
+    assert (model.local_attention, model.global_every, base.shards.max_length) == (128, 3, 1024)
+    assert base.pretrain.batch_size * 1024 == load("base").pretrain.batch_size * 512
+
+
 def _unset(section: BaseModel, prefix: str, stands: dict[str, Any]) -> Iterator[str]:
     """Keys that a section of the settings has and the file does not."""
     for name in type(section).model_fields:
