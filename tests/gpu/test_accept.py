@@ -28,3 +28,17 @@ def test_all_reduce_of_two_devices_is_timed_and_its_wrong_sum_fails(on_device: E
     assert bandwidth["verdict"] == "failed" and bandwidth["reasons"] == ["the sum of an all-reduce is wrong"]
     assert result["parts"]["preflight"]["verdict"] == "passed" and result["devices"] == 2
     assert len(bandwidth["found"]["rows"]) == 2
+
+
+def test_it_runs_to_its_end(on_device: Environment, tmp_path: Path) -> None:
+    """Every part ends with a verdict, none with a defect of the command; what can be true on this device passes."""
+    done, result = accepted(on_device, tmp_path, "--minutes", "60")
+    parts = result["parts"]
+    told = json.dumps({name: (part["verdict"], part["reasons"]) for name, part in parts.items()}, indent=1)
+    assert done.returncode in (0, 4) and result["devices"] == 1, done.stdout + done.stderr
+    assert "defect of this command" not in told and "time was over" not in told, told + done.stderr
+    assert parts["preflight"]["verdict"] == "passed", told
+    assert parts["bandwidth"]["verdict"] == parts["silence"]["verdict"] == "not possible here", told
+    (step,) = parts["speed"]["found"]["steps"].values()
+    assert len(step["tokens_per_second"]) == 2 and parts["speed"]["verdict"] == "passed", told
+    assert parts["memory"]["verdict"] == "passed", told  # memory is counted as on a real one
