@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.gpu.conftest import Environment
 from tests.workspace import ROOT
 
