@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-gpu test-cluster soak test-tensorflow lint hooks
+.PHONY: help env run flow test test-gpu accept-gpu test-cluster soak test-tensorflow lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,16 @@ test-gpu: export PATH := $(CURDIR)/.venv-gpu/bin:$(PATH)
 test-gpu: export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv-gpu/torch_extensions
 test-gpu: $(GPU_STAMP) ## pre-training on a pretended CUDA device: needs no GPU (docs/gpu.md)
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python -m pytest -m gpu tests/gpu
+
+# In .venv where its PyTorch sees the devices; else in the environment with the CUDA wheels. ACCEPT has further options,
+# such as `--only zero resume`.
+accept-gpu: ## on one to eight real GPUs, half an hour: what was only tried on a pretended one (docs/gpu.md)
+	@folder=.venv; \
+	$(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null || \
+		{ folder=.venv-gpu; $(MAKE) --no-print-directory $(GPU_STAMP) || exit 2; }; \
+	echo "the environment is $$folder"; \
+	PATH="$(CURDIR)/$$folder/bin:$$PATH" TORCH_EXTENSIONS_DIR="$(CURDIR)/$$folder/torch_extensions" \
+		python -m benchmarks.accept_gpu $(ACCEPT)
 
 # PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
 PROFILE ?= tests

@@ -7,8 +7,6 @@ Real commands in processes of their own (benchmarks/accept_parts.py), in parts w
 verdict: passed, failed, or not possible here, with the reasons. A JSON file and a Markdown page with all figures go to
 ``benchmarks/results/accept-<device>``, to be committed; those of single parts, of a CPU and of tiny shapes go to
 ``logs/benchmarks/``. Exit codes: 0 nothing has failed, 2 there is no such device, 4 a part has failed.
-
-Tolerances are here, with their reasons.
 """
 
 import argparse

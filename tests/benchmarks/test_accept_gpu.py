@@ -168,7 +168,7 @@ def test_a_device_that_somebody_else_uses_fails_before_the_run(bench: Bench) -> 
 
 
 def test_a_slow_or_wrong_all_reduce_fails(bench: Bench) -> None:
-    found = {
+    found: dict[str, Any] = {
         "ranks": 8,
         "sum_is_right": True,
         "rows": [{"bytes": 2**30, "seconds": 0.005, "bus_bytes_per_second": 4e11}],

@@ -1,0 +1,42 @@
+"""The acceptance run on a pretended device: to its end, and what can be true there is. Nothing is computed there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.gpu.conftest import Environment
+from tests.workspace import ROOT
+
+
+def accepted(environment: Environment, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+    command = [sys.executable, "-m", "benchmarks.accept_gpu", "--shapes", "tiny", "--write", str(folder), *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1700)
+    (file,) = folder.glob("accept-*.json")
+    assert file.with_suffix(".md").exists()
+    return done, json.loads(file.read_text())
+
+
+def test_all_reduce_of_two_devices_is_timed_and_its_wrong_sum_fails(on_device: Environment, tmp_path: Path) -> None:
+    """Nothing is sent there: a sum that nobody adds up must not pass."""
+    done, result = accepted({**on_device, "PRETENDED_DEVICES": "2"}, tmp_path, "--only", "bandwidth")
+    assert done.returncode == 4, done.stdout + done.stderr
+    bandwidth = result["parts"]["bandwidth"]
+    assert bandwidth["verdict"] == "failed" and bandwidth["reasons"] == ["the sum of an all-reduce is wrong"]
+    assert result["parts"]["preflight"]["verdict"] == "passed" and result["devices"] == 2
+    assert len(bandwidth["found"]["rows"]) == 2
+
+
+def test_it_runs_to_its_end(on_device: Environment, tmp_path: Path) -> None:
+    """Every part ends with a verdict, none with a defect of the command; what can be true on this device passes."""
+    done, result = accepted(on_device, tmp_path, "--minutes", "60")
+    parts = result["parts"]
+    told = json.dumps({name: (part["verdict"], part["reasons"]) for name, part in parts.items()}, indent=1)
+    assert done.returncode in (0, 4) and result["devices"] == 1, done.stdout + done.stderr
+    assert "defect of this command" not in told and "time was over" not in told, told + done.stderr
+    assert parts["preflight"]["verdict"] == "passed", told
+    assert parts["bandwidth"]["verdict"] == parts["silence"]["verdict"] == "not possible here", told
+    (step,) = parts["speed"]["found"]["steps"].values()
+    assert len(step["tokens_per_second"]) == 2 and parts["speed"]["verdict"] == "passed", told
+    assert parts["memory"]["verdict"] == "passed", told  # memory is counted as on a real one
