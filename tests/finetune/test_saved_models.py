@@ -63,6 +63,25 @@ def test_a_fine_tuned_encoder_of_another_make_is_rebuilt_without_its_folder(path
         assert list(record["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
 
 
+def test_a_model_of_modern_blocks_is_rebuilt_and_predicts_what_its_cell_did(paths, workspace):
+    settings = workspace(["CoLA"], epochs=1, learning_rate=5e-3)
+    parts = {
+        "architecture": "modern",
+        "positions": "rotary",
+        "norm": "pre",
+        "feed_forward": "geglu",
+        "local_attention": 8,
+    }
+    settings = settings.model_copy(update={"cluster": CPU, "model": settings.model.model_copy(update=parts)})
+    finetune_cell(settings, paths, task="CoLA", seed=1, scratch=True, keep=True)
+    assert load_model(paths.kept("CoLA-1-scratch")).model.encoder.config.local_attention == 8
+    known = read_lines(paths.kept("CoLA-1-scratch") / "predictions.jsonl", "")
+    found = predict(paths, "CoLA-1-scratch", paths.tasks / "CoLA/dev.jsonl")
+    for record, was in zip(found, known, strict=True):
+        shares = torch.tensor(was["logits"]).softmax(-1).tolist()
+        assert list(record["probabilities"].values()) == pytest.approx(shares, abs=1e-4)
+
+
 def test_models_are_kept_only_when_asked_for(paths, workspace):
     settings = workspace(["CoLA"], epochs=0.1)
     cell = paths.finetuned("CoLA-1-scratch")

@@ -1,0 +1,230 @@
+"""Zero-shot probes of pre-trained weights: minimal pairs, and sentence similarity without labels to learn from.
+
+Shape legend: B texts, T tokens, D hidden width, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.evaluation.metrics import spearman
+from electra.microworld.minimal_pairs import minimal_pairs
+from electra.model.encoder import Encoder
+from electra.model.heads import DiscriminatorHead, VocabularyHead
+from electra.model.objective import Objective
+from electra.model.pretrained import load_objective, special_token_ids
+from electra.objectives.electric import Electric
+from electra.tasks.cells import read_lines
+
+_BATCH = 64  # rows in one pass
+_ALL = "all"
+PER_KIND = 250  # of microworld's pairs
+Scores = dict[str, dict[str, float]]  # accuracy by rule, by way of scoring
+
+
+def read_pairs(files: list[Path]) -> list[dict[str, str]]:
+    """Pairs of BLiMP's files: ``sentence_good``, ``sentence_bad``, and ``UID`` or the file's name as their rule.
+
+    Raises:
+        DataError: a file is missing, no JSONL, or a row lacks one of the two sentences.
+    """
+    pairs: list[dict[str, str]] = []
+    next_step = "give files of JSON lines with sentence_good and sentence_bad"
+    for file in files:
+        for number, row in enumerate(read_lines(file, next_step), 1):
+            names = ("sentence_good", "sentence_bad")
+            texts: list[Any] = [row.get(name) for name in names] if isinstance(row, dict) else [None]
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                raise DataError("there is no pair of sentences", where=f"{file}:{number}", next_step=next_step)
+            pairs.append({"sentence_good": texts[0], "sentence_bad": texts[1], "UID": str(row.get("UID", file.stem))})
+    if not pairs:
+        raise DataError("there are no pairs", where=", ".join(map(str, files)), next_step=next_step)
+    return pairs
+
+
+class Probe:
+    """Pre-trained weights with their tokenizer, on one device.
+
+    Args:
+        bf16: matrix products in bf16.
+    """
+
+    def __init__(self, paths: Paths, device: torch.device, bf16: bool):
+        self.objective: Objective = load_objective(paths.pretrained).to(device)
+        self.encoder: Encoder = getattr(self.objective, self.objective.main)
+        self.tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+        self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
+        self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
+        self.device, self.bf16 = device, bf16
+
+    def ids(self, text: str) -> list[int]:
+        """Wordpieces of a text, as many as the encoder has room for."""
+        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return found[: self.encoder.config.max_positions - 2]
+
+    def one_pass(self, texts: list[list[int]]) -> list[Tensor] | None:
+        """log P(real) of each wordpiece by the discriminator, or Electric's log p, in one pass; None without either."""
+        head = getattr(self.objective, "discriminator_head", None)
+        if not isinstance(head, DiscriminatorHead):
+            return None
+
+        def score(hidden_BTD: Tensor) -> Tensor:
+            logits_BT = head(hidden_BTD).float()
+            return -logits_BT if isinstance(self.objective, Electric) else F.logsigmoid(-logits_BT)
+
+        rows = [[self.cls, *ids, self.sep] for ids in texts]
+        return [row[1 : 1 + len(ids)] for row, ids in zip(self._run(self.encoder, score, rows), texts, strict=True)]
+
+    def masked(self, texts: list[list[int]]) -> list[float] | None:
+        """Pseudo-log-likelihoods (nats): each wordpiece masked in a copy of its own; None without a language model."""
+        encoder, head = self._language_model()
+        if encoder is None or head is None:
+            return None
+        copies, places, targets, owners = [], [], [], []
+        for text, ids in enumerate(texts):
+            for place, token in enumerate(ids):
+                copies.append([self.cls, *ids[:place], self.mask, *ids[place + 1 :], self.sep])
+                places.append(place + 1)
+                targets.append(token)
+                owners.append(text)
+        found, done = [0.0] * len(texts), 0
+        for hidden_BTD in self._hidden(encoder, copies):
+            here = slice(done, done + len(hidden_BTD))
+            rows = torch.arange(len(hidden_BTD), device=self.device)
+            place_B, target_B = (torch.tensor(values[here], device=self.device) for values in (places, targets))
+            with self._precision():
+                logits_BV = head(hidden_BTD[rows, place_B][:, None])[:, 0]
+            values = logits_BV.float().log_softmax(-1)[rows, target_B].tolist()
+            for owner, value in zip(owners[here], values, strict=True):
+                found[owner] += value
+            done = here.stop
+        return found
+
+    def embed(self, texts: list[list[int]]) -> Tensor:
+        """Means of the last hidden states over all tokens, [CLS] and [SEP] too [B, D]."""
+        rows = [[self.cls, *ids, self.sep] for ids in texts]
+        return torch.stack([row.mean(0) for row in self._run(self.encoder, lambda hidden: hidden.float(), rows)])
+
+    def _language_model(self) -> tuple[Encoder | None, VocabularyHead | None]:
+        if isinstance(self.objective, Electric):  # its two towers see one side each
+            return None, None
+        for encoder, head in (("generator", "generator_head"), ("encoder", "head")):
+            if isinstance(found := getattr(self.objective, head, None), VocabularyHead):
+                return getattr(self.objective, encoder), found
+        return None, None
+
+    def _run(self, encoder: Encoder, score: Callable[[Tensor], Tensor], rows: list[list[int]]) -> list[Tensor]:
+        """``score`` of the hidden states of each row, without its padding, on the CPU."""
+        found: list[Tensor] = []
+        for hidden_BTD in self._hidden(encoder, rows):
+            with self._precision():
+                values = score(hidden_BTD).cpu()
+            found += [value[: len(row)] for value, row in zip(values, rows[len(found) :], strict=False)]
+        return found
+
+    def _hidden(self, encoder: Encoder, rows: list[list[int]]) -> Iterator[Tensor]:
+        for start in range(0, len(rows), _BATCH):
+            part = rows[start : start + _BATCH]
+            width = max(map(len, part))
+            tokens_BT = torch.tensor([row + [self.pad] * (width - len(row)) for row in part], device=self.device)
+            lengths_B1 = torch.tensor([[len(row)] for row in part], device=self.device)
+            mask_BT = torch.arange(width, device=self.device) < lengths_B1
+            with self._precision():
+                yield encoder(tokens_BT, torch.zeros_like(tokens_BT), mask_BT)
+
+    def _precision(self) -> Any:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+
+
+def changed(ids: list[int], other: list[int]) -> list[int]:
+    """Places of the wordpieces that the other sentence has not in their place."""
+    blocks = SequenceMatcher(None, ids, other, autojunk=False).get_opcodes()
+    return [place for kind, first, last, *_ in blocks if kind != "equal" for place in range(first, last)]
+
+
+@torch.inference_mode()
+def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
+    """Share of pairs whose good sentence scores higher, by rule and over all; a tie is wrong.
+
+    By the discriminator (or Electric): the sum over a sentence's wordpieces, their mean, and the sum over those that
+    the other sentence has not. By a masked language model: the pseudo-log-likelihood.
+    """
+    ids = [[probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad")]
+    ways: dict[str, list[tuple[float, float]]] = {}
+    values = probe.one_pass([*ids[0], *ids[1]])
+    if values is not None:
+        sides = list(zip(values[: len(pairs)], values[len(pairs) :], ids[0], ids[1], strict=True))
+        name = "Electric" if isinstance(probe.objective, Electric) else "discriminator"
+        ways[f"{name}, sum"] = [(float(good.sum()), float(bad.sum())) for good, bad, *_ in sides]
+        ways[f"{name}, mean"] = [(float(good.mean()), float(bad.mean())) for good, bad, *_ in sides]
+        ways[f"{name}, changed tokens"] = [
+            (float(good[changed(one, other)].sum()), float(bad[changed(other, one)].sum()))
+            for good, bad, one, other in sides
+        ]
+    if (sums := probe.masked([*ids[0], *ids[1]])) is not None:
+        name = "generator" if hasattr(probe.objective, "generator_head") else "masked language model"
+        ways[f"{name}, masked"] = list(zip(sums[: len(pairs)], sums[len(pairs) :], strict=True))
+    return {way: _accuracies([pair["UID"] for pair in pairs], scores) for way, scores in ways.items()}
+
+
+def _accuracies(rules: list[str], scores: list[tuple[float, float]]) -> dict[str, float]:
+    right = [good > bad for good, bad in scores]
+    found = {_ALL: sum(right) / len(right)}
+    for rule in dict.fromkeys(rules):
+        of_rule = [hit for hit, name in zip(right, rules, strict=True) if name == rule]
+        found[rule] = sum(of_rule) / len(of_rule)
+    return found
+
+
+@torch.inference_mode()
+def score_similarity(probe: Probe, file: Path) -> float:
+    """Spearman's correlation of labels with cosines of mean-pooled sentences, of rows as in data/tasks/STS-B.
+
+    Raises:
+        DataError: the file is missing, or a row has no two texts and a number.
+    """
+    rows = read_lines(file, next_step="give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl")
+    try:
+        labels = [float(row["label"]) for row in rows]
+        sides = [probe.embed([probe.ids(row[name]) for row in rows]) for name in ("text_a", "text_b")]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"these are no sentence pairs with scores: {error!r:.100}",
+            where=str(file),
+            next_step="give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl",
+        ) from None
+    return spearman(labels, F.cosine_similarity(sides[0], sides[1]).tolist())
+
+
+def run_probe(
+    paths: Paths, files: list[Path], similarity: Path | None, device: torch.device, bf16: bool
+) -> dict[str, Any]:
+    """Accuracies on minimal pairs and, where a file is given, the correlation of similarities.
+
+    Args:
+        files: in BLiMP's format; microworld's own pairs where none is given.
+    """
+    probe = Probe(paths, device, bf16)
+    pairs = read_pairs(files) if files else minimal_pairs(1, PER_KIND)
+    found: dict[str, Any] = {"pairs": len(pairs), "accuracy": score_pairs(probe, pairs)}
+    if similarity is not None:
+        found["similarity_spearman"] = score_similarity(probe, similarity)
+    return found
+
+
+def render(found: dict[str, Any]) -> str:
+    """The figures as a table of text, in percent."""
+    lines = [f"{found['pairs']:,} minimal pairs, share with the good sentence ahead (ties are wrong)"]
+    for way, accuracies in found["accuracy"].items():
+        lines.append(f"  {way:<32}" + "  ".join(f"{rule} {100 * value:.1f}" for rule, value in accuracies.items()))
+    if "similarity_spearman" in found:
+        lines.append(f"similarity of mean-pooled sentences: Spearman {100 * found['similarity_spearman']:.1f}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,204 @@
+"""`electra probe`: every figure is what a plain ``transformers`` script finds on the exported folders."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    ElectraForPreTraining,
+)
+from typer.testing import CliRunner
+
+from electra import __main__ as cli
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config import Method, Model, Settings
+from electra.microworld.minimal_pairs import KINDS, minimal_pairs
+from electra.model.objective import build_objective
+from electra.model.pretrained import save_pretrained
+from electra.predict.probe import Probe, changed, read_pairs, run_probe, score_pairs, score_similarity
+from electra.publish.export import export_model
+from tests.workspace import Workspace
+
+CPU = torch.device("cpu")
+PAIRS = minimal_pairs(7, 6)
+
+
+def workspace_of(prepared: Workspace, root: Path, objective: str = "electra", **changes: Any) -> Paths:
+    """Random weights far from zero, and their export."""
+    root.mkdir()
+    (root / "data").symlink_to(prepared.root / "data")
+    settings, paths, method = prepared.settings(), Paths(root), Method(objective=objective)
+    model = Model(**{**settings.model.model_dump(), **changes})
+    module = build_objective(model, 600, 4, method).initialize(0.3, seed=1)
+    weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    save_pretrained(paths.pretrained, weights, model, 600, paths.tokenizer, method)
+    export_model(Settings(**{**dict(settings), "model": model}), paths)
+    return paths
+
+
+MODERN = {"architecture": "modern", "positions": "rotary", "norm": "pre", "feed_forward": "geglu"}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("changes", [{}, MODERN], ids=["electra", "modern"])
+def test_accuracies_are_those_of_a_plain_script(changes: dict[str, Any], prepared: Workspace, tmp_path: Path) -> None:
+    paths = workspace_of(prepared, tmp_path / "probed", **changes)
+    tokenizer = AutoTokenizer.from_pretrained(paths.export / "generator")
+    generator = AutoModelForMaskedLM.from_pretrained(paths.export / "generator").eval()
+
+    if changes:
+        detector = AutoModelForTokenClassification.from_pretrained(paths.export / "detector").eval()
+    else:
+        detector = ElectraForPreTraining.from_pretrained(paths.export / "discriminator").eval()
+
+    def real(text: str) -> Tensor:
+        """log P(real) without [CLS] and [SEP]."""
+        inputs = tokenizer(text, return_tensors="pt")
+        if changes:
+            return detector(**inputs).logits.log_softmax(-1)[0, 1:-1, 0]
+        return (1 - detector(**inputs).logits.sigmoid()).log()[0, 1:-1]
+
+    def masked(text: str) -> float:
+        inputs, total = tokenizer(text, return_tensors="pt"), 0.0
+        ids = inputs["input_ids"]
+        for place in range(1, ids.shape[1] - 1):
+            hidden = ids.clone()
+            hidden[0, place] = tokenizer.mask_token_id
+            logits = generator(**{**inputs, "input_ids": hidden}).logits
+            total += float(logits[0, place].log_softmax(-1)[ids[0, place]])
+        return total
+
+    pairs = PAIRS[::3]
+    by_way: dict[str, list[bool]] = {}
+    for pair in pairs:
+        good, bad = pair["sentence_good"], pair["sentence_bad"]
+        one, other = real(good), real(bad)
+        by_way.setdefault("discriminator, sum", []).append(bool(one.sum() > other.sum()))
+        by_way.setdefault("discriminator, mean", []).append(bool(one.mean() > other.mean()))
+        by_way.setdefault("generator, masked", []).append(masked(good) > masked(bad))
+    found = score_pairs(Probe(paths, CPU, bf16=False), pairs)
+    assert found.keys() == by_way.keys() | {"discriminator, changed tokens"}
+    for way, right in by_way.items():
+        assert found[way]["all"] == pytest.approx(sum(right) / len(right)), way
+        for rule in KINDS:
+            of_rule = [hit for hit, pair in zip(right, pairs, strict=True) if pair["UID"] == rule]
+            assert found[way][rule] == pytest.approx(sum(of_rule) / len(of_rule)), (way, rule)
+
+
+@torch.no_grad()
+def test_changed_tokens_are_the_ones_that_the_other_sentence_has_not(prepared: Workspace, tmp_path: Path) -> None:
+    assert (changed([5, 6, 7, 8], [5, 9, 8]), changed([5, 9, 8], [5, 6, 7, 8])) == ([1, 2], [1])
+    assert changed([5, 6], [5, 6]) == []
+    probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
+    swapped = [pair for pair in PAIRS if pair["UID"] in ("agreement", "anaphora")]
+    right = []
+    for pair in swapped:
+        good, bad = (probe.ids(pair[name]) for name in ("sentence_good", "sentence_bad"))
+        values = probe.one_pass([good, bad])
+        assert values is not None
+        sums = [values[side][changed(*ids)].sum() for side, ids in enumerate(((good, bad), (bad, good)))]
+        right.append(bool(sums[0] > sums[1]))
+    assert score_pairs(probe, swapped)["discriminator, changed tokens"]["all"] == pytest.approx(sum(right) / len(right))
+
+
+def test_a_tie_is_wrong(prepared: Workspace, tmp_path: Path) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
+    same = {"sentence_good": "The robin sang.", "sentence_bad": "The robin sang.", "UID": "none"}
+    assert {values["all"] for values in score_pairs(probe, [same]).values()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("objective", "ways"),
+    [
+        ("bert", {"masked language model, masked"}),
+        ("electric", {f"Electric, {way}" for way in ("sum", "mean", "changed tokens")}),
+    ],
+)
+def test_other_objectives_are_probed_by_what_they_have(
+    objective: str, ways: set[str], prepared: Workspace, tmp_path: Path
+) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "probed", objective), CPU, bf16=False)
+    assert score_pairs(probe, PAIRS[:4]).keys() == ways
+    if objective == "electric":
+        from electra.predict.pseudo_likelihood import score_lines
+
+        text = PAIRS[0]["sentence_good"]
+        ((_, expected, _),) = score_lines(Paths(tmp_path / "probed"), [text], CPU, False)
+        values = probe.one_pass([probe.ids(text)])
+        assert values is not None and values[0].sum().item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_similarity_is_that_of_a_plain_script(
+    prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("electra.predict.probe.PER_KIND", 1)
+    paths, file = workspace_of(prepared, tmp_path / "probed"), tmp_path / "sts.jsonl"
+    rows = [
+        {"text_a": pair["sentence_good"], "text_b": other["sentence_bad"], "label": str(number % 5)}
+        for number, (pair, other) in enumerate(zip(PAIRS, PAIRS[::-1], strict=True))
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer, encoder = (kind.from_pretrained(paths.export / "discriminator") for kind in (AutoTokenizer, AutoModel))
+
+    @torch.no_grad()
+    def embed(text: str) -> Tensor:
+        return encoder.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0)
+
+    cosines = [float(torch.cosine_similarity(embed(row["text_a"]), embed(row["text_b"]), 0)) for row in rows]
+    expected = spearmanr([float(row["label"]) for row in rows], cosines).statistic
+    found = run_probe(paths, [], file, CPU, False)
+    assert found["pairs"] == 4 and found["similarity_spearman"] == pytest.approx(expected, abs=1e-6)
+    file.write_text('{"text_a": "one"}\n')
+    with pytest.raises(DataError, match="no sentence pairs with scores"):
+        score_similarity(Probe(paths, CPU, bf16=False), file)
+
+
+def test_microworlds_pairs_differ_in_one_rule_and_come_again_from_their_seed() -> None:
+    assert [pair["UID"] for pair in PAIRS] == [kind for kind in KINDS for _ in range(6)]
+    assert minimal_pairs(7, 6) == PAIRS != minimal_pairs(8, 6)
+    for pair in PAIRS:
+        good, bad = (pair[name].rstrip(".").lower().split() for name in ("sentence_good", "sentence_bad"))
+        assert good != bad
+        if pair["UID"] == "order":
+            assert sorted(good) == sorted(bad)
+        if pair["UID"] in ("agreement", "anaphora"):
+            assert len(good) == len(bad) and sum(one != other for one, other in zip(good, bad, strict=True)) == 1
+        if pair["UID"] == "selection":
+            assert sum(one != other for one, other in zip(good, bad, strict=True)) in (1, 2), (
+                "a noun, perhaps its article"
+            )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [('{"sentence_good": "One."}\n', r"pairs\.jsonl:1"), ("", "there are no pairs"), ("{", "JSON")]
+)
+def test_files_that_hold_no_pairs_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "pairs.jsonl").write_text(text)
+    with pytest.raises(DataError) as refused:
+        read_pairs([tmp_path / "pairs.jsonl"])
+    assert re.search(message, str(refused.value))
+
+
+def test_the_command_prints_a_row_for_each_way(
+    prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path / "probed")
+    workspace_of(prepared, workspace.root)
+    workspace.write()
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS[:4]))
+    monkeypatch.chdir(workspace.root)
+    done = CliRunner().invoke(cli.app, ["probe", str(tmp_path / "one.jsonl")])
+    assert done.exit_code == 0, done.output
+    assert "4 minimal pairs" in done.output and "generator, masked" in done.output
+    as_json = CliRunner().invoke(cli.app, ["probe", "--json", str(tmp_path / "one.jsonl")])
+    assert json.loads(as_json.output)["pairs"] == 4
