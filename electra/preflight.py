@@ -58,7 +58,7 @@ def check_run(root: Path = Path(".")) -> str:
         refuse_strange(folder)
     return (
         f"profile {settings.profile}, objective {settings.pretrain.objective}, "
-        f"cells to fine-tune: {len(names)} of {len(settings.cells.tasks)} tasks"
+        f"{len(names)} fine-tuning cells of {len(settings.cells.tasks)} tasks"
     )
 
 

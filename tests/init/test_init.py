@@ -48,7 +48,7 @@ def test_texts_alone_give_a_profile_that_passes_the_check(project: Path) -> None
     settings = load_settings(project)
     assert settings.profile == "letters" and settings.cells.tasks == [] and settings.tasks.source is None
     assert settings.corpus.sources[0].model_dump()["paths"] == ["letters/**/*.txt"]
-    assert "profile letters, objective electra, cells to fine-tune: 0 of 0 tasks" in check_run(project)
+    assert "profile letters, objective electra, 0 fine-tuning cells of 0 tasks" in check_run(project)
     assert "/letters/" in (project / ".gitignore").read_text().splitlines()
     assert "2 files, 52,800 bytes, about 14 min on this machine\n" in describe_project(plan, 14.2)
     assert "make run" in describe_project(plan, None)
@@ -71,7 +71,7 @@ def test_a_table_becomes_a_task_whose_parts_share_no_text(project: Path) -> None
     workspace = Workspace(project)
     prepare_tasks(load_settings(project), workspace.paths)  # the reader takes what was written
     assert (workspace.paths.tasks / "verdicts/train.jsonl").is_file()
-    assert "cells to fine-tune: 2 of 1 tasks" in check_run(project)
+    assert "2 fine-tuning cells of 1 tasks" in check_run(project)
     assert "labels praise 30, blame 30" in describe_project(plan, 1)
 
 

@@ -45,7 +45,7 @@ def test_the_projects_own_settings_pass_with_every_profile(workspace: Path) -> N
     (workspace / "squad").mkdir()
     for profile in sorted(path.stem for path in (ROOT / "params").glob("*.yaml")):
         change(workspace / "params.yaml", "profile", profile)
-        assert f"profile {profile}, objective electra, cells to fine-tune: 20 of 10 tasks" in check_run(workspace)
+        assert f"profile {profile}, objective electra, 20 fine-tuning cells of 10 tasks" in check_run(workspace)
 
 
 MISTAKES: list[tuple[str, str, Any, str]] = [
