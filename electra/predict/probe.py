@@ -16,12 +16,12 @@ from torch import Tensor
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.evaluation.metrics import spearman
-from electra.microworld.minimal_pairs import minimal_pairs
 from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
 from electra.model.pretrained import load_objective, special_token_ids
 from electra.objectives.electric import Electric
+from electra.predict.minimal_pairs import minimal_pairs
 from electra.tasks.cells import read_lines
 
 _BATCH = 64  # rows in one pass

@@ -22,9 +22,9 @@ from electra import __main__ as cli
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
-from electra.microworld.minimal_pairs import KINDS, minimal_pairs
 from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained
+from electra.predict.minimal_pairs import KINDS, minimal_pairs
 from electra.predict.probe import Probe, changed, read_pairs, run_probe, score_pairs, score_similarity
 from electra.publish.export import export_model
 from tests.workspace import Workspace

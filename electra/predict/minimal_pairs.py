@@ -1,4 +1,7 @@
-"""Pairs of sentences that differ in one rule of the language: agreement, order, anaphora, selection."""
+"""Pairs of microworld's sentences that differ in one rule: agreement, order, anaphora, selection.
+
+Here and not in electra/microworld, since no stage writes them: an edit must not run the corpus again.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
