@@ -181,5 +181,5 @@ def test_the_vocabulary_is_one_that_the_text_can_fill(project: Path) -> None:
     build_corpus(settings, paths)
     build_tokenizer(settings, paths)
     assert len((paths.tokenizer / "vocab.txt").read_text().splitlines()) == asked
-    Path("large.txt").write_text("\n\n".join(" ".join(f"w{n}" for n in range(k, k + 50)) for k in range(12_000)))
-    assert plan_project(["large.txt"]).settings.tokenizer.vocab_size == 8192
+    Path("plenty.txt").write_text("\n\n".join(" ".join(f"w{n}" for n in range(k, k + 50)) for k in range(12_000)))
+    assert plan_project(["plenty.txt"]).settings.tokenizer.vocab_size == 8192
