@@ -27,9 +27,12 @@ from electra.init.table import OWN, Table, check_name, read_labelled
 
 SAMPLE = 1 << 18  # bytes of a text file that are looked at
 LOOKED_AT = 20  # text files of a corpus
+COUNTED = 16_000_000  # bytes of text whose words are counted
+BYTES_PER_ENTRY = 120  # of text, for an entry of the vocabulary
 COMPRESSION = 3.5  # bytes of English text in a byte of a compressed file, about
 BYTES_PER_TOKEN = 4.5
 PASSES = 20  # over the text, for the profiles whose steps are not a published recipe
+MIN_ENTRIES = 100  # of the settings
 STEPS = (2_000, 24_000)  # at least, at most
 
 
@@ -40,12 +43,14 @@ class Texts:
     Attributes:
         patterns: as they stand in ``corpus.sources``.
         num_bytes: of text; estimated for compressed files.
+        vocabulary: wordpieces that this text has surely.
     """
 
     patterns: list[str]
     files: list[InputFile]
     num_bytes: int
     documents: str
+    vocabulary: int
 
     @property
     def size(self) -> str:
@@ -167,7 +172,21 @@ def _find_texts(given: list[str], root: Path, encoding: str) -> Texts:
     documents = Counter(looked or ["blank_line"]).most_common(1)[0][0]
     if not num_bytes:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
-    return Texts(patterns, files, num_bytes, documents)
+    return Texts(patterns, files, num_bytes, documents, _vocabulary(files, plain, num_bytes, encoding))
+
+
+def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, encoding: str) -> int:
+    """Entries that a vocabulary of these texts surely has: words that occur twice become entries, whatever else does.
+
+    A fifth is taken off for what cleaning removes. Texts that are large or not plain are judged by their size.
+    """
+    if len(plain) < len(files) or num_bytes > COUNTED:
+        return num_bytes // BYTES_PER_ENTRY
+    words: Counter[str] = Counter()
+    for file in plain:
+        words.update(re.findall(r"\w+", Path(file.path).read_text(encoding, errors="ignore").lower()))
+    characters = {character for word in words for character in word}
+    return len(characters) + int(0.8 * sum(count > 1 for count in words.values()))
 
 
 def _patterns(text: str, root: Path) -> list[str]:
@@ -252,6 +271,7 @@ def _profile(
     base["corpus"] |= {"sources": [source.model_dump(mode="json")], "documents_per_file": 5000}
     if table is None:
         base["corpus"]["decontamination"] = None
+    base["tokenizer"]["vocab_size"] = min(base["tokenizer"]["vocab_size"], max(MIN_ENTRIES, texts.vocabulary))
     if cased:
         base["tokenizer"]["lowercase"] = False
     recipe = base["pretrain"]

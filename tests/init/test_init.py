@@ -1,6 +1,7 @@
 """`electra init`: from texts and a table to settings that can run, and nothing written over."""
 
 import csv
+import itertools
 import json
 import shutil
 import subprocess
@@ -12,11 +13,13 @@ import yaml
 
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import load_settings
+from electra.corpus.build import build_corpus
 from electra.estimate.speed import measure_speed, run_minutes
 from electra.init.project import describe_project, plan_project, write_project
 from electra.preflight import check_run
 from electra.readers.build import prepare_tasks
 from electra.system.hardware import num_cores
+from electra.tokenizer.build import build_tokenizer
 from tests.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,3 +166,20 @@ def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:
     longer = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"num_steps": 6024})})
     more = run_minutes(longer, speed, 600, 1000, 10) - run_minutes(settings, speed, 600, 1000, 10)
     assert more == pytest.approx(6000 * speed.seconds_per_step / 60)
+
+
+def test_the_vocabulary_is_one_that_the_text_can_fill(project: Path) -> None:
+    """The stage refuses a larger one: the run would end there."""
+    words = ["".join(pair) for pair in itertools.product("bdfklmnprst", "aeiou", "bdfgklmnp")]  # 495, each a few times
+    Path("verses.txt").write_text("\n\n".join(" ".join(words[k : k + 40]) for k in range(0, 480, 4)))
+    small = plan_project(["verses.txt"])
+    asked = small.settings.tokenizer.vocab_size
+    assert 400 < asked < 495 + 26
+    write_project(small)
+    settings = load_settings(project)
+    paths = Workspace(project).paths
+    build_corpus(settings, paths)
+    build_tokenizer(settings, paths)
+    assert len((paths.tokenizer / "vocab.txt").read_text().splitlines()) == asked
+    Path("plenty.txt").write_text("\n\n".join(" ".join(f"w{n}" for n in range(k, k + 50)) for k in range(12_000)))
+    assert plan_project(["plenty.txt"]).settings.tokenizer.vocab_size == 8192
