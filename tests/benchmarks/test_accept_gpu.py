@@ -38,6 +38,7 @@ def judged(name: str, found: dict[str, Any], bench: Bench) -> tuple[str, str]:
 # ---- the whole command
 
 
+@pytest.mark.timeout(900)  # forty seconds of a core, on cores that others may use
 def test_it_runs_to_its_end_on_a_cpu_with_tiny_shapes(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="the peer is of transformers (extra dev)")
     command = [sys.executable, "-m", "benchmarks.accept_gpu", "--device", "cpu", "--shapes", "tiny"]
