@@ -140,7 +140,7 @@ class WithGenerator(Objective):
             if self.needs_logits or not self.generator_head.exceeds_memory(hidden_BKG):
                 logits_BKV = self.generator_head(hidden_BKG)
         if logits_BKV is None:
-            assert self.generator_head is not None
+            assert self.generator_head is not None and hidden_BKG is not None
             draw = Draw(batch.uniforms_BK, self.method.temperature, self.method.disallow_correct)
             losses_BK, right_BK, sampled_BK = in_chunks(self.generator_head, hidden_BKG, originals_BK, draw)
         else:
