@@ -72,7 +72,7 @@ $(GPU_STAMP): pyproject.toml constraints.txt
 test-gpu: export PATH := $(CURDIR)/.venv-gpu/bin:$(PATH)
 test-gpu: export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv-gpu/torch_extensions
 test-gpu: $(GPU_STAMP) ## pre-training on a pretended CUDA device: needs no GPU (docs/gpu.md)
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python -m pytest -m gpu tests/gpu
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python -m pytest -n 2 -m gpu tests/gpu
 
 # In .venv where its PyTorch sees the devices; else in the environment with the CUDA wheels. ACCEPT has further options,
 # such as `--only zero resume`.

@@ -53,7 +53,7 @@ class EngineBytes:
     moments_share: int
 
 
-# DeepSpeed 0.19.8 with buckets that hold the whole model (below 500M parameters), as measured
+# DeepSpeed 0.19.8 with buckets that hold the whole model (on a CPU, below 500M parameters), as measured
 _ENGINE = {
     0: EngineBytes(4, 0, 4, 0, 8, 0),  # gradients are averaged in a flat copy, by a lone process too
     1: EngineBytes(4, 4, 4, 4, 0, 8),  # an fp32 copy of its share, which the optimizer works on
@@ -322,18 +322,21 @@ def _phase_memory(
     with kept_for_backward(model) as kept:
         forward_loss(model, batch, machine)
     num_micro_batches = recipe.batch_size // (machine.num_processes * machine.micro_batch_size)
+    if machine.device == "cuda" and machine.zero_stage == 3:  # a gradient is shared out as soon as it is there
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda own: setattr(own, "grad", None))
     with LiveBytes(model) as live:
         for _ in range(min(2, num_micro_batches)):  # from the second on, gradients are there before it starts
             forward_loss(model, batch, machine).backward()
     num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     num_resting = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     engine, processes = _ENGINE[machine.zero_stage], machine.num_processes
-    if machine.device == "cuda" and machine.zero_stage == 0 and processes == 1:
-        engine = replace(engine, gradients=0)  # nothing is averaged: electra/pretrain/engine.py
-    weights = num_trained * (engine.weights + engine.weights_share // processes) + num_resting * FP32
-    moments = num_trained * (engine.moments + engine.moments_share // processes)
+    if machine.device == "cuda" and (machine.zero_stage or processes == 1):
+        engine = replace(engine, gradients=0)  # buckets are counted below; a lone process at ZeRO 0 averages nothing
+    weights = num_trained * engine.weights + num_trained * engine.weights_share // processes + num_resting * FP32
+    moments = num_trained * engine.moments + num_trained * engine.moments_share // processes
     in_module = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
-    gradients = in_module + num_trained * (engine.gradients + engine.gradients_share // processes)
+    gradients = in_module + num_trained * engine.gradients + num_trained * engine.gradients_share // processes
     buckets = 0
     if machine.device == "cuda" and machine.zero_stage:
         buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)

@@ -100,6 +100,17 @@ def test_moments_and_copies_are_shared_out_by_zero() -> None:
     assert shared.weights < alone.weights and shared.peak < alone.peak
 
 
+def test_shares_of_many_processes_are_counted_to_the_byte() -> None:
+    shape, recipe, machine, vocab_size = setting({**CASE, "precision": "fp32"})
+    recipe = recipe.model_copy(update={"batch_size": 64})
+    alone, shared = (
+        predict_step_memory(shape, recipe, replace(machine, zero_stage=1, num_processes=n), 32, vocab_size)
+        for n in (1, 16)
+    )
+    assert shared.moments == pytest.approx(alone.moments / 16, rel=1e-3)
+    assert shared.weights == pytest.approx(alone.weights * (1 + 1 / 16) / 2, rel=1e-3)
+
+
 @pytest.fixture
 def large_device_run(prepared: Workspace, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A run of 2048 examples of 512 tokens whose peak is 10 GiB and 0.5 GiB an example, 0.05 with checkpointing."""
