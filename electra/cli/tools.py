@@ -168,7 +168,10 @@ def probe(
     ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
-    """Probe the pre-trained weights without fine-tuning: minimal pairs, and similarity of sentences."""
+    """Probe the pre-trained weights without fine-tuning: minimal pairs, and similarity of sentences.
+
+    Example: electra probe blimp/*.jsonl --similarity data/tasks/STS-B/dev.jsonl
+    """
     import json
 
     from electra.common.paths import Paths
