@@ -299,9 +299,9 @@ def _profile(
 
 def _common(root: Path, profile: str, tasks: list[str]) -> str:
     """``params.yaml`` with the new profile and its tasks; its comments stay."""
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    values = yaml.load((root / "params.yaml").read_text(encoding="utf-8"))
+    round_trip = YAML()  # keeps comments; makes plain values only
+    round_trip.preserve_quotes = True
+    values = round_trip.load((root / "params.yaml").read_text(encoding="utf-8"))
     values["profile"] = profile
     cells = values["cells"]
     for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
@@ -309,7 +309,7 @@ def _common(root: Path, profile: str, tasks: list[str]) -> str:
             cells[key].clear()
             cells[key].extend(wanted)
     text = io.StringIO()
-    yaml.dump(values, text)
+    round_trip.dump(values, text)
     return text.getvalue()
 
 

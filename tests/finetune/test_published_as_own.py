@@ -232,7 +232,11 @@ def test_hans_is_scored_with_the_models_of_mnli_and_its_labels_are_mapped(paths,
     assert spec.labels == ("entailment", "non-entailment")
     validate_tasks(settings, paths)
     judged = read_json(paths.results / "validation/tasks.json")
-    assert judged["statistics"]["MNLI/HANS"] == {"dev_rows": 3, "dev_seen_in_train_share": 0}
+    assert judged["statistics"]["MNLI/HANS"] == {
+        "dev_rows": 3,
+        "dev_seen_in_train_share": 0,
+        "dev_majority_share": 0.666667,
+    }
     assert any("labels are entailment, non-entailment" in json.dumps(check) for check in judged["checks"])
     finetune_cell(settings, paths, task="MNLI", seed=1, scratch=True)
     cell = paths.finetuned("MNLI-1-scratch")

@@ -155,7 +155,7 @@ def test_the_command_ends_with_2_for_a_users_mistake(project: Path) -> None:
         text=True,
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "choose one of: base, large, large-1.75M, small, smoke, tiny" in done.stderr
+    assert "choose one of: base, large, large-1.75M, modern-base, modern-small, small, smoke, tiny" in done.stderr
 
 
 def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:
