@@ -19,7 +19,7 @@ import yaml
 from electra.config.loading import parse_settings
 from electra.model.objective import build_objective
 from electra.pretrain.checkpoint import Checkpoints
-from electra.pretrain.state import MOMENTS, gather_state
+from electra.pretrain.start import MOMENTS, gather_state
 
 VOCAB_SIZE = 30522
 

@@ -36,8 +36,8 @@ from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
 from electra.estimate.cost import flops_per_token
 from electra.loader.packing import StaticShapes
-from electra.model.batch import Batch
 from electra.model.encoder import has_kernel
+from electra.model.objective import Batch
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
 from electra.pretrain.engine import build_engine, set_step, start_distributed

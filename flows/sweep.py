@@ -22,8 +22,7 @@ from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling, Completed, Failed
 
-from flows.artifacts import SCORES
-from flows.pipeline import train_encoder
+from flows.pipeline import SCORES, train_encoder
 from flows.stages import StageFailure
 from flows.workspace import Workspace, located
 

@@ -12,7 +12,7 @@ from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
 from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups, rate_of
 from electra.pretrain.engine import deepspeed_config
-from electra.pretrain.state import scatter_state
+from electra.pretrain.start import scatter_state
 from electra.system.hardware import Machine, bucket_size
 
 

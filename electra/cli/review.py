@@ -70,7 +70,7 @@ def runs(
 
     Example: electra runs -n 5
     """
-    from electra.review.runs import find_runs, render_runs, runs_as_json
+    from electra.review.sides import find_runs, render_runs, runs_as_json
 
     print((runs_as_json if as_json else render_runs)(find_runs(most=most)), end="")
 

@@ -211,8 +211,8 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
     started = time.monotonic()
     yield
     if os.environ.get("RANK", "0") == "0":
-        from electra.system.facts import note_machine
         from electra.system.hardware import choose_device
+        from electra.system.run_facts import note_machine
 
         note_machine(paths, stage, choose_device(settings.cluster), time.monotonic() - started)
 

@@ -54,7 +54,7 @@ def seconds() -> None:
 
     Example: electra seconds
     """
-    from electra.system.stopwatch import seconds_table
+    from electra.system.run_facts import seconds_table
 
     print(seconds_table(load()[1]), end="")
 
@@ -295,7 +295,7 @@ def init(
     write_project(plan)
     minutes, used_by_others = None, 0.0
     if time:
-        from electra.estimate.speed import measure_speed, run_minutes
+        from electra.estimate.cost import measure_speed, run_minutes
 
         vocab_size = plan.settings.tokenizer.vocab_size
         rows = plan.table.rows["train"] if plan.table else 0

@@ -16,15 +16,13 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import CorpusSource, FilesCorpus, Settings, SyntheticCorpus
 from electra.corpus.cleaned import CleanedSource
-from electra.corpus.cleaning.apply import repeated_across
 from electra.corpus.cleaning.notes import CLEANING, Notes
 from electra.corpus.decontamination import LeakTable
-from electra.corpus.document import Part, Source, interleave, kept_documents
-from electra.corpus.files import FilesSource
-from electra.corpus.hub import HubSource
+from electra.corpus.document import Part, Source, interleave, kept_documents, repeated_across
+from electra.corpus.files import FilesSource, HubSource
 from electra.corpus.near_duplicates import SeenIds, near_duplicate_index
 from electra.corpus.writer import SplitFiles, by_split, split_files
-from electra.microworld.corpus import write_documents
+from electra.microworld.stories import write_documents
 from electra.system.executors import job_folder, open_workers
 
 EVERY_SECONDS = 5.0

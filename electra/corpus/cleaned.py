@@ -16,10 +16,9 @@ import ftfy
 import pyarrow as pa
 
 from electra.config import Corpus
-from electra.corpus.cleaning.apply import apply_steps, before_cleaning
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.decontamination import without_leaks
-from electra.corpus.document import Cleaned, Part, Source, text_hash
+from electra.corpus.document import Cleaned, Part, Source, apply_steps, before_cleaning, text_hash
 from electra.corpus.near_duplicates import Signer
 from electra.system.executors import Workers, whole_file
 

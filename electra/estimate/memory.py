@@ -26,9 +26,8 @@ from electra import config
 from electra.common.errors import ConfigError
 from electra.loader.batches import masking_rule
 from electra.loader.masking import num_slots
-from electra.model.batch import Batch
 from electra.model.encoder import Encoder
-from electra.model.objective import Objective, build_objective
+from electra.model.objective import Batch, Objective, build_objective
 from electra.system.hardware import Machine, bucket_size, resolve_machine
 from electra.system.memory import give_back_freed_memory
 

@@ -22,7 +22,7 @@ from electra.tasks.cells import (
     read_lines,
     read_rows,
 )
-from electra.tasks.rows import Row
+from electra.tasks.format import Row
 
 OWN = "data of your own, not a public benchmark"
 EMBEDDED = "microworld (embedded), not the real GLUE or SQuAD"

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from electra.common.errors import DataError
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row, entities
+from electra.tasks.format import Row, entities
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -202,7 +202,7 @@ def entity_scores(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence
     reference entity.
 
     Args:
-        golds: tags per sentence, in any scheme of :mod:`electra.tasks.rows`.
+        golds: tags per sentence, in any scheme of :mod:`electra.tasks.format`.
         predictions: the same, of the same lengths; the scheme may be another.
     """
     num_gold = num_predicted = num_correct = 0

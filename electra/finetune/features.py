@@ -24,7 +24,7 @@ from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
 from electra.model.encoder import example_ends
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row
+from electra.tasks.format import Row
 
 _CHUNK = 10_000  # texts tokenised at a time
 

@@ -18,17 +18,26 @@ from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transforme
 from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, rows_cut, sentence_features
 from electra.finetune.heads import JointSpans, TaskModel, best_joint_spans
 from electra.finetune.saved import load_model, save_model
-from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
-from electra.finetune.tagging import TaggedFeature, tag_predictions, tagging_features, words_cut
+from electra.finetune.spans import (
+    BestSpan,
+    TaggedFeature,
+    Window,
+    answers,
+    best_spans,
+    span_features,
+    tag_predictions,
+    tagging_features,
+    words_cut,
+)
 from electra.finetune.trainer import num_steps, predict, train
 from electra.model.encoder import Encoder, initialize
 from electra.model.shape import EncoderConfig
 from electra.system.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
 from electra.system.memory import keep_freed_memory
-from electra.system.stopwatch import Stopwatch, note_seconds
+from electra.system.run_facts import Stopwatch, note_seconds
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
 from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
-from electra.tasks.rows import Row
+from electra.tasks.format import Row
 
 
 def unlearnable(spec: TaskSpec, rows: list[Row], features: Sequence[Feature]) -> dict[str, int]:

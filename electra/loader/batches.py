@@ -11,7 +11,7 @@ from electra import config
 from electra.loader.dataset import Pieces, Shards, draw_next_sentences
 from electra.loader.masking import Masking, MaskingRule, draw_masking, examples_at, is_candidate
 from electra.loader.packing import StaticShapes, packed
-from electra.model.batch import Batch
+from electra.model.objective import Batch
 
 
 @dataclass(frozen=True)

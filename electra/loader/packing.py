@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.model.batch import Batch
 from electra.model.encoder import example_ends
+from electra.model.objective import Batch
 
 
 def packed(batch: Batch, width: int) -> Batch:

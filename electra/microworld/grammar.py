@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from electra.microworld import lexicon
-from electra.microworld.verbs import VERBS_FOR
-from electra.microworld.words import Adjective, Noun, Place, Verb, VerbForms, indefinite, pick
+from electra.microworld.words import VERBS_FOR, Adjective, Noun, Place, Verb, VerbForms, indefinite, pick
 from electra.microworld.world import Person, World
 
 QUANTITIES = ("two", "three", "four", "some", "many", "several")

@@ -6,12 +6,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from electra.microworld import lexicon
-from electra.microworld.corpus import TOPIC_NAMES, opinion
 from electra.microworld.grammar import Event, ask, draw_event, questions_of, sentence, tell
 from electra.microworld.lexicon import MANNER_PAIRS
-from electra.microworld.stories import activity, introduce
-from electra.microworld.verbs import INTRANSITIVE, TRANSITIVE
-from electra.microworld.words import pick
+from electra.microworld.stories import TOPIC_NAMES, activity, introduce, opinion
+from electra.microworld.words import INTRANSITIVE, TRANSITIVE, pick
 from electra.microworld.world import ALL_OPINIONS, Opinions, Person, World
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
 
-from electra.microworld import lexicon, verbs
+from electra.microworld import lexicon, words
 from electra.microworld.words import Adjective, Noun, Place, VerbForms, zipf_table
 
 T = TypeVar("T")
@@ -107,8 +107,8 @@ class World:
         self.seed = seed
         self.nouns = {kind: ranked(members, 2) for kind, members in lexicon.NOUNS.items()}
         self.places = {kind: ranked(places, 3) for kind, places in lexicon.PLACE_SENSES.items()}
-        self.verbs = ranked(verbs.TRANSITIVE, 5)
-        self.activities = ranked(verbs.INTRANSITIVE, 3)
+        self.verbs = ranked(words.TRANSITIVE, 5)
+        self.activities = ranked(words.INTRANSITIVE, 3)
         self.towns = ranked(lexicon.TOWNS, 3)
         self.regions = {town: rng.choice(lexicon.REGIONS) for town in lexicon.TOWNS}
         self.people = ranked(self._inhabitants(rng), 3)
@@ -116,10 +116,10 @@ class World:
         everything = [noun for members in lexicon.NOUNS.values() for noun in members]
         self.looks = {noun: collocates(lexicon.MODIFIERS[noun.kind]) for noun in everything}
         self.natures = {noun: self._nature(rng, noun) for noun in everything}
-        self.verbs_for = {kind: ranked(verbs.VERBS_FOR[kind], 2) for kind in lexicon.NOUNS}
+        self.verbs_for = {kind: ranked(words.VERBS_FOR[kind], 2) for kind in lexicon.NOUNS}
         self.places_of = {
             verb: collocates(place for kind in verb.places for place in lexicon.PLACE_SENSES[kind])
-            for verb in verbs.TRANSITIVE + verbs.INTRANSITIVE
+            for verb in words.TRANSITIVE + words.INTRANSITIVE
         }
         # praise and blame in general, and as one usually speaks of a topic
         self.opinions = opinions(12)

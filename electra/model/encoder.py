@@ -13,8 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from electra.model.blocks import (
+from electra.model.kernels import functions as fused
+from electra.model.kernels.functions import Linear
+from electra.model.layers import (
     BLOCKED,
+    DisentangledEmbeddings,
+    Embeddings,
+    LayerNorm,
     Rotation,
     StreamNorm,
     geglu,
@@ -22,9 +27,6 @@ from electra.model.blocks import (
     rotation_of,
     window_bias,
 )
-from electra.model.embeddings import DisentangledEmbeddings, Embeddings, LayerNorm
-from electra.model.kernels import functions as fused
-from electra.model.kernels.functions import Linear
 from electra.model.shape import EncoderConfig
 
 

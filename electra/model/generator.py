@@ -10,12 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch
-from electra.model.embeddings import DisentangledEmbeddings
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
 from electra.model.kernels import functions as fused
-from electra.model.objective import Objective
+from electra.model.layers import DisentangledEmbeddings
+from electra.model.objective import Batch, Objective
 from electra.model.shape import EncoderConfig
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.model.embeddings import Embeddings, LayerNorm
 from electra.model.encoder import gelu
+from electra.model.layers import Embeddings, LayerNorm
 from electra.model.shape import EncoderConfig
 
 MOST_LOGITS = 2**27  # in one piece on CUDA: 0.5 GiB in fp32, and several times that until the loss is there

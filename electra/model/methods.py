@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs, total
 from electra.model.encoder import Encoder
 from electra.model.generator import (
     Proposals,
@@ -22,7 +21,7 @@ from electra.model.generator import (
     num_correct,
 )
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.objective import Objective
+from electra.model.objective import Batch, Objective, Outputs, total
 from electra.model.shape import EncoderConfig
 
 

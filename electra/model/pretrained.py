@@ -14,8 +14,8 @@ from electra import config
 from electra.common.artifacts import building, read_json, sha256, verify_folder, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.config.text import SPECIAL_TOKENS
-from electra.model.embeddings import merge_differences
 from electra.model.encoder import Encoder
+from electra.model.layers import merge_differences
 from electra.model.methods import ReplacedTokenDetection
 from electra.model.objective import Objective, build_objective
 from electra.model.shape import EncoderConfig

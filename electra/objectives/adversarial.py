@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra import config
-from electra.model.batch import Batch, Outputs, total
 from electra.model.methods import ReplacedTokenDetection
+from electra.model.objective import Batch, Outputs, total
 
 
 class Adversarial(ReplacedTokenDetection):

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra import config
-from electra.model.batch import Batch, Outputs, total
 from electra.model.generator import WithGenerator, build_encoders, guesses, num_correct
 from electra.model.heads import VocabularyHead
+from electra.model.objective import Batch, Outputs, total
 
 
 class AllTokensMlm(WithGenerator):

@@ -1,15 +1,15 @@
 """BERT as published (Devlin et al., 2019): masked language modelling and next sentence prediction.
 
-Shape legend: as in :mod:`electra.model.batch`.
+Shape legend: as in :mod:`electra.model.objective`.
 """
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs
 from electra.model.heads import NextSentenceHead
 from electra.model.methods import MaskedLanguageModel
+from electra.model.objective import Batch, Outputs
 
 
 class BertNsp(MaskedLanguageModel):

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from electra.model.batch import Batch
 from electra.model.methods import ReplacedTokenDetection
+from electra.model.objective import Batch
 
 
 class Electra15(ReplacedTokenDetection):

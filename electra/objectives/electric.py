@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs, total
 from electra.model.encoder import CuSeqlens, Encoder
 from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.objective import Objective
+from electra.model.objective import Batch, Objective, Outputs, total
 from electra.model.shape import EncoderConfig
 
 

@@ -5,9 +5,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from electra import config
-from electra.model.batch import Batch, Outputs, total
 from electra.model.generator import WithGenerator, at_positions, build_encoders, guesses, num_correct
 from electra.model.heads import VocabularyHead
+from electra.model.objective import Batch, Outputs, total
 
 
 class ReplaceMlm(WithGenerator):

@@ -6,10 +6,10 @@ Without that start the discriminator "would sometimes fail to learn at all beyon
 import torch
 
 from electra import config
-from electra.model.batch import Batch, Outputs, total
 from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead
 from electra.model.methods import ReplacedTokenDetection
+from electra.model.objective import Batch, Outputs, total
 from electra.model.shape import EncoderConfig
 
 

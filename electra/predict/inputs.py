@@ -12,7 +12,7 @@ from typing import Any, Literal
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import batches, csv_records, decoded
 from electra.common.parsing import is_text, parse_json
-from electra.tasks.rows import Row
+from electra.tasks.format import Row
 
 InputFormatName = Literal["jsonl", "csv", "tsv", "lines"]
 _SUFFIXES: dict[str, InputFormatName] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}

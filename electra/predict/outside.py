@@ -24,7 +24,7 @@ from electra.readers.official import read_official, squad_items
 from electra.readers.questions import read_mrqa
 from electra.readers.tables import DOCUMENT_START, column_lines, encoding_of
 from electra.tasks.catalogue import TASKS, TaskSpec
-from electra.tasks.rows import Entity, Row, entities, is_entity_tag
+from electra.tasks.format import Entity, Row, entities, is_entity_tag
 
 COLUMNS = "conll"  # in place of a task: column files with tags of any kind
 Token = tuple[str, list[str]]  # where it stands, and its columns

@@ -29,12 +29,11 @@ from electra.common.paths import Paths
 from electra.config import Cluster
 from electra.finetune.run import decode_spans, predict_rows, prepare_machine
 from electra.finetune.saved import SavedModel, load_model
-from electra.finetune.spans import best_answers, span_features
-from electra.finetune.tagging import tag_predictions, tagging_features
+from electra.finetune.spans import best_answers, span_features, tag_predictions, tagging_features
 from electra.finetune.trainer import predict
 from electra.predict.inputs import InputFormatName, Rows, format_of, impatient_windows, text_of, windows, words_of
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row
+from electra.tasks.format import Row
 
 Record = dict[str, Any]
 

@@ -23,7 +23,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same predictions give the same zip
 
 @dataclass(frozen=True)
 class Handed:
-    """One file of GLUE's zip (:class:`electra.tasks.spec.GlueFile`) and the task and split whose predictions it has."""
+    """One file of GLUE's zip (:class:`electra.tasks.format.GlueFile`), with the task and split it predicts."""
 
     name: str
     task: str

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from electra import config
 from electra.common.errors import InfrastructureError
-from electra.model.batch import Batch
-from electra.model.objective import Objective
+from electra.model.objective import Batch, Objective
 from electra.optim import ElectraAdamW, parameter_groups
 from electra.system.hardware import Machine, bucket_size
 from electra.system.processes import free_port

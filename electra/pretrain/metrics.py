@@ -2,7 +2,7 @@
 
 The curve holds training losses by window and validations, as rows that survive a resume. Its two kinds of MLM loss
 differ by more than the split: in training a share of the masked slots is shown to the generator as it is, in validation
-every one is [MASK], since a token that can be seen tests nothing. Shape legend: as in electra/model/batch.py.
+every one is [MASK], since a token that can be seen tests nothing. Shape legend: as in electra/model/objective.py.
 """
 
 import math
@@ -18,8 +18,8 @@ from electra.common.artifacts import write_json, write_text
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.loader.dataset import Shards
-from electra.model.batch import Batch, Outputs
 from electra.model.methods import binary_entropy
+from electra.model.objective import Batch, Outputs
 
 _BINS = 40_000
 _RANGE = 20.0  # logits beyond are as good as certain

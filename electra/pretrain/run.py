@@ -18,10 +18,9 @@ from electra.estimate.memory import fitted, free_memory, recompute_layers, wants
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import Pieces, Shards
 from electra.loader.packing import StaticShapes
-from electra.model.batch import Batch
 from electra.model.encoder import Encoder, has_kernel
 from electra.model.generator import WithGenerator
-from electra.model.objective import Objective, build_objective, objective_class
+from electra.model.objective import Batch, Objective, build_objective, objective_class
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.monitoring import NonFinite, Telemetry, Watch, describe_passes, describe_start
 from electra.optim import rate_of
@@ -36,12 +35,19 @@ from electra.pretrain.engine import (
     start_distributed,
 )
 from electra.pretrain.metrics import Curve, HeldoutSums, token_counts, training_rates, unigram_entropy
-from electra.pretrain.start import start_from, verify_inputs
-from electra.pretrain.state import Gathered, exchange_device, gather_state, load_weights, scatter_state, share_state
+from electra.pretrain.start import (
+    Gathered,
+    exchange_device,
+    gather_state,
+    load_weights,
+    scatter_state,
+    share_state,
+    start_from,
+    verify_inputs,
+)
 from electra.system.hardware import Machine, matrix_peak, repeat_exactly, resolve_machine, watch_cores
 from electra.system.memory import keep_freed_memory
-from electra.system.peers import Peers, SignalWatch
-from electra.system.processes import EndRequest
+from electra.system.processes import EndRequest, Peers, SignalWatch
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:

@@ -22,7 +22,7 @@ from electra.readers.custom_schema import (
 from electra.readers.official import read_questions
 from electra.readers.tables import as_label, columns_of, filled, is_template, read_table, table_files
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import (
+from electra.tasks.format import (
     Row,
     bioes_labels,
     choice_row,

@@ -16,7 +16,7 @@ from electra.common.parsing import parse_json
 from electra.readers.questions import mrqa_file, read_mrqa, read_swag
 from electra.readers.tables import DOCUMENT_START, as_label, column_lines, columns_of, encoding_of, filled
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row, choice_row, question_row, sentence_row, tagged_row
+from electra.tasks.format import Row, choice_row, question_row, sentence_row, tagged_row
 
 
 def read_conll(spec: TaskSpec, path: Path) -> Iterator[Row]:

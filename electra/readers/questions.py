@@ -10,7 +10,7 @@ from electra.common.errors import DataError
 from electra.common.lines import csv_records, open_input, text_lines
 from electra.common.parsing import is_text, parse_json
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.rows import Row, choice_row, question_row
+from electra.tasks.format import Row, choice_row, question_row
 
 
 def mrqa_file(folder: Path, name: str) -> Path:

@@ -11,8 +11,7 @@ from typing import Any
 
 from electra.common.artifacts import read_facts
 from electra.common.errors import ConfigError, DataError
-from electra.tasks.rows import bioes_labels
-from electra.tasks.spec import GlueFile, Kind, SpanHeadName, TaskSpec
+from electra.tasks.format import GlueFile, Kind, SpanHeadName, TaskSpec, bioes_labels
 
 __all__ = ["SPEC_FILE", "TASKS", "Kind", "SpanHeadName", "TaskSpec", "evaluations", "find_spec", "has_official_counts"]
 

@@ -10,7 +10,7 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.lines import text_lines
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
-from electra.tasks.rows import Row
+from electra.tasks.format import Row
 
 StartKind = Literal["pretrained", "scratch", "milestone", "task", "encoder"]
 Group = Literal["milestones", "intermediate", "encoders"]

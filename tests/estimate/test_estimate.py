@@ -22,8 +22,7 @@ from electra.estimate.cost import (
     render,
 )
 from electra.estimate.published import ROWS, Elmo, Row
-from electra.model.batch import Batch
-from electra.model.objective import build_objective
+from electra.model.objective import Batch, build_objective
 from electra.model.shape import EncoderConfig
 
 ROOT = Path(__file__).resolve().parents[2]

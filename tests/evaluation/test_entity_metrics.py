@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from electra.evaluation.metrics import entity_scores, word_accuracy
-from electra.tasks.rows import bioes, bioes_labels, entities, iob2, is_entity_tag
+from electra.tasks.format import bioes, bioes_labels, entities, iob2, is_entity_tag
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from electra.config.text import SPECIAL_TOKENS
 from electra.finetune.features import Vocabulary, sentence_features
-from electra.finetune.spans import span_features
-from electra.finetune.tagging import tagging_features
+from electra.finetune.spans import span_features, tagging_features
 from electra.tasks.catalogue import TASKS
 from electra.tokenizer.wordpiece import make_tokenizer
 from tests.small_tasks import make_settings

@@ -12,8 +12,7 @@ from electra.finetune.encoders import EncoderSource
 from electra.finetune.features import collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import span_features
-from electra.finetune.tagging import tagging_features
+from electra.finetune.spans import span_features, tagging_features
 from electra.finetune.trainer import parameter_groups, predict
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
@@ -166,7 +165,7 @@ def test_an_exported_encoder_fares_as_it_does_at_home(paths, workspace, monkeypa
     save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB), paths.tokenizer)
     (paths.tokenizer / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
     (paths.tokenizer / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    monkeypatch.setattr("electra.publish.model_card.model_card", lambda *_, **__: "")
+    monkeypatch.setattr("electra.publish.export.model_card", lambda *_, **__: "")
     export_model(settings, paths)
     # what the folder says of dropout is pre-training's, fine-tuning's own is another
     monkeypatch.setattr("electra.finetune.run.DROPOUT", {"dropout": 0.0, "attention_dropout": 0.0})

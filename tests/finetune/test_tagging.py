@@ -10,7 +10,7 @@ from electra.common.errors import ConfigError, DataError
 from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.features import IGNORED, Vocabulary, collate
 from electra.finetune.run import finetune_cell
-from electra.finetune.tagging import learned_tags, tag_predictions, tagging_features, words_cut
+from electra.finetune.spans import learned_tags, tag_predictions, tagging_features, words_cut
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.report.facts import read_scores

@@ -17,8 +17,7 @@ from electra.finetune.features import (
     truncated_lengths,
 )
 from electra.finetune.run import answers_not_recoverable, unlearnable
-from electra.finetune.spans import span_features, window_starts, with_marks
-from electra.finetune.tagging import tagging_features
+from electra.finetune.spans import span_features, tagging_features, window_starts, with_marks
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import SHARED, VOCAB, make_settings

@@ -34,7 +34,7 @@ from electra.readers.official import OfficialSource
 from electra.readers.questions import read_mrqa
 from electra.readers.tables import read_table
 from electra.shards.build import build_shards
-from electra.system.stopwatch import seconds_table
+from electra.system.run_facts import seconds_table
 from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_lines
 

@@ -14,7 +14,7 @@ import yaml
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
-from electra.estimate.speed import measure_speed, run_minutes
+from electra.estimate.cost import measure_speed, run_minutes
 from electra.init.project import describe_project, plan_project, write_project
 from electra.preflight import check_run
 from electra.readers.build import prepare_tasks

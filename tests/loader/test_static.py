@@ -11,9 +11,8 @@ from electra.estimate.memory import placeholder_batch
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import Pieces, Shards
 from electra.loader.packing import StaticShapes, packed
-from electra.model.batch import Batch
 from electra.model.encoder import CuSeqlens, example_ends
-from electra.model.objective import build_objective, objective_class
+from electra.model.objective import Batch, build_objective, objective_class
 from tests.workspace import Workspace
 
 SHAPES = StaticShapes(pinned=False)

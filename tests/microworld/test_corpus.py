@@ -9,14 +9,14 @@ from collections import Counter
 
 import pytest
 
-from electra.microworld import lexicon, verbs
-from electra.microworld.corpus import document, documents
+from electra.microworld import lexicon, words
+from electra.microworld.stories import document, documents
 from electra.microworld.words import indefinite, inflect, plural
 from electra.microworld.world import World
 
 HASH_DOCUMENTS = """
 import hashlib
-from electra.microworld.corpus import documents
+from electra.microworld.stories import documents
 print(hashlib.sha256("\\n\\n".join(documents(300, 7)).encode()).hexdigest())
 """
 
@@ -80,8 +80,8 @@ def test_articles_fit_the_next_word(texts: list[str]):
 
 
 def test_verbs_agree_with_their_subject(texts: list[str]):
-    bases = {form.base for verb in verbs.TRANSITIVE + verbs.INTRANSITIVE for form in verb.forms}
-    bases -= {form.past for verb in verbs.TRANSITIVE for form in verb.forms}  # "read" and "cut" are also past forms
+    bases = {form.base for verb in words.TRANSITIVE + words.INTRANSITIVE for form in verb.forms}
+    bases -= {form.past for verb in words.TRANSITIVE for form in verb.forms}  # "read" and "cut" are also past forms
     people = "|".join(lexicon.FEMALE + lexicon.MALE)
     text = "\n".join(texts)
     after_a_name = re.findall(rf"^(?:{people}) (\w+) ", text, flags=re.MULTILINE)
@@ -89,7 +89,7 @@ def test_verbs_agree_with_their_subject(texts: list[str]):
     assert bases.isdisjoint(after_a_name)
     after_auxiliary = re.findall(r"\b(?:did|does|will) not (\w+)", text)
     assert len(after_auxiliary) > 300
-    assert set(after_auxiliary) <= bases | {form.base for v in verbs.TRANSITIVE for form in v.forms} | {"have"}
+    assert set(after_auxiliary) <= bases | {form.base for v in words.TRANSITIVE for form in v.forms} | {"have"}
 
 
 def test_pronouns_fit_the_name(texts: list[str]):
@@ -123,7 +123,7 @@ def test_no_noun_belongs_to_two_senses():
 
 
 def test_no_verb_belongs_to_two_senses():
-    lemmas = Counter(form.base for verb in verbs.TRANSITIVE + verbs.INTRANSITIVE for form in verb.forms)
+    lemmas = Counter(form.base for verb in words.TRANSITIVE + words.INTRANSITIVE for form in verb.forms)
     assert [lemma for lemma, n in lemmas.items() if n > 1] == []
 
 

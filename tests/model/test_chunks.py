@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from electra.config import Model, ObjectiveName, Pretrain
 from electra.estimate.memory import placeholder_batch
 from electra.model import generator
-from electra.model.embeddings import Embeddings
 from electra.model.generator import Draw, guesses, in_chunks, sample, sums_of_blocks
 from electra.model.heads import MOST_LOGITS, VocabularyHead
+from electra.model.layers import Embeddings
 from electra.model.objective import build_objective
 from electra.model.shape import EncoderConfig
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from electra.config import Model
-from electra.model.batch import Batch
 from electra.model.generator import sample
+from electra.model.objective import Batch
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
 

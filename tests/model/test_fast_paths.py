@@ -15,10 +15,10 @@ from electra.config import Model
 from electra.estimate.memory import recompute_layers
 from electra.loader.packing import packed
 from electra.model import encoder as encoder_module
-from electra.model.batch import Batch
 from electra.model.encoder import BLOCKED, SelfAttention, positions
 from electra.model.generator import token_losses
 from electra.model.kernels import functions as fused
+from electra.model.objective import Batch
 from electra.objectives.electra import Electra
 from tests.model.test_electra import random_batch
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from electra.config import Method, Model
 from electra.estimate.memory import recompute_layers
 from electra.loader.packing import packed
-from electra.model.blocks import geglu, rotate, rotation_of, window_bias
 from electra.model.kernels import functions as fused
 from electra.model.kernels import modern as fused_modern
+from electra.model.layers import geglu, rotate, rotation_of, window_bias
 from electra.model.objective import build_objective
 from electra.objectives.electra import Electra
 from tests.model.test_fast_paths import V, assert_equal_to_rounding, result, total_loss, uneven_batch

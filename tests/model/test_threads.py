@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from electra.config import Model, ObjectiveName
 from electra.finetune.features import Batch
 from electra.finetune.heads import TaskModel
-from electra.model.batch import total
-from electra.model.embeddings import LayerNorm
 from electra.model.encoder import Encoder
 from electra.model.kernels.functions import library
+from electra.model.layers import LayerNorm
+from electra.model.objective import total
 from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TASKS
 from tests.objectives.test_objectives import batch_for, make

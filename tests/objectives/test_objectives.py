@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from electra.config import Method, Model, ObjectiveName
-from electra.model.batch import Batch
 from electra.model.generator import masked_input, put_samples
-from electra.model.objective import Objective, build_objective
+from electra.model.objective import Batch, Objective, build_objective
 from electra.objectives.adversarial import Adversarial
 from electra.objectives.all_tokens_mlm import AllTokensMlm
 from electra.objectives.bert import Bert

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from flows.artifacts import data_report, score_rows
+from flows.pipeline import data_report, score_rows
 from flows.plan import reasons
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,8 +24,16 @@ from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
 from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained
-from electra.predict.minimal_pairs import KINDS, minimal_pairs
-from electra.predict.probe import Probe, changed, read_pairs, run_probe, score_pairs, score_similarity
+from electra.predict.probe import (
+    KINDS,
+    Probe,
+    changed,
+    minimal_pairs,
+    read_pairs,
+    run_probe,
+    score_pairs,
+    score_similarity,
+)
 from electra.publish.export import export_model
 from tests.workspace import Workspace
 

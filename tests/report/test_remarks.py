@@ -8,7 +8,7 @@ import pytest
 
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.publish.model_card import model_card
+from electra.publish.export import model_card
 from electra.report.build import build_report
 from electra.report.content import score_card
 from electra.report.facts import Facts, gather, plateaus, read_scores, score_remarks

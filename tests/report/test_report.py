@@ -8,7 +8,7 @@ import pytest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.publish.model_card import model_card
+from electra.publish.export import model_card
 from electra.report.build import build_report, draw_curves
 from electra.report.facts import read_curves, read_scores
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from electra.common.errors import ConfigError
-from electra.review.runs import find_runs, render_runs, runs_as_json
+from electra.review.sides import find_runs, render_runs, runs_as_json
 from tests.review.runs import Run
 
 

@@ -90,7 +90,7 @@ def settings(workspace: Workspace, **cluster: Any) -> Settings:
 @pytest.fixture
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A workspace with four input files; the fourth repeats documents of the first."""
-    from electra.microworld.corpus import documents
+    from electra.microworld.stories import documents
 
     stories = list(documents(240, 5))
     workspace = Workspace(tmp_path)

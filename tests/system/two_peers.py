@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 
 from electra.common.errors import InfrastructureError
-from electra.system.peers import Peers, SignalWatch
+from electra.system.processes import Peers, SignalWatch
 
 way = sys.argv[1]
 torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))

@@ -16,9 +16,9 @@ from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.text import CleaningStep, Gopher, Repetition
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.corpus.cleaning.apply import apply_steps, before_cleaning
 from electra.corpus.cleaning.lines import unwrap
 from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
+from electra.corpus.document import apply_steps, before_cleaning
 from tests.corpus.small import Build, sentences
 
 STEP: TypeAdapter[Any] = TypeAdapter(CleaningStep)
