@@ -90,6 +90,19 @@ def read_yaml(path: Path) -> Any:
     raise ConfigError(f"{path} is not valid YAML: {reason}")
 
 
+def quick_yaml(content: bytes) -> Any:
+    """The value in a YAML text, ten times faster than :func:`read_yaml` where libyaml is there; plain values only.
+
+    Raises:
+        yaml.YAMLError, ValueError: it is not YAML.
+    """
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(content)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def shown(value: Any) -> str:
     """A value in a message: a few words of it, however large it is."""
     return f"{_SHORT.repr(value):.80}"
