@@ -74,7 +74,11 @@ class Apart:
     """
 
     def __init__(
-        self, device: Device, build: Callable[..., Side], *arguments: Any, start: Literal["forkserver", "fork"] = "forkserver"
+        self,
+        device: Device,
+        build: Callable[..., Side],
+        *arguments: Any,
+        start: Literal["forkserver", "fork"] = "forkserver",
     ):
         context = multiprocessing.get_context(start)
         if start == "forkserver":
