@@ -41,7 +41,30 @@ def in_a_group(program: str | None, root: Path, log: Path) -> None:
     """`electra pretrain`, or a Python program, in a process group of its own."""
     os.setsid()
     os.environ.update(OMP_NUM_THREADS="1", PYTHONPATH=str(Path(__file__).parents[2]))
+    if program is None:
+        fork_the_ranks()
     run(["pretrain"], root, log, program)
+
+
+def fork_the_ranks() -> None:
+    """Let torch's agent fork the processes of a run: each would import for longer than it trains.
+
+    The agent, its signals and exit codes stay; tests/launchers and tests/cluster start the real command.
+    """
+    from torch.distributed.launcher import api
+
+    launch = api.elastic_launch
+
+    def launch_forked(config: Any, _: str) -> Any:
+        config.start_method = "fork"
+        return lambda *command: launch(config, _rank)(list(command))
+
+    api.elastic_launch = launch_forked  # type: ignore[assignment, misc]
+
+
+def _rank(command: list[str]) -> None:
+    sys.argv = ["electra", *command[command.index("electra") + 1 :]]
+    cli.main()
 
 
 def stopped_before_the_end(arguments: list[str], root: Path, log: Path) -> None:
