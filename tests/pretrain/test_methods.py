@@ -1,6 +1,7 @@
 """Every method through the same command: its files, its loss, its resume."""
 
 import json
+import shutil
 import signal
 from typing import get_args
 
@@ -42,26 +43,34 @@ def test_method_trains_validates_and_exports(workspace: Workspace, objective: st
     }.get(objective, {"discriminator", "generator"})  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def two_stages(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Two stages, from start to end in one process."""
+    folder = tmp_path_factory.mktemp("two-stages") / "workspace"
+    shutil.copytree(prepared.root, folder)
+    done = Workspace(folder).write(pretrain={"objective": "two_stage"})
+    done.pretrain()
+    return done
+
+
 @pytest.mark.parametrize("killed_after", [3, 14])
-def test_two_stages_resume_in_either_stage_to_the_last_bit(workspace: Workspace, killed_after: int) -> None:
-    reference = workspace.copy("reference").write(pretrain={"objective": "two_stage"})
-    reference.pretrain()
+def test_two_stages_resume_in_either_stage_to_the_last_bit(
+    workspace: Workspace, two_stages: Workspace, killed_after: int
+) -> None:
     workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"objective": "two_stage"})
     kill_at(workspace, killed_after, signal.SIGKILL)
     workspace.pretrain()
-    assert weights(workspace) == weights(reference)
+    assert weights(workspace) == weights(two_stages)
     tensors = load_file(workspace.paths.pretrained / "model.safetensors")
     generator = load_file(workspace.paths.milestones / "50/model.safetensors")
     assert all((tensors[name] == generator[name]).all() for name in tensors if name.startswith("generator")), "it rests"
 
 
 @pytest.mark.parametrize("stage", [1, 3])
-def test_two_stages_learn_the_same_under_zero(workspace: Workspace, stage: int) -> None:
-    reference = workspace.copy("reference").write(pretrain={"objective": "two_stage"})
-    reference.pretrain()
+def test_two_stages_learn_the_same_under_zero(workspace: Workspace, two_stages: Workspace, stage: int) -> None:
     workspace.write({"cluster": {"zero_stage": stage}}, pretrain={"objective": "two_stage"})
     workspace.pretrain()
-    assert_curves_close(workspace, reference, 1e-5)
+    assert_curves_close(workspace, two_stages, 1e-5)
 
 
 @pytest.mark.parametrize("sharing", ["none", "gradient_disentangled"])
