@@ -23,6 +23,7 @@ def run_cell(environment: Environment, folder: Path, *arguments: str) -> Any:
     return json.loads(report.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "gigabytes", "cells"), [("classification", 79.1, 4), ("span", 79.1, 4), ("span", 9, 1)]
 )
