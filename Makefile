@@ -59,6 +59,7 @@ test: $(STAMP) ## run the tests
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # PyTorch's CUDA build in an environment of its own. `===` keeps pip from wheels such as 2.13.0+cpu.
+# GPU_TESTS="gpu and not long" leaves out the full shapes and the acceptance run.
 GPU_STAMP := .venv-gpu/installed
 TORCH := $(shell sed -n 's/^torch==//p' constraints.txt)
 $(GPU_STAMP): pyproject.toml constraints.txt
@@ -69,10 +70,11 @@ $(GPU_STAMP): pyproject.toml constraints.txt
 	.venv-gpu/bin/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
+GPU_TESTS ?= gpu
 test-gpu: export PATH := $(CURDIR)/.venv-gpu/bin:$(PATH)
 test-gpu: export TORCH_EXTENSIONS_DIR := $(CURDIR)/.venv-gpu/torch_extensions
 test-gpu: $(GPU_STAMP) ## pre-training on a pretended CUDA device: needs no GPU (docs/gpu.md)
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python -m pytest -n 2 -m gpu tests/gpu
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python -m pytest -n 2 -m "$(GPU_TESTS)" tests/gpu
 
 # In .venv where its PyTorch sees the devices; else in the environment with the CUDA wheels. ACCEPT has further options,
 # such as `--only zero resume`.

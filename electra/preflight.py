@@ -6,6 +6,7 @@ run slow or may fail is a warning. Each says what to do.
 """
 
 import configparser
+import dataclasses
 import glob
 import os
 import re
@@ -303,3 +304,60 @@ def _answers(url: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+_MOST_CELLS = 4  # on one GPU: with more, a step takes as much longer as there are more of them
+_CONTEXT = 700_000_000  # bytes that CUDA and its libraries take of a device for each process
+
+
+def cells_per_gpu(settings: Settings) -> int:
+    """How many fine-tuning cells can share a GPU; with ``auto`` as many as are predicted to fit now, 1 to 4.
+
+    Raises:
+        ConfigError: there is no CUDA device.
+    """
+    if settings.cluster.cells_per_gpu != "auto":
+        return settings.cluster.cells_per_gpu
+    import torch
+
+    from electra.estimate.memory import FILL
+    from electra.system.hardware import choose_device
+
+    choose_device(settings.cluster.model_copy(update={"device": "cuda"}))
+    needed = predict_cell_memory(settings) + _CONTEXT
+    return max(1, min(_MOST_CELLS, int(FILL * torch.cuda.mem_get_info()[0] / needed)))
+
+
+def predict_cell_memory(settings: Settings) -> int:
+    """Predicted peak of tensors of the profile's largest fine-tuning cell on CUDA, in bytes.
+
+    A step of the encoder with a full batch of the longest inputs that any of the tasks has; heads are small beside it.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from electra.estimate.memory import FP32, WORKSPACES, LiveBytes
+    from electra.model.encoder import CuSeqlens, Encoder
+    from electra.model.shape import EncoderConfig
+    from electra.system.hardware import choose_precision
+
+    options, specs = settings.finetune, [TASKS.get(name) for name in settings.cells.tasks]
+    has_spans = any(spec is None or spec.kind == "span" for spec in specs)  # of an own task nothing is known here
+    length = max(options.max_length, options.span_max_length if has_spans else 0)
+    choices = [len(spec.labels) for spec in specs if spec is not None and spec.kind == "multiple_choice"]
+    inputs = options.batch_size * max([1, *choices])
+    bf16 = choose_precision(settings.cluster, "cuda") == "bf16"
+    shape = EncoderConfig.discriminator(settings.model, settings.tokenizer.vocab_size)
+    shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)  # as fine-tuning has them
+    with FakeTensorMode(), torch.device("cuda"):
+        encoder = Encoder(shape)
+        tokens_BT = torch.zeros(inputs, length, dtype=torch.long)
+        mask_BT: torch.Tensor | CuSeqlens = torch.ones(inputs, length, dtype=torch.bool)
+        if bf16:  # attention is the flash kernel
+            mask_BT = CuSeqlens(torch.zeros(2 * inputs + 1, dtype=torch.int32), mask_BT)
+        with LiveBytes(encoder) as live:
+            with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
+                hidden_BTD = encoder(tokens_BT, tokens_BT, mask_BT)
+            hidden_BTD.float().sum().backward()
+    moments = 2 * FP32 * sum(parameter.numel() for parameter in encoder.parameters())
+    return moments * 3 // 2 + WORKSPACES + live.peak

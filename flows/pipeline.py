@@ -32,7 +32,17 @@ from prefect.tasks import Task
 
 from electra.system.processes import GRACE, end_with_parent
 from flows.guard import run_guarded
-from flows.plan import PlannedStage, batches, check_settings, dvc, kind_of, longest_grace, make_plan, watch_inputs
+from flows.plan import (
+    PlannedStage,
+    batches,
+    cells_per_gpu,
+    check_settings,
+    dvc,
+    kind_of,
+    longest_grace,
+    make_plan,
+    watch_inputs,
+)
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
 from flows.watch import Devices
 from flows.workspace import Workspace, opened
@@ -65,7 +75,7 @@ def run_stage(stage: PlannedStage, runner: StageRunner, devices: Devices, beside
         return Completed(name="Skipped", message=stage.why)
     logger = get_run_logger()
     try:
-        with devices.take(stage.limits.gpus_of(devices.count)) as own:
+        with devices.take(stage.limits.gpus_of(devices.count), stage.limits.shares_gpu) as own:
             report = ProgressReport(stage.name)
             spared = runner.run(
                 stage.name, logger.info, report.show, limits=stage.limits, beside_others=beside_others, devices=own
@@ -156,7 +166,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
     Args:
         workspace: where.
         targets: names of stages, with or without the cell of a matrix; all stages where there are none.
-        parallel: cells side by side; by default one per GPU, or :func:`cells_per_machine` where there is none.
+        parallel: cells side by side; by default :func:`cells_per_gpu` on each GPU, or :func:`cells_per_machine`.
         gpus: how many GPUs the run may use.
 
     Returns:
@@ -173,7 +183,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
             show_plan(plan)
             for stage in plan:
                 logger.info("%s: %s (%s)", stage.name, "to run" if stage.out_of_date else "skipped", stage.why)
-            run_stages(root, plan, parallel, Devices(gpus))
+            run_stages(root, plan, parallel, Devices(gpus, cells_per_gpu(root, gpus)))
             show_results(root, logger.warning)
             if (root / SCORE_CARD).is_file():
                 logger.info("score card: %s", root / SCORE_CARD)
@@ -189,7 +199,7 @@ def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devic
     Raises:
         StageFailure: the first that failed.
     """
-    parallel = parallel or devices.count or cells_per_machine(root)
+    parallel = parallel or devices.count * devices.cells_per_gpu or cells_per_machine(root)
     runner = StageRunner(root)
     pool: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=parallel)
     with pool:
@@ -236,7 +246,7 @@ def _run_batch(
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run every stage that is out of date")
-    parser.add_argument("--parallel", type=int, help="fine-tuning cells side by side (default: one per GPU, or two)")
+    parser.add_argument("--parallel", type=int, help="fine-tuning cells side by side (default: two)")
     options = parser.parse_args(arguments)
     try:
         result = train_encoder(parallel=options.parallel, return_state=True).result(raise_on_failure=False)

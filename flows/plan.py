@@ -2,6 +2,7 @@
 
 import heapq
 import json
+import os
 import re
 import subprocess
 import sys
@@ -93,6 +94,29 @@ def watch_inputs(root: Path) -> None:
     done = subprocess.run(command, cwd=root, env=stage_environment(root), capture_output=True, text=True)
     if done.returncode:
         raise StageFailure("inputs", done.returncode, (done.stdout + done.stderr).splitlines()[-15:])
+
+
+def cells_per_gpu(root: Path, gpus: int) -> int:
+    """How many fine-tuning cells share each GPU of a run: ``cluster.cells_per_gpu``, where each has a core of its own.
+
+    With ``auto`` this project's command predicts how many fit (``electra estimate --cells-per-gpu``).
+
+    Raises:
+        StageFailure: it could not.
+    """
+    if gpus == 0:
+        return 1
+    settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    asked = settings.get("cluster", {}).get("cells_per_gpu", "auto")
+    if asked != "auto":
+        return int(asked)
+    if "electra " not in (root / "dvc.yaml").read_text(encoding="utf-8"):
+        return 1
+    command = [sys.executable, "-m", "electra", "estimate", "--cells-per-gpu"]
+    done = subprocess.run(command, cwd=root, env=stage_environment(root), capture_output=True, text=True)
+    if done.returncode:
+        raise StageFailure("estimate", done.returncode, (done.stdout + done.stderr).splitlines()[-15:])
+    return max(1, min(int(done.stdout.split()[-1]), len(os.sched_getaffinity(0)) // gpus))
 
 
 def longest_grace(root: Path = Path(".")) -> float:

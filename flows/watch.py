@@ -3,12 +3,14 @@
 Slots of the server's limit ``gpu`` decide whether a stage gets one, the run's own devices decide which.
 """
 
+import contextvars
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,14 @@ class Limits:
         timeout_hours: a stage that takes longer is ended.
         stale_minutes: so long may ``logs/<stage>/progress.json`` stay as it is; None for a stage that writes none.
         gpus: how many the stage uses, of those that the run may use; "all" of them, or none.
+        shares_gpu: a stage with one GPU leaves room on it for others of its kind (``cluster.cells_per_gpu``).
         grace_seconds: so long has a stage that is asked to end, for its checkpoint, before it is killed.
     """
 
     timeout_hours: float = 24.0
     stale_minutes: float | None = None
     gpus: int | str = 0
+    shares_gpu: bool = False
     grace_seconds: float = 25.0
 
     @classmethod
@@ -95,38 +99,115 @@ class Watch:
 LIMIT = "gpu"
 
 
+class Slot:
+    """A slot of the server's limit ``gpu``, held from the first to the last of the stages that share a device.
+
+    A thread of its own holds it: Prefect's context must be left by the thread that entered it, and the stage that came
+    first need not be the last.
+    """
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._held: Future[None] = Future()
+        self._over = threading.Event()
+        context = contextvars.copy_context()  # for the log of the run
+        self._thread = threading.Thread(target=context.run, args=(self._hold,), daemon=True, name="gpu-slot")
+        self._thread.start()
+
+    def _hold(self) -> None:
+        try:
+            with _slots(1):
+                self._held.set_result(None)
+                self._over.wait()
+        except BaseException as error:
+            if self._held.done():
+                raise
+            self._held.set_exception(error)
+
+    def wait(self) -> None:
+        """Until the server has given it; raises its refusal."""
+        self._held.result()
+
+    def release(self) -> None:
+        """Give it back, and wait until that is done."""
+        self._over.set()
+        self._thread.join()
+
+
+def _slots(number: int) -> AbstractContextManager[None]:
+    return concurrency(LIMIT, occupy=number, strict=True, raise_on_lease_renewal_failure=False)
+
+
 class Devices:
     """The GPUs of one run; stages that run side by side share them out.
 
     Args:
         count: how many; 0 for a run on CPUs.
+        cells_per_gpu: how many stages with ``shares_gpu`` run on one device.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, cells_per_gpu: int = 1):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         self._free = visible.split(",")[:count] if visible else [str(number) for number in range(count)]
-        self.count = len(self._free)
+        self.count, self.cells_per_gpu = len(self._free), cells_per_gpu
+        self._shared: dict[str, Slot] = {}
         self._changed = threading.Condition()
 
     @contextmanager
-    def take(self, number: int) -> Iterator[list[str] | None]:
+    def take(self, number: int, shared: bool = False) -> Iterator[list[str] | None]:
         """Hold this many devices and as many slots of the limit, waiting for both; None for a run without GPUs.
 
         A stage that needs none, in a run that has some, sees none. The limit must exist (``electra cluster init``); a
         lease that could not be renewed does not end hours of training.
+
+        Args:
+            shared: others may have the device too, if it is one. Devices without anybody are taken first.
         """
         if self.count == 0:
             yield None
         elif number == 0:
             yield []
+        elif shared and number == 1:
+            with self._share() as device:
+                yield [device]
         else:
-            with concurrency(LIMIT, occupy=number, strict=True, raise_on_lease_renewal_failure=False):
-                with self._changed:
-                    self._changed.wait_for(lambda: len(self._free) >= number)
-                    taken, self._free = self._free[:number], self._free[number:]
-                try:
+            with self._changed:  # devices before slots, as below: who waits for a slot holds none that others wait for
+                self._changed.wait_for(lambda: len(self._free) >= number)
+                taken, self._free = self._free[:number], self._free[number:]
+            try:
+                with _slots(number):
                     yield taken
-                finally:
-                    with self._changed:
-                        self._free = sorted([*taken, *self._free])
-                        self._changed.notify_all()
+            finally:
+                self._put_back(taken)
+
+    @contextmanager
+    def _share(self) -> Iterator[str]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self._with_room())
+            if self._free:
+                device = self._free.pop(0)
+                self._shared[device] = Slot()
+            else:
+                device = min(self._with_room(), key=lambda name: self._shared[name].users)
+            slot = self._shared[device]
+            slot.users += 1
+        try:
+            slot.wait()
+            yield device
+        finally:
+            with self._changed:
+                slot.users -= 1
+                if is_last := slot.users == 0:
+                    del self._shared[device]
+                self._changed.notify_all()
+            if is_last:
+                slot.release()
+                self._put_back([device])
+
+    def _with_room(self) -> list[str]:
+        return [name for name, slot in self._shared.items() if slot.users < self.cells_per_gpu]
+
+    def _put_back(self, devices: list[str]) -> None:
+        with self._changed:
+            self._free = sorted([*devices, *self._free])
+            self._changed.notify_all()

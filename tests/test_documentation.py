@@ -97,6 +97,15 @@ def test_links_of_a_page_lead_to_files(page: str) -> None:
     assert not [link for link in LINK.findall(text) if not (ROOT / page).parent.joinpath(link).exists()]
 
 
+def test_tests_that_the_page_on_gpus_names_exist() -> None:
+    found = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/gpu.md").read_text(encoding="utf-8"))
+    assert len(found) > 20
+    missing = [
+        name for file, name in found if f"def {name}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8")
+    ]
+    assert not missing
+
+
 def test_the_index_names_every_page_and_the_readme_is_two_screens() -> None:
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     assert not [page for page in PAGES if page.startswith("docs/") and page != "docs/index.md"

@@ -122,6 +122,9 @@ def estimate(
     ] = None,
     utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
     memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
+    cells: Annotated[
+        bool, typer.Option("--cells-per-gpu", help="only how many fine-tuning cells can share this machine's GPU")
+    ] = False,
 ) -> None:
     """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory.
 
@@ -134,6 +137,11 @@ def estimate(
         print(published_table(), end="")
         return
     settings = load()[0]
+    if cells:
+        from electra.preflight import cells_per_gpu
+
+        print(cells_per_gpu(settings))
+        return
     print(render(estimate(settings), peak_flops, utilization), end="")
     if memory:
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")

@@ -111,6 +111,10 @@ class Cluster(Section):
     pack_examples: bool = Field(
         False, description="several short examples in a row, with attention within each: saves computing on padding"
     )
+    cells_per_gpu: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
+        "auto",
+        description="fine-tuning cells that share a GPU in a flow; auto: as many as are predicted to fit, 4 at most",
+    )
     num_threads: Processes | Literal["auto"] = Field(
         "auto", description="threads per training process; auto: all cores"
     )

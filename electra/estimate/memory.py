@@ -60,7 +60,7 @@ _ENGINE = {
     3: EngineBytes(4, 8, 4, 4, 0, 8),  # gathered weights stay until the last layer is through
 }
 
-_WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
+WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
 
 # The C library's heap on a CPU has holes that nothing fits into: bytes per byte kept for the backward pass, as measured
 # (docs/long-sequences.md), and with activation checkpointing, where large blocks lie outside of the heap.
@@ -339,7 +339,7 @@ def _phase_memory(
     buckets = 0
     if machine.device == "cuda" and machine.zero_stage:
         buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)
-    workspaces = _WORKSPACES if machine.device == "cuda" else 0
+    workspaces = WORKSPACES if machine.device == "cuda" else 0
     peak = weights + moments + buckets + workspaces + max(live.peak, gradients)
     holes = 0.0
     if machine.device == "cpu":

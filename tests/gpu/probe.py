@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 LISTENER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_long)
 OWN = "/electra/"
@@ -73,6 +74,33 @@ def join_fake_group(ranks: int) -> None:
     run.host_group = lambda *_: None
 
 
+def change_cluster(workspace: Path, changes: dict[str, Any], ranks: int) -> None:
+    """Go on with other settings of the machine, as a user would after an interruption."""
+    path = workspace / "params.yaml"
+    settings = yaml.safe_load(path.read_text())
+    settings["cluster"].update(changes)
+    path.write_text(yaml.safe_dump(settings))
+    if (now := settings["cluster"]["num_processes"]) != ranks:
+        import deepspeed.comm.comm
+
+        torch.distributed.destroy_process_group()
+        deepspeed.comm.comm.cdb = None
+        join_fake_group(now)
+
+
+def count_reductions(found: Counter[str]) -> None:
+    """Note in which type large tensors are summed over processes."""
+    for name in ("all_reduce", "reduce", "reduce_scatter_tensor"):
+        original = getattr(torch.distributed, name)
+
+        def counted(tensor: torch.Tensor, *arguments: Any, original: Any = original, **more: Any) -> Any:
+            if tensor.numel() > 100:
+                found[str(tensor.dtype)] += 1
+            return original(tensor, *arguments, **more)
+
+        setattr(torch.distributed, name, counted)
+
+
 def always_valid(judge: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """DeepSpeed's judgement of a norm, with its waits, and "valid" whatever it says."""
 
@@ -96,8 +124,10 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, help="entries of the word table, whatever the tokenizer has")
     parser.add_argument("--steps", type=int, help="end after so many, with nothing validated, drawn or written")
     parser.add_argument("--interrupt", type=int, help="SIGTERM before this step of the run, which then goes on")
+    parser.add_argument("--then", type=json.loads, default={}, help="changes to cluster: before it goes on")
     options = parser.parse_args()
-    device = Device()
+    device, reduced = Device(), Counter[str]()
+    count_reductions(reduced)
     if options.ranks > 1:
         join_fake_group(options.ranks)
     os.chdir(options.workspace)
@@ -149,6 +179,7 @@ def main() -> None:
         except InfrastructureError as error:
             print(error)
             began[0] = 0.0
+            change_cluster(options.workspace, options.then, options.ranks)
             run.pretrain(load_settings(options.workspace), Paths(options.workspace))
     from torch._dynamo.utils import counters
 
@@ -156,6 +187,7 @@ def main() -> None:
         "steps": steps,
         "started": started,
         "memory": torch.cuda.max_memory_allocated(),
+        "reduced": reduced,
         "graphs": counters["stats"]["unique_graphs"],
     }
     options.report.write_text(json.dumps(report))

@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gpu.conftest import Environment
 from tests.workspace import ROOT
+
+pytestmark = pytest.mark.long
 
 
 def accepted(environment: Environment, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Any]:

@@ -12,6 +12,8 @@ import yaml
 from electra.estimate.memory import FILL
 from tests.workspace import ROOT
 
+pytestmark = pytest.mark.long
+
 FullSize = Callable[..., dict[str, Any]]
 # Launches of a step of one micro-batch, not compiled: Small and Base have 12 layers, Large has 24
 LAUNCHES = {"small": 1_900, "base": 1_900, "large": 3_600}

@@ -11,6 +11,8 @@ import pytest
 from tests.gpu.conftest import Environment
 from tests.workspace import ROOT
 
+pytestmark = pytest.mark.long
+
 Case = tuple[str, int, int, int, bool, int]
 # By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step
 CASES: dict[int, list[Case]] = {

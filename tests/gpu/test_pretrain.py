@@ -1,5 +1,6 @@
 """Pre-training on a pretended device: what is launched, copied and waited for. Nothing is computed there."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -45,6 +46,8 @@ def test_steps_are_taken_at_every_zero_stage_within_the_budget_of_waits(probe: P
         assert waits_of(step) <= WAITS[stage], step["told"]
         copies = sum(count for place, count in step["told"].items() if place.startswith("pageable copy to the device"))
         assert copies <= (3 if stage else 0), step["told"]  # DeepSpeed's own
+    if ranks > 1:
+        assert report["reduced"].keys() == {"torch.float32"}, "gradients are summed in one type"
 
 
 @pytest.mark.parametrize("objective", get_args(ObjectiveName))
@@ -81,6 +84,7 @@ def test_attention_is_the_flash_kernel_with_padding_packed_rows_and_dropout(prob
         assert not launches_of(step, "fmha_cutlass")
 
 
+@pytest.mark.long  # two minutes of compilation
 def test_the_compiled_forward_pass_is_one_graph_before_and_after_the_curriculums_switch(probe: Probe) -> None:
     """Three in all: short examples, full ones, and validation; Triton's kernels run in all of them."""
     one_layer = {"num_layers": 1}
@@ -102,6 +106,51 @@ def test_after_sigterm_a_run_resumes_and_takes_steps_at_every_zero_stage(probe: 
     assert f"resuming electra at step {resumed}" in report["output"]
     for step in report["steps"][-3:]:
         assert any("adam" in name.lower() for name in step["by_name"]), "no step"
+
+
+@pytest.mark.parametrize(
+    ("before", "then"), [((2, 1), (1, 1)), ((1, 1), (3, 1)), ((3, 1), (0, 1)), ((3, 8), (2, 8)), ((3, 1), (3, 8))]
+)
+def test_a_run_goes_on_at_another_zero_stage_and_on_another_number_of_processes(
+    probe: Probe, before: tuple[int, int], then: tuple[int, int]
+) -> None:
+    changes = json.dumps({"zero_stage": then[0], "num_processes": then[1]})
+    cluster = {"zero_stage": before[0], "compile": "off"}
+    report = probe(cluster, before[1], "--interrupt=3", f"--then={changes}")
+    assert f"ZeRO {then[0]}" in report["output"].split("resuming electra at step")[1]
+    assert report["started"][-1] == 7, "the last of 8 steps"
+    for step in report["steps"][-3:]:
+        assert any("adam" in name.lower() for name in step["by_name"]), "no step"
+
+
+def test_sigterm_is_heard_while_the_process_waits_for_a_device_that_never_answers(
+    on_device: Environment, workspace: Workspace
+) -> None:
+    """Python runs no handler in `.tolist()`, which waits for the stream."""
+    cluster = {"device": "cuda", "precision": "bf16", "compile": "off", "num_processes": 1, "grace_seconds": 10}
+    workspace.write({"cluster": cluster}, pretrain={"num_steps": 5000, "eval_every": 5000})
+    stuck = workspace.root / "stuck"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "electra", "pretrain"],
+        cwd=workspace.root,
+        env={**on_device, "PRETENDED_HANG": str(stuck)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    progress, deadline = workspace.root / "logs/pretrain/progress.json", time.monotonic() + 900
+    while not progress.exists() and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    stuck.touch()
+    while not stuck.read_text() and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    run.send_signal(signal.SIGTERM)
+    try:
+        output, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 5, output
+    assert "SIGTERM came while the process waits for others, at" in output
 
 
 def test_sigterm_then_a_resume_takes_steps(on_device: Environment, workspace: Workspace) -> None:

@@ -9,6 +9,7 @@ import yaml
 from prefect import flow, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.testing.utilities import prefect_test_harness
 
 import flows.pipeline as pipeline
@@ -134,6 +135,8 @@ def test_a_run_that_asks_for_gpus_fails_at_once_where_the_server_has_no_limit(wo
     state = pipeline.train_encoder(Workspace(root=workspace), gpus=1, return_state=True)
     assert state.is_failed()
     assert take_ran(workspace) == []
+    with pytest.raises(ConcurrencySlotAcquisitionError), Devices(1, cells_per_gpu=2).take(1, shared=True):
+        pytest.fail("there is no slot")
 
 
 def test_a_server_is_prepared_once_and_stays_as_it_is(capsys):
@@ -147,6 +150,10 @@ def test_a_server_is_prepared_once_and_stays_as_it_is(capsys):
     with get_client(sync_client=True) as client:
         assert client.read_global_concurrency_limit_by_name("gpu").limit == 4
         assert len(client.read_automations_by_name(cluster.ZOMBIES)) == 1
+        devices = Devices(1, cells_per_gpu=2)
+        with devices.take(1, shared=True), devices.take(1, shared=True):
+            assert client.read_global_concurrency_limit_by_name("gpu").active_slots == 1
+        assert client.read_global_concurrency_limit_by_name("gpu").active_slots == 0
 
 
 def test_a_point_of_a_sweep_is_a_branch_with_its_scores(workspace):

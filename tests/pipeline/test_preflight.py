@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from electra import preflight
 from electra.common.errors import ConfigError, DataError
-from electra.preflight import check_run, warnings
+from electra.config.loading import load_settings
+from electra.preflight import cells_per_gpu, check_run, warnings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -224,3 +226,23 @@ def test_a_hub_that_cannot_be_reached_is_told_before_hours_of_work(
     assert "HF_HUB_OFFLINE is set: only what is cached can be read" in told(workspace)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert "make flow will not start" in told(workspace)
+
+
+@pytest.mark.parametrize(
+    ("asked", "free", "each", "cells"),
+    [("auto", 80e9, 5e9, 4), ("auto", 24e9, 9e9, 2), ("auto", 24e9, 30e9, 1), (6, 24e9, 30e9, 6)],
+)
+def test_as_many_cells_share_a_gpu_as_are_predicted_to_fit_four_at_most(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, asked: Any, free: float, each: float, cells: int
+) -> None:
+    change(workspace / "params.yaml", "cluster", {"cells_per_gpu": asked})
+    monkeypatch.setattr("electra.system.hardware.cuda_state", lambda: (True, ""))
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (int(free), int(free)))
+    monkeypatch.setattr(preflight, "predict_cell_memory", lambda _: int(each))
+    assert cells_per_gpu(load_settings(workspace)) == cells
+
+
+def test_cells_cannot_share_a_gpu_that_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("electra.system.hardware.cuda_state", lambda: (False, ""))
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        cells_per_gpu(load_settings(workspace))

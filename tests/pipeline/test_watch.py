@@ -2,15 +2,19 @@
 
 import json
 import os
+import subprocess
 import sys
+import threading
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
-from flows.plan import needed
+from flows import watch
+from flows.plan import cells_per_gpu, needed
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
-from flows.watch import Limits, Watch
+from flows.watch import Devices, Limits, Watch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,6 +110,76 @@ def test_gpus_of_a_stage_are_never_more_than_the_run_has():
     assert Limits.of({"gpus": 2, "owner": "somebody"}) == Limits(gpus=2)
 
 
+@pytest.fixture
+def slots(monkeypatch) -> list[int]:
+    """Slots of the server's limit that are held now, by holder."""
+    held: list[int] = []
+
+    @contextmanager
+    def concurrency(name, occupy, **_):
+        held.append(occupy)
+        yield
+        held.remove(occupy)
+
+    monkeypatch.setattr(watch, "concurrency", concurrency)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return held
+
+
+def test_cells_share_a_device_and_hold_its_slot_until_the_last_of_them_is_done(slots):
+    devices, cells = Devices(2, cells_per_gpu=2), [ExitStack() for _ in range(4)]
+    taken = [cell.enter_context(devices.take(1, shared=True)) for cell in cells]
+    assert taken == [["0"], ["1"], ["0"], ["1"]], "devices without anybody come first"
+    assert slots == [1, 1]
+    cells[0].close()
+    cells[1].close()
+    assert slots == [1, 1]
+    cells[2].close()
+    assert slots == [1]
+    cells[3].close()
+    assert slots == []
+
+
+def test_no_more_cells_share_a_device_than_the_settings_say_and_other_stages_have_theirs_alone(slots):
+    devices, first, second, begun = Devices(1, cells_per_gpu=2), ExitStack(), ExitStack(), []
+    first.enter_context(devices.take(1, shared=True))
+    second.enter_context(devices.take(1, shared=True))
+
+    def run(shared: bool) -> None:
+        with devices.take(1, shared):
+            begun.append(shared)
+
+    waiting = [threading.Thread(target=run, args=(shared,)) for shared in (True, False)]
+    for thread in waiting:
+        thread.start()
+    waiting[0].join(0.1)
+    assert begun == [] and slots == [1]
+    first.close()
+    waiting[0].join(10)
+    assert begun == [True]
+    waiting[1].join(0.1)
+    assert begun == [True], "a cell is still there"
+    second.close()
+    waiting[1].join(10)
+    assert begun == [True, False] and slots == []
+
+
+def test_how_many_cells_share_a_gpu_is_set_or_predicted_and_each_has_a_core(tmp_path, monkeypatch):
+    (tmp_path / "dvc.yaml").write_text("stages: {a: {cmd: electra corpus}}")
+    (tmp_path / "params.yaml").write_text("cluster: {cells_per_gpu: 3}")
+    assert cells_per_gpu(tmp_path, gpus=8) == 3
+    assert cells_per_gpu(tmp_path, gpus=0) == 1
+    (tmp_path / "params.yaml").write_text("profile: small")
+    done = subprocess.CompletedProcess([], 0, stdout="a line of a library\n4\n", stderr="")
+    monkeypatch.setattr("subprocess.run", lambda command, **_: done)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(20)))
+    assert [cells_per_gpu(tmp_path, gpus) for gpus in (1, 8, 40)] == [4, 2, 1]
+    monkeypatch.setattr("subprocess.run", lambda command, **_: subprocess.CompletedProcess(command, 2, "", "no GPU"))
+    with pytest.raises(StageFailure, match="no GPU") as failed:
+        cells_per_gpu(tmp_path, gpus=1)
+    assert failed.value.exit_code == 2
+
+
 def test_a_target_brings_what_it_needs_and_no_more():
     names = ["corpus", "tune@a", "tune@b", "report"]
     edges = [("corpus", "tune@a"), ("corpus", "tune@b"), ("tune@a", "report"), ("tune@b", "report")]
@@ -121,3 +195,5 @@ def test_dvc_yaml_says_what_its_long_stages_need():
     pretrain = Limits.of(stages["pretrain"]["meta"])
     assert pretrain.gpus == "all" and pretrain.stale_minutes and pretrain.timeout_hours > 24
     assert {Limits.of(stages[name]["meta"]).gpus for name in stages if name.startswith("finetune")} == {1}
+    assert all(Limits.of(stages[name]["meta"]).shares_gpu for name in stages if name.startswith("finetune"))
+    assert not pretrain.shares_gpu

@@ -20,7 +20,7 @@ from electra.system.hardware import (
     describe_cuda,
     resolve_machine,
 )
-from tests.workspace import Workspace
+from tests.workspace import ROOT, Workspace
 
 TOO_OLD = "CUDA initialization: The NVIDIA driver on your system is too old (found version 11040)."
 
@@ -81,6 +81,12 @@ def test_the_whole_forward_pass_is_compiled_on_cuda_but_not_with_zero_3(gpus: No
     assert choose_compile(Cluster(), "cpu") == "off"
     machine = resolve_machine(Cluster(), 64)
     assert (machine.num_processes, machine.activation_checkpointing, machine.fits_itself) == (2, "auto", True)
+
+
+def test_zero_is_off_unless_it_is_asked_for() -> None:
+    """Stage 3 takes several times the host's time, and nothing up to Large needs what the others save."""
+    assert Cluster().zero_stage == 0
+    assert "zero_stage" not in (ROOT / "params.yaml").read_text()
 
 
 @pytest.mark.parametrize("missing", ["compiler", "headers"])
