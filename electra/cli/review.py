@@ -20,6 +20,9 @@ def compare(
         ),
     ] = None,
     md: Annotated[bool, typer.Option("--md", help="as Markdown, for a pull request")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="write one offline page with curves and flipped examples to this file")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="everything, as JSON")] = False,
     gate: Annotated[
         Path | None, typer.Option(help="YAML with thresholds: end with 1 and the reasons where B misses one")
@@ -35,11 +38,14 @@ def compare(
     Example: electra compare          (HEAD against the work tree)
 
     Example: electra compare main my-branch --md
+
+    Example: electra compare main --html compare.html
     """
+    from electra.common.artifacts import write_text
     from electra.common.errors import ConfigError
     from electra.common.paths import Paths
     from electra.review import compare as compared
-    from electra.review.render import read_thresholds, reasons_to_refuse, render_markdown, render_text
+    from electra.review.render import read_thresholds, reasons_to_refuse, render_markdown, render_page, render_text
     from electra.review.sides import open_side
 
     named = sides or ["HEAD"]
@@ -51,6 +57,9 @@ def compare(
     thresholds = read_thresholds(gate) if gate else None
     before, after = open_side(named[0]), open_side(named[1] if len(named) > 1 else None)
     found = compared.compare(before, after, smallest)
+    if html:
+        write_text(html, render_page(found))
+        typer.echo(f"written: {html}", err=True)
     if as_json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:

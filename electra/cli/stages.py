@@ -214,7 +214,13 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
         from electra.system.hardware import choose_device
         from electra.system.run_facts import note_machine
 
-        note_machine(paths, stage, choose_device(settings.cluster), time.monotonic() - started)
+        seconds, tokens, flops = time.monotonic() - started, None, None
+        if stage == "pretrain":
+            from electra.estimate.cost import estimate
+
+            cost = estimate(settings)
+            tokens, flops = cost.tokens, cost.hardware_training_flops
+        note_machine(paths, stage, choose_device(settings.cluster), seconds, tokens, flops)
 
 
 def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:

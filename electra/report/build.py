@@ -80,7 +80,21 @@ def draw_curves(curves: Curves, metrics: dict[str, Any]) -> list[tuple[str, str]
         if not reference and level is not None:
             ends = [x for points in lines.values() for x, _ in points]
             reference = [(min(ends), level), (max(ends), level)]
-        drawn.append((panel.title, _draw(panel, lines, reference)))
+        drawn.append((panel.title, _draw(panel, lines, reference, light="training")))
+    return drawn
+
+
+def draw_both(before: Curves, after: Curves) -> list[tuple[str, str]]:
+    """(title, SVG) of every panel with a held-out curve of either run; ``before`` is the lighter line."""
+    drawn = []
+    for panel in PANELS:
+        sides = {"before": before, "after": after}
+        lines = {name: _points(c[next(iter(c))], c[panel.metric]) for name, c in sides.items() if panel.metric in c}
+        if lines := {name: points for name, points in lines.items() if points}:
+            level = panel.reference
+            ends = [x for points in lines.values() for x, _ in points]
+            reference = [(min(ends), level), (max(ends), level)] if isinstance(level, float) else []
+            drawn.append((panel.title, _draw(panel, lines, reference, light="before")))
     return drawn
 
 
@@ -88,7 +102,7 @@ def _points(steps: list[float | None], values: list[float | None]) -> Points:
     return [(x, y) for x, y in zip(steps, values, strict=True) if x is not None and y is not None]
 
 
-def _draw(panel: Panel, lines: dict[str, Points], reference: Points) -> str:
+def _draw(panel: Panel, lines: dict[str, Points], reference: Points, light: str) -> str:
     with matplotlib.rc_context(
         {
             "svg.hashsalt": "electra",
@@ -115,7 +129,7 @@ def _draw(panel: Panel, lines: dict[str, Points], reference: Points) -> str:
             alone = len(points) < 40
             axes.plot(
                 *zip(*points, strict=True),
-                color=TRAIN if name == "training" and len(lines) > 1 else HELD_OUT,
+                color=TRAIN if name == light and len(lines) > 1 else HELD_OUT,
                 linewidth=1.2 if name == "training" else 2,
                 marker="o" if alone else "",
                 markersize=3.5,
@@ -186,6 +200,11 @@ def _cell(text: str) -> str:
 
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
+
+
+def page_style() -> str:
+    """The CSS of the page, for other pages: light and dark, from 400 px."""
+    return TEMPLATE.read_text(encoding="utf-8").partition("<style>\n")[2].partition("</style>")[0]
 
 
 def render_page(facts: Facts) -> str:

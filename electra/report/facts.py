@@ -81,8 +81,12 @@ def read_curves(path: Path) -> Curves:
     Raises:
         DataError: a cell is not a number, with its line.
     """
-    with open(path, encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file, delimiter="\t")
+    return parse_curves(path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_curves(text: str, where: str) -> Curves:
+    """As :func:`read_curves`, from the file's text; ``where`` it is from stands in errors."""
+    header, *rows = csv.reader(text.splitlines(), delimiter="\t")
     curves: Curves = {name: [] for name in header}
     for line, row in enumerate(rows, 2):
         try:
@@ -90,7 +94,7 @@ def read_curves(path: Path) -> Curves:
                 curves[name].append(float(cell) if cell else None)
         except ValueError as error:
             raise DataError(
-                f"the curve has a bad row: {error}", where=f"{path}:{line}", next_step="dvc repro -f pretrain"
+                f"the curve has a bad row: {error}", where=f"{where}:{line}", next_step="dvc repro -f pretrain"
             ) from None
     return curves
 

@@ -1,21 +1,21 @@
 """Two runs beside each other: what was changed, and for each figure whether the difference is more than noise."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from electra.common.artifacts import write_json
-from electra.common.errors import ConfigError, DataError
+from electra.common.errors import ConfigError
 from electra.common.paths import Paths
+from electra.report.facts import Curves, parse_curves
+from electra.review.examples import Flips, Pairs, bootstrap, flips_of, pairs_of
 from electra.review.sides import Side
 from electra.review.statistics import (
     Components,
     Difference,
     Verdict,
     components,
-    from_predictions,
     from_record,
     from_seeds,
 )
@@ -25,7 +25,6 @@ DATA = ("data/corpus", "data/tokenizer", "data/shards")
 COUNTS = {"documents": "documents", "characters": "characters", "examples": "examples", "tokens": "tokens"}
 PRETRAIN_FIGURES = {"disc_auc": True, "disc_loss": False, "mlm_loss": False}  # larger is better
 _SEED_KEYS = ("pretrain.seed", "cells.seeds")
-_PER_EXAMPLE = {"accuracy", "exact"}  # of single rows; the F1 of spans too
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,28 @@ class Changes:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """Of pre-training one run; None where it is not known.
+
+    Attributes:
+        tokens: padding included.
+        flops: of the hardware's matrix products.
+        processor: with the device and the version of PyTorch.
+    """
+
+    minutes: float | None
+    tokens: int | None
+    flops: float | None
+    processor: str | None
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """All that is shown of two runs."""
+    """All that is shown of two runs.
+
+    Attributes:
+        curves: held-out columns of ``results/pretrain.tsv`` of both, empty where a run has none.
+    """
 
     before: str
     after: str
@@ -71,6 +90,9 @@ class Comparison:
     rows: list[Row]
     mean: Row | None
     pretrain: dict[str, tuple[float | None, float | None]]
+    curves: tuple[Curves, Curves]
+    cost: tuple[Cost, Cost]
+    flips: list[Flips]
     only: dict[str, list[str]]  # side -> tasks that the other has not
     notes: list[str] = field(default_factory=list)
 
@@ -116,7 +138,13 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
         "models/pretrained"
     )
     record = _record(before, after)
-    rows = [_row(task, before, after, record, same_encoder, len(shared), smallest) for task in shared]
+    pairs = {
+        task: "its data differ"
+        if _task_hash(before, task) != _task_hash(after, task)
+        else pairs_of(task, before, after)
+        for task in shared
+    }
+    rows = [_row(task, before, after, pairs[task], record, same_encoder, len(shared), smallest) for task in shared]
     notes = [f"{side.name}: results are older than the settings of {', '.join(sorted(stale)[:3])}; run: dvc repro"
              for side in (before, after) if (stale := {name.partition("@")[0] for name in side.stale()})]  # fmt: skip
     if any(row.figures.noise == "seeds" for row in rows) and not same_encoder and not record:
@@ -130,6 +158,9 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
         _mean_row(shared, before, after, record, same_encoder, smallest) if shared else None,
         {key: (_figure(before, key), _figure(after, key)) for key in PRETRAIN_FIGURES
          if _figure(before, key) is not None or _figure(after, key) is not None},
+        (_curves(before), _curves(after)),
+        (_cost(before), _cost(after)),
+        [flips_of(task, pairs[task]) for task in shared],
         {side.name: alone for side, other in ((before, after), (after, before))
          if (alone := [task for task in side.tasks if task not in other.tasks])},
         notes,
@@ -145,6 +176,25 @@ def _named(side: Side) -> str:
 def _figure(side: Side, key: str) -> float | None:
     value = side.json("results/metrics/pretrain.json").get(key)
     return float(value) if isinstance(value, int | float) else None
+
+
+def _curves(side: Side) -> Curves:
+    """Held-out figures by step: columns of training are left out, and rows without a held-out figure."""
+    content = side.read("results/pretrain.tsv")
+    curves = parse_curves(content.decode("utf-8"), f"{side.name}: results/pretrain.tsv") if content else {}
+    kept = {name: values for name, values in curves.items() if name == "step" or not name.startswith("train_")}
+    rows = [
+        n for n in range(len(kept.get("step", []))) if any(v[n] is not None for k, v in kept.items() if k != "step")
+    ]
+    return {name: [values[n] for n in rows] for name, values in kept.items()}
+
+
+def _cost(side: Side) -> Cost:
+    """As ``results/machine.json`` has it; tokens of a run without one from its examples and their length."""
+    facts = side.machine.get("pretrain", {})
+    examples, length = side.json("results/pretrain.json").get("examples_seen"), side.settings.get("shards.max_length")
+    tokens = facts.get("tokens") or (int(examples * length) if examples and length else None)
+    return Cost(facts.get("minutes"), tokens, facts.get("flops"), _processor(facts) if facts else None)
 
 
 # --- what changed
@@ -211,13 +261,13 @@ def _processors(before: Side, after: Side) -> dict[str, tuple[str, str]]:
     found = {}
     for stage in ("pretrain", "finetune"):
         old, new = before.machine.get(stage), after.machine.get(stage)
-        if old and new:
-            names = tuple(
-                f"{facts.get('processor')}, {facts.get('device')}, torch {facts.get('torch')}" for facts in (old, new)
-            )
-            if names[0] != names[1]:
-                found[stage] = (names[0], names[1])
+        if old and new and (names := (_processor(old), _processor(new)))[0] != names[1]:
+            found[stage] = names
     return found
+
+
+def _processor(facts: dict[str, Any]) -> str:
+    return f"{facts.get('processor')}, {facts.get('device')}, torch {facts.get('torch')}"
 
 
 # --- noise
@@ -278,7 +328,14 @@ def _means(side: Side, tasks: Sequence[str]) -> list[float]:
 
 
 def _row(
-    task: str, before: Side, after: Side, record: dict[str, Components], same_encoder: bool, rows: int, smallest: float
+    task: str,
+    before: Side,
+    after: Side,
+    pairs: Pairs | str,
+    record: dict[str, Components],
+    same_encoder: bool,
+    rows: int,
+    smallest: float,
 ) -> Row:
     old, new = before.values(task), after.values(task)
     metric = str(after.tasks[task]["metric"])
@@ -287,7 +344,7 @@ def _row(
     else:
         figures, why = _difference(task, list(old.values()), list(new.values()), record, same_encoder, rows), ""
         if figures.noise == "none" and figures.difference:
-            figures = _bootstrap(task, metric, before, after, rows) or figures
+            figures = (isinstance(pairs, Pairs) and bootstrap(pairs, metric, rows)) or figures
             why = "" if figures.noise == "bootstrap" else "one seed, no record"
     return Row(task, metric, figures, figures.verdict(smallest), why)
 
@@ -324,45 +381,3 @@ def _difference(
 
 def _plain(old: dict[str, float], new: dict[str, float]) -> Difference:
     return Difference(sum(old.values()) / len(old), sum(new.values()) / len(new))
-
-
-def _bootstrap(task: str, metric: str, before: Side, after: Side, rows: int) -> Difference | None:
-    """From the predictions of one seed, where both sides' and the rows are at hand."""
-    seeds = [seed for seed in before.values(task) if seed in after.values(task)]
-    folder = next((side.folder for side in (after, before)), Path("."))
-    paths = Paths(folder)
-    if not seeds or not (paths.tasks / task / "dev.jsonl").is_file():
-        return None
-    found = [side.predictions(task, seeds[0]) for side in (before, after)]
-    if None in found:
-        return None
-    from electra.evaluation.metrics import score
-    from electra.tasks.catalogue import find_spec
-
-    spec = find_spec(paths.tasks, task)
-    gold = [json.loads(line) for line in (paths.tasks / task / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
-    sides = [[line for line in predictions or [] if line["split"] == "dev"] for predictions in found]
-    try:
-        before_score, after_score = (100 * score(spec, gold, side)[metric] for side in sides)
-        if metric in _PER_EXAMPLE or spec.kind == "span":
-            import numpy as np
-
-            single = [
-                np.array([score(spec, [row], [line])[metric] for row, line in zip(gold, side, strict=True)])
-                for side in sides
-            ]
-            gain = 100 * (single[1] - single[0])
-            return from_predictions(
-                before_score, after_score, lambda chosen: float(gain[chosen].mean()), len(gold), rows
-            )
-
-        def difference_of(chosen: Any) -> float:
-            drawn = [gold[number] for number in chosen]
-            return 100 * float(
-                score(spec, drawn, [sides[1][n] for n in chosen])[metric]
-                - score(spec, drawn, [sides[0][n] for n in chosen])[metric]
-            )
-
-        return from_predictions(before_score, after_score, difference_of, len(gold), rows, draws=200)
-    except (DataError, KeyError, ValueError):  # predictions of other rows
-        return None

@@ -1,5 +1,6 @@
-"""A comparison as text for a terminal, as Markdown for a pull request, and against thresholds."""
+"""A comparison as text for a terminal, Markdown for a pull request, a page, and against thresholds."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from electra.config import Section
 from electra.review.compare import Changes, Comparison, Row
 from electra.review.statistics import Difference
 
-WIDTH, MAX_ROWS = 100, 14
+WIDTH, MOST_LINES = 100, 25
 _NOISE = {
     "seeds": "seeds (Student's t)",
     "record": "A/A record (results/noise)",
@@ -27,8 +28,10 @@ def render_text(found: Comparison) -> str:
     head = f"{found.before} -> {found.after}, profile {' -> '.join(dict.fromkeys(found.profiles))}"
     lines = [_cut(head), *(_cut(f"{name:<11} {told}") for name, told in _changed(found.changes))]
     lines.append(_cut(f"{'verdict':<11} {found.verdict}"))
-    shown = _chosen(found.rows)
+    lines += [_cut(f"{name:<11} {told}") for name, told in (("cost", cost_told(found)), ("flipped", flips_told(found)))]
+    footer = list(_footer(found))
     if found.mean:
+        shown = _chosen(found.rows, max(3, MOST_LINES - len(lines) - len(footer) - 2))
         width = max(len(row.name) for row in [*shown, found.mean])
         lines.append(
             f"{'task':<{width}}  {'metric':<9} {'before':>7} {'after':>7} {'diff':>7}  {'95% interval':<16}  verdict"
@@ -36,14 +39,14 @@ def render_text(found: Comparison) -> str:
         lines += [_line(row, width) for row in [*shown, found.mean]]
         if left := len(found.rows) - len(shown):
             lines.append(f"and {left} tasks more: --json")
-    lines += [_cut(line) for line in _footer(found)]
-    return "\n".join(lines[:25]) + "\n"
+    lines += [_cut(line) for line in footer]
+    return "\n".join(lines[:MOST_LINES]) + "\n"
 
 
 def render_markdown(found: Comparison) -> str:
     """For a pull request: ``gh pr comment --body-file -``."""
-    lines = [f"### {found.before} → {found.after}", "", f"**{found.verdict}**", ""]
-    lines += [f"- {name}: {told}" for name, told in _changed(found.changes)]
+    lines = [_harmless(f"### {found.before} → {found.after}"), "", f"**{found.verdict}**", ""]
+    lines += [f"- {name}: {_harmless(told)}" for name, told in _changed(found.changes)]
     if found.mean:
         lines += [
             "",
@@ -56,20 +59,126 @@ def render_markdown(found: Comparison) -> str:
                 f"| {row.name} | {row.metric} | {f.before:.1f} | {f.after:.1f} | {f.difference:+.1f} | "
                 f"{_interval(f) or row.why} | {row.verdict} |"
             )
-    return "\n".join([*lines, "", *(f"{line}  " for line in _footer(found))]).replace("\n\n\n", "\n\n") + "\n"
+    lines += ["", *(f"{_harmless(line)}  " for line in _footer(found)), "", f"- cost: {_harmless(cost_told(found))}"]
+    lines += [f"- flipped examples: {flips_told(found)}", *_curves_folded(found), *_flips_folded(found)]
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
 
-def _changed(changes: Changes) -> Iterator[tuple[str, str]]:
+def cost_told(found: Comparison) -> str:
+    """Minutes, tokens, FLOPs and processor of pre-training, before and after where they differ."""
+    known = [
+        _pair([f"{cost.minutes:g} min" for cost in found.cost if cost.minutes is not None]),
+        _pair([f"{cost.tokens / 1e6:,.1f}M tokens" for cost in found.cost if cost.tokens is not None]),
+        _pair([f"{cost.flops:.3g} FLOPs" for cost in found.cost if cost.flops is not None]),
+    ]
+    unknown = [name for name, cost in (("before", found.cost[0]), ("after", found.cost[1])) if cost.minutes is None]
+    told = [part for part in known if part]
+    if unknown:
+        told.append(f"minutes of {' and '.join(unknown)} unknown, as it has no results/machine.json")
+    if len(processors := {cost.processor for cost in found.cost if cost.processor}) == 1:  # others stand in a line
+        told += processors
+    return "pre-training " + ", ".join(part for part in told if part)
+
+
+def _pair(sides: list[str]) -> str:
+    return " -> ".join(dict.fromkeys(sides))
+
+
+def flips_told(found: Comparison) -> str:
+    """Examples that became right or wrong, or that the predictions are not there."""
+    known = [flips for flips in found.flips if not flips.why_not]
+    if not known:
+        reasons = dict.fromkeys(flips.why_not for flips in found.flips)
+        next_step = "; dvc fetch -A models/finetuned data/tasks" if any("machine" in why for why in reasons) else ""
+        return f"not known: {'; '.join(reasons) or 'no task'}{next_step}"
+    fixed, broken, of = (sum(getattr(flips, name) for flips in known) for name in ("fixed", "broken", "num_examples"))
+    most = sorted(known, key=lambda flips: -(flips.fixed + flips.broken))[:3]
+    named = ", ".join(f"{flips.task} +{flips.fixed} -{flips.broken}" for flips in most if flips.fixed + flips.broken)
+    told = f"of {of:,} dev rows {fixed:,} became right and {broken:,} wrong" + (f"; most in {named}" if named else "")
+    missing = [flips.task for flips in found.flips if flips.why_not]
+    return told + (f"; not known of {', '.join(missing)}" if missing else "")
+
+
+def _curves_folded(found: Comparison) -> Iterator[str]:
+    """Held-out figures of both runs at up to eight steps, in a block that GitHub and GitLab fold."""
+    names = [name for name in _PRETRAIN if any(name in curves for curves in found.curves)]
+    sides = []
+    for curves in found.curves:
+        columns = [curves.get(name, [None] * len(curves.get("step", []))) for name in names]
+        sides.append(dict(zip(curves.get("step", []), zip(*columns, strict=True), strict=True)) if names else {})
+    if not any(sides):
+        return
+    steps = sorted({step for side in sides for step in side if step is not None})
+    chosen = [steps[round(n * (len(steps) - 1) / 7)] for n in range(8)] if len(steps) > 8 else steps
+    yield from ("", "<details><summary>Held-out curves</summary>", "")
+    yield "| step | " + " | ".join(f"{_PRETRAIN[name]}, before | after" for name in names) + " |"
+    yield "|--:" * (1 + 2 * len(names)) + "|"
+    for step in chosen:
+        pairs = zip(*(side.get(step, [None] * len(names)) for side in sides), strict=True)
+        yield f"| {step:,.0f} | " + " | ".join("" if v is None else f"{v:.4g}" for pair in pairs for v in pair) + " |"
+    yield from ("", "</details>")
+
+
+def _flips_folded(found: Comparison) -> Iterator[str]:
+    """Examples that flipped, of every task a few."""
+    if not any(flips.shown for flips in found.flips):
+        return
+    yield from ("", "<details><summary>Examples that flipped</summary>", "")
+    yield from ("| task | id | text | label | before | after |", "|---|---|---|---|---|---|")
+    for flips in found.flips:
+        for one in flips.shown:
+            yield "| " + " | ".join(map(_cell, (flips.task, one.id, one.text, one.gold, one.before, one.after))) + " |"
+    yield from ("", "</details>")
+
+
+def _cell(text: str, most: int = 160) -> str:
+    """Text of a data set as a cell: no markup, no line break, no mention of a user."""
+    text = " ".join(text.split())
+    text = text if len(text) <= most else text[: most - 3] + "..."
+    return _harmless(re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", text))
+
+
+def _harmless(text: str) -> str:
+    """Names of branches and folders and text of data, without HTML and without mentions of users."""
+    return text.replace("<", "&lt;").replace("@", "@\u200b")
+
+
+TEMPLATE = Path(__file__).with_name("page.html.j2")
+
+
+def render_page(found: Comparison) -> str:
+    """One offline page: no request, no script; the curves are drawn as the report's are."""
+    import jinja2
+
+    from electra.report.build import draw_both, page_style
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        found=found,
+        style=page_style(),
+        changed=list(_changed(found.changes, most=50)),
+        cost=cost_told(found),
+        flips=flips_told(found),
+        footer=list(_footer(found)),
+        interval=_interval,
+        curves=draw_both(*found.curves),
+        classes={"better": "good", "worse": "bad"},
+    )
+
+
+def _changed(changes: Changes, most: int = 3) -> Iterator[tuple[str, str]]:
     if not changes.kinds:
         yield "changed", "nothing: parameters, data, code and processor are the same"
         return
     for name in ("parameters", "seeds", "machine"):
         if values := getattr(changes, name):
-            yield name, _some([f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in values.items()])
+            yield name, _some([f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in values.items()], most)
     if changes.data:
-        yield "data", _some(changes.data)
+        yield "data", _some(changes.data, most)
     if changes.code:
-        yield "code", _some([f"{path} ({', '.join(stages)})" for path, stages in changes.code.items()])
+        yield "code", _some([f"{path} ({', '.join(stages)})" for path, stages in changes.code.items()], most)
     if changes.processor:
         pairs = dict.fromkeys(changes.processor.values())
         yield "processor", "; ".join(f"{old} -> {new}" for old, new in pairs)
@@ -84,12 +193,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _chosen(rows: list[Row]) -> list[Row]:
-    """All rows, or those that say most, in their order."""
-    if len(rows) <= MAX_ROWS:
+def _chosen(rows: list[Row], room: int) -> list[Row]:
+    """All rows, or those that say most, in their order; a line is left to tell of the others."""
+    if len(rows) <= room:
         return rows
     rank = ["worse", "better", "unknown noise", "underpowered", "noise", "same"]
-    kept = sorted(rows, key=lambda row: (rank.index(row.verdict), -abs(row.figures.difference)))[:MAX_ROWS]
+    kept = sorted(rows, key=lambda row: (rank.index(row.verdict), -abs(row.figures.difference)))[: room - 1]
     return [row for row in rows if row in kept]
 
 

@@ -113,24 +113,6 @@ class Side:
         seeds = entry.get("seeds") or {"": {"pretrained": {entry["metric"]: entry["pretrained"]}}}
         return {seed: found["pretrained"][entry["metric"]] for seed, found in seeds.items()}
 
-    def predictions(self, task: str, seed: str) -> list[dict[str, Any]] | None:
-        """Predictions of the cell on the development set, from its folder or from DVC's cache; None where not there."""
-        cell = f"models/finetuned/{task}-{seed}"
-        content = None
-        if self.revision is None:
-            content = self.read(f"{cell}/predictions.jsonl")
-        elif (digest := self.hash_of(cell)) and digest.endswith(".dir"):
-            listed = self._cached(digest)
-            files = {entry["relpath"]: entry["md5"] for entry in json.loads(listed)} if listed else {}
-            content = self._cached(files["predictions.jsonl"]) if "predictions.jsonl" in files else None
-        if content is None:
-            return None
-        return [json.loads(line) for line in content.decode("utf-8").splitlines() if line]
-
-    def _cached(self, digest: str) -> bytes | None:
-        file = self.folder / ".dvc/cache/files/md5" / digest[:2] / digest[2:]
-        return file.read_bytes() if file.is_file() else None
-
     def stale(self) -> list[str]:
         """Stages whose lock has other parameters than the settings: their results are of before."""
         found = []

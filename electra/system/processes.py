@@ -11,7 +11,6 @@ in such a wait, too: see :class:`SignalWatch`.
 """
 
 import ctypes
-import multiprocessing
 import os
 import re
 import signal
@@ -24,8 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
-
-import torch.distributed
 
 from electra.common.errors import InfrastructureError
 
@@ -50,6 +47,8 @@ def die_with_parent() -> None:
 
 def end_children() -> None:
     """Kill the processes that :mod:`multiprocessing` has started here: what they do is thrown away anyway."""
+    import multiprocessing
+
     for child in multiprocessing.active_children():
         child.kill()
 
@@ -201,9 +200,11 @@ class Peers:
     """
 
     def __init__(self, timeout_seconds: float, silence_seconds: float = 60.0):
+        from torch import distributed  # seconds to import, which guards and the commands of review need not wait
+
         self.silence = silence_seconds
         self._heard: dict[int, tuple[str, float]] = {}  # of each other process: its last sign of life, and when it came
-        self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 4, silence_seconds / 4)
         self._step, self._moved_at, self._pulse = 0, time.monotonic(), 0
         self._main = threading.get_ident()
@@ -211,8 +212,10 @@ class Peers:
 
     def __enter__(self) -> "Peers":
         if self.world_size > 1:
+            from torch.distributed import TCPStore
+
             port = int(os.environ["MASTER_PORT"])
-            self._store = torch.distributed.TCPStore(
+            self._store = TCPStore(
                 os.environ["MASTER_ADDR"], port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60)
             )
             threading.Thread(target=self._watch, name="peers", daemon=True).start()

@@ -136,8 +136,14 @@ def processor() -> str:
     return f"{name} ({widest})" if widest else name
 
 
-def note_machine(paths: Paths, stage: str, device: str, seconds: float) -> None:
-    """Write what this stage ran on and its minutes; a record that cannot be written must not fail the stage."""
+def note_machine(
+    paths: Paths, stage: str, device: str, seconds: float, tokens: int | None = None, flops: float | None = None
+) -> None:
+    """Write what this stage ran on and its minutes; a record that cannot be written must not fail the stage.
+
+    Args:
+        tokens, flops: of pre-training, padding included; FLOPs of the hardware.
+    """
     file = machine_file(paths)
     try:
         known: dict[str, Any] = read_json(file) if file.is_file() else {}
@@ -150,7 +156,7 @@ def note_machine(paths: Paths, stage: str, device: str, seconds: float) -> None:
         "torch": metadata.version("torch"),
     }
     if stage == "pretrain":  # cells run side by side and from the cache: logs/finetune has theirs
-        facts["minutes"] = round(seconds / 60, 1)
+        facts |= {"minutes": round(seconds / 60, 1), "tokens": tokens, "flops": flops and float(f"{flops:.4g}")}
     if {**known.get(stage, {}), "minutes": 0} == {**facts, "minutes": 0} and stage != "pretrain":
         return
     with suppress(OSError, ElectraError):
