@@ -77,6 +77,24 @@ def publish(
         upload_all(uploads, private=private)
 
 
+@app.command(rich_help_panel=USE)
+def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(help="an exported folder, such as models/export; models/pretrained otherwise")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 takes a free one")] = 8765,
+) -> None:
+    """Serve a page on this machine: which tokens look replaced, the generator's proposals, fine-tuned models' answers.
+
+    Example: electra demo models/export
+    """
+    from electra.common.paths import Paths
+    from electra.finetune.run import prepare_machine
+    from electra.predict.demo import run_demo
+
+    run_demo(Paths(), folder, port, *prepare_machine(cluster_settings()))
+
+
 @app.command(rich_help_panel=REVIEW)
 def seconds() -> None:
     """Tell how long each fine-tuning cell of this workspace took.
