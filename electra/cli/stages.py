@@ -275,11 +275,36 @@ def report() -> None:
 
 
 @app.command(rich_help_panel=STAGES)
-def export() -> None:
-    """Write discriminator and generator as Hugging Face folders.
+def export(
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="write the model that was fine-tuned on this task and kept instead; or a cell, or its folder"
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="of the fine-tuned model; the lowest that was kept where none is given")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the folder to write; models/exported/<cell> where none is given")
+    ] = None,
+) -> None:
+    """Write discriminator and generator as Hugging Face folders; with --task: a fine-tuned model.
 
-    Example: electra export
+    Example: electra export --task CoLA --seed 1
     """
     from electra.publish.export import export_model
 
-    export_model(*load())
+    if task is not None:
+        _export_task(task, seed, out)
+    elif seed is not None or out is not None:
+        raise typer.BadParameter("--seed and --out go with --task: the encoder's export is models/export")
+    else:
+        export_model(*load())
+
+
+def _export_task(*arguments) -> None:  # apart from `export`: the stage of that name has no use for its imports
+    from electra.common.paths import Paths
+    from electra.predict.finetuned import export_task
+
+    export_task(Paths(), *arguments)

@@ -48,6 +48,53 @@ def predict(
         )
 
 
+@app.command(rich_help_panel=USE)
+def publish(
+    name: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="on the hub; -discriminator and so on is added")],
+    license: Annotated[str, typer.Option(help="of the weights, as the hub names it: apache-2.0, cc-by-sa-4.0, ...")],
+    task: Annotated[
+        list[str] | None, typer.Option(help="publish the model kept of this task too, as `electra export --task`")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="make new repositories private")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only show files and cards; nothing is sent")] = False,
+) -> None:
+    """Publish models/export on the Hugging Face hub, a repository with its own card for each folder.
+
+    Example: electra publish me/electra-books --license cc-by-sa-4.0 --task CoLA --dry-run
+    """
+    from electra.common.paths import Paths
+    from electra.predict.upload import describe, plan_uploads, upload_all
+
+    folders: list[Path] = []
+    if task:
+        from electra.predict.finetuned import export_task
+
+        folders = [export_task(Paths(), one) for one in task]
+    uploads = plan_uploads(Paths(), name, license, folders)
+    if dry_run:
+        print(describe(uploads), end="")
+    else:
+        upload_all(uploads, private=private)
+
+
+@app.command(rich_help_panel=USE)
+def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(help="an exported folder, such as models/export; models/pretrained otherwise")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 takes a free one")] = 8765,
+) -> None:
+    """Serve a page on this machine: which tokens look replaced, the generator's proposals, fine-tuned models' answers.
+
+    Example: electra demo models/export
+    """
+    from electra.common.paths import Paths
+    from electra.finetune.run import prepare_machine
+    from electra.predict.demo import run_demo
+
+    run_demo(Paths(), folder, port, *prepare_machine(cluster_settings()))
+
+
 @app.command(rich_help_panel=REVIEW)
 def seconds() -> None:
     """Tell how long each fine-tuning cell of this workspace took.

@@ -70,6 +70,10 @@ class Paths:
         """A cell that was fine-tuned with ``--keep``, model included: no stage's, so that `dvc repro` leaves it."""
         return self.root / "models/kept" / key
 
+    def exported(self, key: str) -> Path:
+        """A fine-tuned model as a folder of ``transformers``; no stage makes it: ``electra export --task``."""
+        return self.root / "models/exported" / key
+
     def set_aside(self, key: str) -> Path:
         """A cell that lay in ``models/finetuned`` and that ``cells`` does not ask for (any more)."""
         return self.root / "models/set-aside" / key
@@ -116,7 +120,7 @@ class Paths:
     @property
     def taken(self) -> list[Path]:
         """Where commands write without being told; what a user names to be written must lie elsewhere."""
-        kinds = (self.finetuned, self.intermediate, self.kept, self.set_aside)
+        kinds = (self.finetuned, self.intermediate, self.kept, self.exported, self.set_aside)
         cells = [*(kind("x").parent for kind in kinds), self.submission(1).parent]
         return [*self.stage_folders, *cells, self.results, self.checkpoints, self.logs]
 

@@ -180,7 +180,7 @@ class Probe:
 
     def masked(self, texts: list[list[int]]) -> list[float] | None:
         """Pseudo-log-likelihoods (nats): each wordpiece masked in a copy of its own; None without a language model."""
-        encoder, head = self._language_model()
+        encoder, head = self.language_model()
         if encoder is None or head is None:
             return None
         copies, places, targets, owners = [], [], [], []
@@ -191,11 +191,11 @@ class Probe:
                 targets.append(token)
                 owners.append(text)
         found, done = [0.0] * len(texts), 0
-        for hidden_BTD in self._hidden(encoder, copies):
+        for hidden_BTD in self.hidden(encoder, copies):
             here = slice(done, done + len(hidden_BTD))
             rows = torch.arange(len(hidden_BTD), device=self.device)
             place_B, target_B = (torch.tensor(values[here], device=self.device) for values in (places, targets))
-            with self._precision():
+            with self.precision():
                 logits_BV = head(hidden_BTD[rows, place_B][:, None])[:, 0]
             values = logits_BV.float().log_softmax(-1)[rows, target_B].tolist()
             for owner, value in zip(owners[here], values, strict=True):
@@ -208,7 +208,8 @@ class Probe:
         rows = [[self.cls, *ids, self.sep] for ids in texts]
         return torch.stack([row.mean(0) for row in self._run(self.encoder, lambda hidden: hidden.float(), rows)])
 
-    def _language_model(self) -> tuple[Encoder | None, VocabularyHead | None]:
+    def language_model(self) -> tuple[Encoder | None, VocabularyHead | None]:
+        """What fills masked tokens: the generator, or the model itself; None where there is neither."""
         if isinstance(self.objective, Electric):  # its two towers see one side each
             return None, None
         for encoder, head in (("generator", "generator_head"), ("encoder", "head")):
@@ -219,23 +220,25 @@ class Probe:
     def _run(self, encoder: Encoder, score: Callable[[Tensor], Tensor], rows: list[list[int]]) -> list[Tensor]:
         """``score`` of the hidden states of each row, without its padding, on the CPU."""
         found: list[Tensor] = []
-        for hidden_BTD in self._hidden(encoder, rows):
-            with self._precision():
+        for hidden_BTD in self.hidden(encoder, rows):
+            with self.precision():
                 values = score(hidden_BTD).cpu()
             found += [value[: len(row)] for value, row in zip(values, rows[len(found) :], strict=False)]
         return found
 
-    def _hidden(self, encoder: Encoder, rows: list[list[int]]) -> Iterator[Tensor]:
+    def hidden(self, encoder: Encoder, rows: list[list[int]]) -> Iterator[Tensor]:
+        """Last hidden states [B, T, D] of the rows, some at a time."""
         for start in range(0, len(rows), _BATCH):
             part = rows[start : start + _BATCH]
             width = max(map(len, part))
             tokens_BT = torch.tensor([row + [self.pad] * (width - len(row)) for row in part], device=self.device)
             lengths_B1 = torch.tensor([[len(row)] for row in part], device=self.device)
             mask_BT = torch.arange(width, device=self.device) < lengths_B1
-            with self._precision():
+            with self.precision():
                 yield encoder(tokens_BT, torch.zeros_like(tokens_BT), mask_BT)
 
-    def _precision(self) -> Any:
+    def precision(self) -> Any:
+        """The context that matrix products run in."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 

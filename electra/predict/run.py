@@ -263,7 +263,7 @@ def predict_file(
         DataError: no such input, a malformed or overlong line (with its number), a damaged model.
     """
     device, bf16 = prepare_machine(cluster)
-    saved = load_model(_folder(paths, model))
+    saved = load_model(find_model(paths, model))
     saved.model.to(device)
     if bf16:
         round_weights(saved.model)
@@ -301,7 +301,12 @@ def round_weights(model: torch.nn.Module) -> None:
             module.weight.data = module.weight.data.to(torch.bfloat16)
 
 
-def _folder(paths: Paths, model: str) -> Path:
+def find_model(paths: Paths, model: str) -> Path:
+    """The folder of a cell by its name, or the folder that ``model`` is a path of.
+
+    Raises:
+        ConfigError: there is neither.
+    """
     folders = (paths.kept(model), paths.finetuned(model), paths.set_aside(model), Path(model))
     found = [folder for folder in folders if folder.is_dir()]
     if found:

@@ -4,18 +4,21 @@ Names and configuration are those of ``transformers``' ELECTRA (modeling_electra
 as its ModernBERT (modernbert.py). Each folder gets a model card: what it is, what it was trained on, how good it is.
 """
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub import EvalResult, ModelCardData
 from safetensors.torch import save_file
 from torch import Tensor
 
 from electra.common.artifacts import building, read_json, write_json, write_manifest, write_text
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.estimate.cost import estimate
 from electra.model.encoder import Encoder, Layer
 from electra.model.generator import WithGenerator
 from electra.model.heads import DiscriminatorHead, VocabularyHead
@@ -27,11 +30,12 @@ from electra.publish import modernbert
 from electra.report.build import table
 from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
 from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks
+from electra.tasks.catalogue import TASKS, TaskSpec
 
 
 def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
     """State of ``ElectraForPreTraining``."""
-    return dict(_encoder(encoder)) | {
+    return encoder_weights(encoder) | {
         f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(head, ours), kind)
         for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
         for kind in ("weight", "bias")
@@ -40,7 +44,7 @@ def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str
 
 def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
     """State of ``ElectraForMaskedLM``; its output matrix is the word table, written twice because files cannot tie."""
-    return dict(_encoder(encoder)) | {
+    return encoder_weights(encoder) | {
         "generator_predictions.dense.weight": head.transform.weight,
         "generator_predictions.dense.bias": head.transform.bias,
         "generator_predictions.LayerNorm.weight": head.norm.weight,
@@ -78,6 +82,11 @@ def huggingface_config(
         "summary_last_dropout": 0.1,
         "dtype": "float32",
     }
+
+
+def encoder_weights(encoder: Encoder) -> dict[str, Tensor]:
+    """The part of every class's state that is the encoder."""
+    return dict(_encoder(encoder))
 
 
 def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
@@ -121,12 +130,9 @@ def export_model(settings: Settings, paths: Paths) -> None:
         ConfigError: ``transformers`` has no model of these blocks.
         DataError: there is no pre-trained model, or its weights do not fit its config.
     """
-    from electra.publish.export import model_card
-
     objective = load_objective(paths.pretrained)
     encoder = objective.encoder_to_publish()
     modernbert.check_home(encoder.config)
-    card = model_card(settings, paths, is_modern=encoder.config.is_modern, main=objective.main)
     special = dict(zip(("pad", "cls", "sep"), special_token_ids(paths.tokenizer), strict=False))
 
     def write(folder: Path, weights: dict[str, Tensor], shape: EncoderConfig, architecture: str) -> None:
@@ -143,6 +149,8 @@ def export_model(settings: Settings, paths: Paths) -> None:
         if shape.is_modern:
             config_file = folder / "tokenizer_config.json"
             write_json(config_file, modernbert.tokenizer_facts(read_json(config_file)))
+        is_modern = encoder.config.is_modern
+        card = model_card(settings, paths, is_modern=is_modern, main=objective.main, folder=folder.name)
         write_text(folder / "README.md", card)
 
     with building(paths.export) as scratch:
@@ -172,7 +180,33 @@ def _models(objective: Objective, encoder: Encoder) -> Iterator[tuple[str, dict[
         yield "generator", mlm_weights(generator, generator_head), generator.config, mlm_class
 
 
-def model_card(settings: Settings, paths: Paths, *, is_modern: bool = False, main: str = "discriminator") -> str:
+ROLES = {  # folder -> pipeline of the hub's pages, its own tag, and what it is for
+    "discriminator": (
+        "feature-extraction",
+        "The discriminator: the encoder to fine-tune. It was trained to tell which tokens of a text were replaced.",
+    ),
+    "detector": (
+        "token-classification",
+        "The discriminator with its head: says of each token whether it was replaced. Fine-tune the bare encoder "
+        "beside it instead, since two labels would start any two-class task.",
+    ),
+    "generator": (
+        "fill-mask",
+        "The generator: a small masked language model that proposed the replacements. It is needed to go on with "
+        "pre-training; the discriminator is the encoder to fine-tune.",
+    ),
+    "encoder": ("fill-mask", "A masked language model: the encoder to fine-tune."),
+}
+
+
+def model_card(
+    settings: Settings,
+    paths: Paths,
+    *,
+    is_modern: bool = False,
+    main: str = "discriminator",
+    folder: str | None = None,
+) -> str:
     """Markdown with the front matter of the Hugging Face hub.
 
     Works before the tasks are scored: then the card says so. The licence is left to the publisher, since it depends on
@@ -181,11 +215,15 @@ def model_card(settings: Settings, paths: Paths, *, is_modern: bool = False, mai
     Args:
         is_modern: the folders are ModernBERT's, not ELECTRA's.
         main: folder of the encoder to fine-tune.
+        folder: of which of the exported folders; the main one where None.
     """
-    facts = gather(settings, paths)
+    facts, folder = gather(settings, paths), folder or main
+    pipeline_tag, role = ROLES[folder]
+    results = encoder_results(facts) if folder == main else []
     parts = [
-        _front_matter(facts),
-        f"# ELECTRA, profile {settings.profile}\n",
+        front_matter(facts, pipeline_tag, results),
+        f"# ELECTRA, profile {settings.profile}: {folder}\n",
+        f"{role}\n",
         f"Pre-trained by {METHODS[settings.pretrain.objective]}.\n",
         data_in_words(facts) + "\n",
         _sources(facts),
@@ -195,9 +233,73 @@ def model_card(settings: Settings, paths: Paths, *, is_modern: bool = False, mai
         _scores(facts),
         _listed(score_remarks(facts)),
         _how_to_load_modern(main) if is_modern else _how_to_load(),
-        _limits(facts),
+        limits(facts),
     ]
     return "\n".join(part for part in parts if part)
+
+
+METRIC_NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # the hub's
+HUB_TASKS = {"classification": "text-classification", "regression": "text-classification",
+             "tagging": "token-classification", "span": "question-answering"}  # fmt: skip
+
+
+def result(spec: TaskSpec, metric: str, value: float, data: str) -> EvalResult:
+    """An entry of the hub's ``model-index``: a score in percent on a development set."""
+    return EvalResult(
+        task_type=HUB_TASKS.get(spec.kind, "multiple-choice"),
+        dataset_type=re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-"),
+        dataset_name=f"{spec.name}: {data}",
+        dataset_split="validation",
+        metric_type=METRIC_NAMES.get(metric, metric),
+        metric_name=f"{metric}, percent",
+        metric_value=round(value, 2),
+    )
+
+
+def encoder_results(facts: Facts) -> list[EvalResult]:
+    """Scores of the tasks that were fine-tuned from the encoder; tasks of the user's own are named by their metric."""
+    tasks = (facts.scores or {}).get("tasks", {})
+    return [
+        result(
+            TASKS.get(name) or TaskSpec(name=name, kind="classification", metrics=(), official_rows={}),
+            entry["metric"],
+            entry["pretrained"],
+            entry["data"],
+        )
+        for name, entry in tasks.items()
+    ]
+
+
+def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResult], name: str | None = None) -> str:
+    """The hub's metadata as YAML; licence and base model are added when the folder is published.
+
+    Args:
+        facts: of the run; None where its settings are not here.
+        name: of the model; by the profile where None.
+    """
+    sources = facts.settings.corpus.sources if facts else []
+    datasets = sorted({source.dataset for source in sources if source.kind == "hub"})
+    synthetic = ["synthetic-data"] if any(source.kind == "embedded" for source in sources) else []
+    name = name or (f"electra-{facts.settings.profile}" if facts else "electra")
+    data = ModelCardData(
+        language=_languages(facts) if facts else None,
+        library_name="transformers",
+        pipeline_tag=pipeline_tag,
+        tags=["electra", "replaced-token-detection", *synthetic],
+        datasets=datasets or None,
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return f"---\n# license: set it to fit the training text before publishing\n{data.to_yaml()}\n---\n"
+
+
+def _languages(facts: Facts) -> list[str] | None:
+    """Languages that the corpus was cut to; English of microworld; else nothing is known."""
+    corpus = facts.settings.corpus
+    rules = [rule for rule in corpus.cleaning if rule.kind == "language"]
+    if rules:
+        return sorted({code for rule in rules for code in rule.languages})
+    return ["en"] if all(source.kind == "embedded" for source in corpus.sources) else None
 
 
 def _scores(facts: Facts) -> str:
@@ -208,17 +310,6 @@ def _scores(facts: Facts) -> str:
 
 def _listed(lines: list[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
-
-
-def _front_matter(facts: Facts) -> str:
-    datasets = [source.dataset for source in facts.settings.corpus.sources if source.kind == "hub"]
-    lines = ["---", "# license: set it to fit the training text before publishing", "library_name: transformers"]
-    lines += ["tags:", "- electra", "- replaced-token-detection"]
-    if any(source.kind == "embedded" for source in facts.settings.corpus.sources):
-        lines.append("- synthetic-data")
-    if datasets:
-        lines += ["datasets:", *(f"- {name}" for name in sorted(datasets))]
-    return "\n".join([*lines, "---"]) + "\n"
 
 
 def _sources(facts: Facts) -> str:
@@ -234,6 +325,7 @@ def _shape(facts: Facts) -> str:
     model, pretrain, shards = facts.settings.model, facts.settings.pretrain, facts.settings.shards
     tokenizer = facts.manifests.get("tokenizer", {})
     vocabulary = tokenizer.get("vocab_size", facts.settings.tokenizer.vocab_size)
+    cost = estimate(facts.settings)
     return "\n".join(
         [
             "## Size and training",
@@ -244,6 +336,7 @@ def _shape(facts: Facts) -> str:
             f"- vocabulary: {count(vocabulary)} wordpieces, {'lowercased' if _lowercase(facts) else 'cased'}",
             f"- training: {count(pretrain.num_steps)} steps of {count(pretrain.batch_size)} examples of up to "
             f"{shards.max_length} tokens, learning rate {pretrain.learning_rate:g}",
+            f"- compute: {cost.hardware_training_flops:.2e} FLOPs, counted from the shapes",
             "",
         ]
     )
@@ -287,7 +380,8 @@ def _how_to_load_modern(main: str) -> str:
     return "\n".join([*lines, "```", ""])
 
 
-def _limits(facts: Facts) -> str:
+def limits(facts: Facts) -> str:
+    """What the model is not good for."""
     if all(source.kind == "embedded" for source in facts.settings.corpus.sources):
         limit = "Trained on generated text of a small made-up world: a test of the pipeline, not a model of English."
     else:

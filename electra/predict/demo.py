@@ -1,0 +1,237 @@
+"""A local page to try a model: which tokens look replaced, what the generator would put there, fine-tuned answers.
+
+One request, one page: forms and links without scripts, style sheet inline, nothing fetched from anywhere. It is served
+on loopback alone, answers only to a Host header that names loopback (a foreign name that was made to resolve to
+127.0.0.1 is refused), and takes requests of at most ``MAX_BODY`` bytes.
+"""
+
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import jinja2
+import torch
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from electra.common.artifacts import read_json
+from electra.common.errors import ConfigError, ElectraError, InfrastructureError
+from electra.common.paths import Paths
+from electra.finetune.saved import SavedModel, load_model
+from electra.importing.huggingface import import_huggingface
+from electra.predict.learned import Piece, fills, pieces_of, replaced
+from electra.predict.probe import Probe
+from electra.predict.run import kind_of
+from electra.tasks.format import Row
+
+HOST, PORT = "127.0.0.1", 8765
+MAX_BODY = 64 << 10  # bytes of a request
+MAX_TEXT = 4_000  # characters of a text
+PROPOSALS = 8
+EXAMPLE = "The robin sang in the garden, and the cat [MASK] under the table."
+TEMPLATE = Path(__file__).with_name("demo.html.j2")
+HEADED = ("ElectraForPreTraining", "ModernBertForTokenClassification")  # classes with the discriminator's head
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass
+class Demo:
+    """The models behind the page.
+
+    Attributes:
+        name: of the model, for the page.
+        has_head, has_generator: whether the folder has them; what an import drew at random is not shown.
+        cells: folders of fine-tuned models; each is loaded when it is first asked.
+    """
+
+    name: str
+    probe: Probe
+    cells: dict[str, Path]
+    device: torch.device
+    bf16: bool
+    has_head: bool = True
+    has_generator: bool = True
+    _loaded: dict[str, SavedModel] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answer(self, text: str, second: str = "", chosen: int | None = None, asked: list[str] | None = None) -> str:
+        """The page for a text.
+
+        Args:
+            second: of a pair; the context of a question; the endings of a choice, one a line.
+            chosen: the piece to propose others for; those that are ``[MASK]`` where None.
+            asked: names of the fine-tuned models to ask.
+        """
+        with self._lock:
+            pieces = pieces_of(self.probe, text)
+            places = [place for place, piece in enumerate(pieces) if piece.is_mask]
+            if chosen is not None and 0 <= chosen < len(pieces):
+                places = [chosen]
+            ids = [piece.id for piece in pieces]
+            scores = replaced(self.probe, ids) if ids and self.has_head else None
+            found = fills(self.probe, ids, places, PROPOSALS) if self.has_generator else []
+            answers = {name: self._answer(name, text, second) for name in asked or [] if name in self.cells}
+        return self._template.render(
+            name=self.name,
+            text=text,
+            second=second,
+            pieces=[_shown(piece, scores[n] if scores else None) for n, piece in enumerate(pieces)],
+            is_cut="".join(p.before + p.text for p in pieces).rstrip() != text.rstrip(),
+            has_scores=scores is not None,
+            proposals=[(pieces[place].text, found) for place, found in zip(places, found, strict=False)],
+            chosen=chosen,
+            has_generator=self.has_generator and self.probe.language_model()[0] is not None,
+            cells=list(self.cells),
+            answers=answers,
+            max_text=MAX_TEXT,
+        )
+
+    def _answer(self, name: str, text: str, second: str) -> dict[str, Any]:
+        """What a fine-tuned model says of the text: names of values to values, or ``error``."""
+        try:
+            if name not in self._loaded:
+                self._loaded[name] = load_model(self.cells[name])
+                self._loaded[name].model.to(self.device)
+            saved = self._loaded[name]
+            row = row_of(saved, text, second)
+            (record,) = kind_of(saved.spec).records(saved, [row], 1, self.bf16)
+        except ElectraError as error:
+            return {"error": error.what}
+        return {key: value for key, value in record.items() if key != "id"}
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        options: dict[str, Any] = {"autoescape": True, "undefined": jinja2.StrictUndefined}
+        environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, **options)
+        return environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+
+
+def _shown(piece: Piece, score: float | None) -> dict[str, Any]:
+    return {"text": piece.text, "before": piece.before, "score": None if piece.is_mask else score}
+
+
+def row_of(saved: SavedModel, text: str, second: str) -> Row:
+    """A row of the model's task from the two texts of the page.
+
+    Raises:
+        ConfigError: the task takes other texts.
+    """
+    kind, spec = kind_of(saved.spec), saved.spec
+    fields = kind.fields(spec)
+    texts = [text] if len(fields) == 1 else [text, second]
+    if spec.kind == "multiple_choice":
+        texts = [text, *(line.strip() for line in second.splitlines() if line.strip())]
+    if len(texts) != len(fields) or not all(one.strip() for one in texts):
+        needed = {"span": "a question, and its context as second text",
+                  "multiple_choice": f"a text, and {len(fields) - 1} endings as second text, one a line"}  # fmt: skip
+        raise ConfigError(f"{spec.name} takes {needed.get(spec.kind, 'two texts' if len(fields) == 2 else 'a text')}")
+    return {"id": 1, **{name: kind.value(one) for name, one in zip(fields, texts, strict=True)}}
+
+
+def application(demo: Demo) -> Starlette:
+    """The page as an ASGI application."""
+
+    async def page(request: Request) -> Response:
+        body = b""
+        if request.method == "POST":
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    return PlainTextResponse(f"more than {MAX_BODY:,} bytes", 413, HEADERS | {"Connection": "close"})
+        try:
+            sent = parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=100, errors="strict")
+        except ValueError:
+            return PlainTextResponse("this is no form in UTF-8", 400, HEADERS)
+        text, second = (sent.get(name, [""])[0].replace("\r\n", "\n")[:MAX_TEXT] for name in ("text", "second"))
+        text = text if request.method == "POST" else EXAMPLE
+        chosen = sent.get("token", [""])[0]
+        number = int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 6 else None
+        html = await run_in_threadpool(demo.answer, text, second, number, sent.get("model", []))
+        return HTMLResponse(html, headers=HEADERS)
+
+    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False)
+    return Starlette(routes=[Route("/", page, methods=["GET", "POST"])], middleware=[hosts])
+
+
+def load_demo(paths: Paths, folder: Path | None, device: torch.device, bf16: bool, scratch: Path) -> Demo:
+    """The models to show.
+
+    Args:
+        folder: one that ``electra export`` wrote, or a folder of it, or published ones; the workspace's own weights
+            where None.
+        scratch: an empty folder for what an import writes.
+
+    Raises:
+        ConfigError: the folder holds no model that can be shown.
+        DataError: weights are missing or damaged.
+    """
+    models = [cell.parent.glob("*/model.safetensors") for cell in (paths.finetuned("x"), paths.kept("x"))]
+    cells = {path.parent.name: path.parent for found in models for path in sorted(found)}
+    if folder is None:
+        return Demo("models/pretrained", Probe(paths, device, bf16), cells, device, bf16)
+    main, generator = _halves(folder)
+    imported = Paths(scratch)
+    import_huggingface(main, generator, imported.pretrained.absolute())
+    imported.tokenizer.parent.mkdir(parents=True)
+    imported.tokenizer.symlink_to((imported.pretrained / "tokenizer").absolute())
+    has_head = bool(set(read_json(main / "config.json").get("architectures") or ()) & set(HEADED))
+    probe = Probe(imported, device, bf16)
+    return Demo(str(folder), probe, cells, device, bf16, has_head, has_generator=generator is not None)
+
+
+def _halves(folder: Path) -> tuple[Path, Path | None]:
+    """Folders of the discriminator, with its head where there is one, and of the generator."""
+    names = ("detector", "discriminator", "generator")
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder}", next_step="name a folder that electra export wrote")
+    whole = folder.parent if folder.name in names else folder  # the folder that holds both
+    halves = [whole / name for name in names if (whole / name / "config.json").is_file()]
+    if not halves:
+        return folder, None
+    generator = whole / "generator"
+    return halves[0], generator if generator in halves[1:] else None
+
+
+def serve(demo: Demo, port: int) -> None:
+    """Serve the page on loopback until it is interrupted.
+
+    Raises:
+        InfrastructureError: the port is taken.
+    """
+    import uvicorn
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            raise InfrastructureError(
+                f"port {port} of {HOST} cannot be used: {error.strerror}", next_step="name another one: --port"
+            ) from None
+        print(f"demo: http://{HOST}:{listener.getsockname()[1]}/ shows {demo.name}; Ctrl-C ends it", flush=True)
+        config = uvicorn.Config(application(demo), log_level="warning", access_log=False, server_header=False)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def run_demo(paths: Paths, folder: Path | None, port: int, device: torch.device, bf16: bool) -> None:
+    """Load the models and serve the page; see :func:`load_demo`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        serve(load_demo(paths, folder, device, bf16, Path(scratch)), port)
