@@ -1,6 +1,7 @@
 """Random bytes for the readers of what comes from outside, and what these may answer.
 
-A test tries a few examples, the same ones every time. With ELECTRA_FUZZ_SECONDS=600 it tries others for so long (`make fuzz`).
+A test tries a few examples, the same ones every time. With ELECTRA_FUZZ_SECONDS=600 it tries others for so long
+(`make fuzz`).
 """
 
 import json

@@ -5,6 +5,7 @@ import io
 import json
 import lzma
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,9 @@ MRQA = [{"header": {"dataset": "NewsQA"}}, {"context": "the cat sat", "qas": [MR
 MRQA_BYTES = "".join(json.dumps(line) + "\n" for line in MRQA).encode()
 BOOLQ = {"question": "is it?", "passage": "it is", "idx": 0, "label": True}
 SWAG = (
-    ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
-    '0,v,1,"a ""b""",c,d,gold,e,f,g,h,2\n'
-).encode()
+    b",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+    b'0,v,1,"a ""b""",c,d,gold,e,f,g,h,2\n'
+)
 OFFICIAL: dict[str, tuple[str, str, bytes | Any]] = {
     "SQuAD1.1": ("SQuAD1.1", "dev.json", SQUAD),
     "SQuAD2.0": ("SQuAD2.0", "dev.json", SQUAD),
@@ -125,10 +126,8 @@ def test_files_of_benchmarks(name: str, tmp_path: Path) -> None:
 
     def read(data: bytes) -> None:
         path.write_bytes(first + data)
-        try:
+        with suppress(UnicodeDecodeError):  # OfficialSource.read has the message for it
             only_documented(rows)
-        except UnicodeDecodeError:  # OfficialSource.read has the message for it
-            pass
 
     path.write_bytes(first + (valid if isinstance(valid, bytes) else json.dumps(valid).encode()))
     assert rows(), "what is changed is a valid file"
