@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +26,6 @@ from electra.corpus.cleaning.lines import (
     gopher,
     line_digest,
     mask_personal_data,
-    other_language,
     remove_boilerplate,
     remove_markup,
     remove_repeated,
@@ -264,3 +264,22 @@ def apply_steps(text: str, steps: list[CleaningStep], notes: Notes) -> str | Non
             notes.document(f"{step.kind}.{broken}", lines)
             return None
     return "\n".join(lines)
+
+
+SAMPLE_CHARS = 2000  # from the middle of a document, where headers and licences are not
+
+
+def other_language(lines: list[str], step: Language) -> str | None:
+    """Code of the document's language if it is none of those to keep; None if it is, or if it is uncertain."""
+    text = "\n".join(lines)
+    start = max(0, (len(text) - SAMPLE_CHARS) // 2)
+    language, probability = _identifier().classify(text[start : start + SAMPLE_CHARS])
+    is_other = language not in step.languages and probability >= step.min_probability
+    return str(language) if is_other else None
+
+
+@cache
+def _identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -231,8 +231,9 @@ def _loading(folder: Path, load: Any) -> Any:
         return load()
     except SafetensorError as error:
         raise DataError(f"the weights cannot be read: {error}", where=str(folder)) from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise ConfigError(f"transformers cannot load it: {error}", where=str(folder)) from error
+    except Exception as error:  # damaged files make the library fail with any class of error
+        reason = str(error) if isinstance(error, OSError | ValueError | ImportError | RuntimeError) else repr(error)
+        raise ConfigError(f"transformers cannot load it: {reason}", where=str(folder)) from error
 
 
 def _weight_files(folder: Path) -> list[Path]:

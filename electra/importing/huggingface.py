@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel, NonNegativeFloat, PositiveInt
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, is_tensor
 
-from electra.common.artifacts import read_json, sha256
+from electra.common.artifacts import read_facts, sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
@@ -42,6 +43,48 @@ SIZES = {  # names in config.json, and ours
     "max_position_embeddings": "max_positions",
     "type_vocab_size": "num_segments",
 }
+FETCH_AGAIN = "get the model again from where it came from"
+ROPE = dict[str, dict[str, Any] | float | str | None]
+
+
+class ConfigFacts(BaseModel):
+    """Types of the values that are read from a ``config.json``; what it does not have keeps its default."""
+
+    model_type: str
+    initializer_range: NonNegativeFloat = 0.02
+    vocab_size: PositiveInt = 1
+    embedding_size: PositiveInt = 1
+    hidden_size: PositiveInt = 1
+    num_hidden_layers: PositiveInt = 1
+    num_attention_heads: PositiveInt = 1
+    intermediate_size: PositiveInt = 1
+    max_position_embeddings: PositiveInt = 1
+    type_vocab_size: PositiveInt = 1
+    hidden_act: str = ""
+    position_embedding_type: str = ""
+    tie_word_embeddings: bool = True
+    hidden_dropout_prob: NonNegativeFloat = 0.0
+    attention_probs_dropout_prob: NonNegativeFloat = 0.0
+    layer_norm_eps: NonNegativeFloat = 0.0
+    # ModernBERT's
+    hidden_activation: str = ""
+    embedding_dropout: NonNegativeFloat = 0.0
+    attention_dropout: NonNegativeFloat = 0.0
+    norm_eps: NonNegativeFloat = 0.0
+    rope_parameters: ROPE | None = None
+    global_rope_theta: NonNegativeFloat = 0.0
+    local_rope_theta: NonNegativeFloat | None = None
+    layer_types: list[str] | None = None
+    global_attn_every_n_layers: PositiveInt = 1
+    local_attention: PositiveInt = 1
+
+
+class TokenizerFacts(BaseModel):
+    """Types of the values that are read from a ``tokenizer_config.json``."""
+
+    do_lower_case: bool = True
+    tokenize_chinese_chars: bool = True
+    strip_accents: bool | None = None
 
 
 def import_huggingface(
@@ -74,7 +117,7 @@ def import_huggingface(
     check_target(target)
     folder = local_folder(discriminator, revision, FILES)
     generator_folder = None if generator is None else local_folder(generator, generator_revision, FILES)
-    ours, facts = _half(folder), read_json(folder / "config.json")
+    ours, facts = _half(folder), read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
     theirs = None if generator_folder is None else _half(generator_folder)
     model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
     vocabulary, tokenizer = _tokenizer(folder, model.max_positions)
@@ -99,7 +142,7 @@ def _half(folder: Path) -> Half:
     """Weights and shape; the sizes in config.json must be those of the tensors."""
     if not (folder / "config.json").is_file():
         raise DataError("there is no config.json", where=str(folder), next_step="name a folder transformers can load")
-    facts = read_json(folder / "config.json")
+    facts = read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
     if facts.get("model_type") == "modernbert":
         return modernbert_half(facts, _read_weights(folder), str(folder))
     if facts.get("model_type") != "electra":
@@ -164,9 +207,15 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
         DataError: there is neither vocab.txt nor tokenizer.json, one is unusable, or they disagree.
     """
     vocab_file, finished = folder / "vocab.txt", folder / "tokenizer.json"
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    given = folder / "tokenizer_config.json"
+    settings = read_facts(given, TokenizerFacts, FETCH_AGAIN) if given.is_file() else {}
     if finished.is_file():
-        tokenizer = Tokenizer.from_file(str(finished))
+        try:
+            tokenizer = Tokenizer.from_file(str(finished))
+        except Exception as error:  # the library raises no other class
+            raise DataError(
+                f"the tokenizer cannot be read: {error}", where=str(finished), next_step=FETCH_AGAIN
+            ) from None
         vocabulary = _entries(tokenizer, finished)
         if vocab_file.is_file() and read_vocab_file(vocab_file) != vocabulary:
             raise DataError("vocab.txt and tokenizer.json hold different vocabularies", where=str(folder))

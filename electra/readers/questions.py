@@ -1,6 +1,7 @@
 """Question files: the MRQA 2019 shared task (Fisch et al. 2019), and SWAG's tables (Zellers et al. 2018)."""
 
 import gzip
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ def read_mrqa(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]
                         raise DataError(f"{spec.name}: question id {row['id']} stands twice", where=where)
                     seen.add(row["id"])
                     yield row
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(
                 f"{spec.name}: the file is damaged: {error}", where=str(path), next_step="fetch it again"
             ) from None

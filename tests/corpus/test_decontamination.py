@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,21 @@ def test_other_scripts_are_compared_too() -> None:
     assert not find(chinese, "他说今天早上老船长在家里睡觉没有走到港口")
     greek = "Σήμερα το πρωί ο γέρος καπετάνιος περπάτησε αργά κατά μήκος του τείχους του λιμανιού"
     assert find(greek, greek.upper())
+
+
+def test_letters_are_the_same_however_they_are_found() -> None:
+    """The slow way: NFKC and casefolding of every line, then all that is no letter or digit removed."""
+
+    def slow(text: str) -> bytes:
+        lines = (unicodedata.normalize("NFKC", line).casefold() for line in text.split("\n"))
+        return "".join(re.sub(r"[\W_]+", "", line) for line in lines).encode()
+
+    generator = random.Random(1)
+    points = [*range(32, 0xD800), *range(0xE000, 0x1FFFF)]
+    texts = ["".join(map(chr, generator.choices(points, k=40))) + "Ab, 1" for _ in range(200)]
+    quoted = ["“It’s…” — he said\nin ½ ℡ No. e\u0301\u200d_x", "ﬁn İ ß Σς", "a\u2019b\u0301"]
+    for text in [*quoted, *texts, *(f"a{chr(point)}b" for point in generator.sample(points, 3000))]:
+        assert letters_of(text) == slow(text), ascii(text)
 
 
 def test_many_documents_looked_at_together_do_not_mix() -> None:

@@ -9,12 +9,10 @@ import hashlib
 import html
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any
 
 import numpy as np
 
-from electra.config.text import FineWeb, Gopher, Language, PersonalData, RepeatedLines, Repetition, Unwrap
+from electra.config.text import FineWeb, Gopher, PersonalData, RepeatedLines, Repetition, Unwrap
 from electra.corpus.cleaning.notes import Notes
 
 # Book sites
@@ -33,6 +31,7 @@ NOTICE = re.compile(
     r"|distributed proofread(ers|ing)|transcriber['’]?s['’]? notes?\b)",
     re.I,
 )
+CREDIT = re.compile(r"^(?:Produced|Prepared|Scanned|Digitized) by(?: (?:and )?[A-Z][\w.'’-]*,?){2,12}$")  # names alone
 # C4's (Raffel et al. 2020, section 2.2): lines of pages that speak of the page
 POLICY = re.compile(
     r"\b(terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies|enable javascript)\b"
@@ -43,13 +42,29 @@ POLICY = re.compile(
 HINTS = (
     "gutenberg", "proofread", "http", "for the use of anyone", "produced from", "transcri", "scanned", "text prepared",
     "text produced", "internet archive", "terms of use", "privacy policy", "cookie", "javascript", "rights reserved",
-    "produced by",
+    "produced by", "prepared by", "digitized by",
 )  # fmt: skip
 NOTICE_CHARACTERS = 400  # longer lines are paragraphs that mention such a thing
 
 # Markup
-TAG = re.compile(r"</?[a-zA-Z][a-zA-Z0-9]*(\s[^<>]{0,500})?/?>|<!--.{0,2000}?-->")
+TAGS = (
+    "a abbr address article aside b bdi bdo big blockquote body br button caption center chapter cite code col dd del "
+    "dfn div dl dt em figcaption figure font footer form frame h[1-6] head header hr html i iframe img input ins kbd "
+    "label li link main map mark math meta nav nobr noscript nowiki object ol option p para poem pre q ref s samp "
+    "section select small source span strike strong sub sup svg table tbody td text textarea tfoot th thead title tr "
+    "tt u ul var video wbr"
+)
+# names of HTML and wikis; others are tags where they have attributes or are closed: "x<y, y>z" and vector<int> are none
+TAG = re.compile(
+    rf"</?(?:{TAGS.replace(' ', '|')})(?:\s[^<>]{{0,500}})?/?>|<!--.{{0,2000}}?-->"
+    r"|<[a-z][a-z0-9:-]*(?:\s+[a-z][\w:-]*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'<>]+))+\s*/?>|</[a-z][a-z0-9:-]*>|<[a-z][a-z0-9:-]*\s*/>",
+    re.I,
+)
+PAGE_CODE = re.compile(r"<(script|style|ref)\b[^<>]{0,500}(?<!/)>.{0,5000}?</\1>", re.I)  # what is in it is no text
 ENTITY = re.compile(r"&(#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z][a-zA-Z0-9]{1,30});")
+WIKI_MEDIA = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]{0,500}\]\]", re.I)
+WIKI_HEADING = re.compile(r"^(={2,6}) ?([^=].{0,200}?) ?\1$")
+WIKI_BOLD = re.compile(r"'''([^']{1,300})'''(?!')")
 WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{1,200})\]\]")
 WIKI_TEMPLATE = re.compile(r"\{\{[^{}]{0,500}\}\}")
 EXTERNAL_LINK = re.compile(r"\[https?://\S+ ([^\[\]]{1,200})\]")
@@ -86,7 +101,7 @@ def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
         return kept[header:]
     result = []
     for line in kept[header:]:
-        if len(line) <= NOTICE_CHARACTERS and NOTICE.search(line):
+        if len(line) <= NOTICE_CHARACTERS and (NOTICE.search(line) or CREDIT.match(line)):
             notes.line("boilerplate.site_notice", line)
         elif len(line) <= NOTICE_CHARACTERS and POLICY.search(line):
             notes.line("boilerplate.page_policy", line)
@@ -110,15 +125,21 @@ def remove_markup(lines: list[str], notes: Notes) -> list[str]:
     for line in lines:
         before = line
         if "<" in line:
+            line = _replaced(PAGE_CODE, "", line, "markup.tag", notes)
             line = _replaced(TAG, "", line, "markup.tag", notes)
         if "&" in line:
             unescaped = ENTITY.sub(lambda match: html.unescape(match[0]), line)
             line = _noted(line, unescaped, "markup.entity", notes)
         if "[" in line or "{" in line:
             line = _replaced(TRANSCRIBER, "", line, "markup.transcriber", notes)
+            line = _replaced(WIKI_MEDIA, "", line, "markup.wiki", notes)
             line = _replaced(WIKI_LINK, r"\1", line, "markup.wiki", notes)
             line = _replaced(WIKI_TEMPLATE, "", line, "markup.wiki", notes)
             line = _replaced(EXTERNAL_LINK, r"\1", line, "markup.wiki", notes)
+        if "'''" in line:
+            line = _replaced(WIKI_BOLD, r"\1", line, "markup.wiki", notes)
+        if line.startswith("=="):
+            line = _replaced(WIKI_HEADING, r"\2", line, "markup.wiki", notes)
         if "_" in line:
             line = _replaced(EMPHASIS, r"\1", line, "markup.emphasis", notes)
         if line is not before:
@@ -183,6 +204,7 @@ def _noted(before: str, after: str, rule: str, notes: Notes) -> str:
 LEAST_BREAKS = 3  # a text of fewer is not judged
 NARROWEST, WIDEST = 30, 120  # characters of a wrapped line
 LINE_END = re.compile(r"\r\n|\r|\n")
+MOST_CAPITALS = 0.75  # of the lines after a break; German prose has a third
 
 
 def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
@@ -190,7 +212,8 @@ def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
 
     A line of wrapped text ends where the next word would not fit. So a break counts as one of wrapping if the line, a
     space and the next line's first word are longer than the width, the longest line of the text but a few. Verse and
-    lists, whose lines end early, have few such breaks; and only such breaks are joined.
+    lists, whose lines end early, have few such breaks; and only such breaks are joined. Verse in lines of one length
+    begins them with capitals.
     """
     lines = [line.strip() for line in LINE_END.split(text)]
     lengths = sorted(len(line) for line in lines if line)
@@ -202,6 +225,8 @@ def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
     inside = [number for number in range(len(lines) - 1) if lines[number] and lines[number + 1]]
     wrapped = {number for number in inside if _next_does_not_fit(lines[number], lines[number + 1], width)}
     if len(inside) < LEAST_BREAKS or len(wrapped) < rules.min_share * len(inside):
+        return text
+    if sum(lines[number + 1][0].isupper() for number in wrapped) > MOST_CAPITALS * len(wrapped):
         return text
     joined: list[str] = []
     for number, line in enumerate(lines):
@@ -368,24 +393,3 @@ def _repeated_ngram_chars(hashes: np.ndarray, lengths: np.ndarray, n: int) -> in
     starts[at] += 1
     starts[at + n] -= 1
     return int(lengths[np.cumsum(starts[:-1]) > 0].sum())
-
-
-# ---- language
-
-SAMPLE_CHARS = 2000  # from the middle of a document, where headers and licences are not
-
-
-def other_language(lines: list[str], step: Language) -> str | None:
-    """Code of the document's language if it is none of those to keep; None if it is, or if it is uncertain."""
-    text = "\n".join(lines)
-    start = max(0, (len(text) - SAMPLE_CHARS) // 2)
-    language, probability = _identifier().classify(text[start : start + SAMPLE_CHARS])
-    is_other = language not in step.languages and probability >= step.min_probability
-    return str(language) if is_other else None
-
-
-@cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -89,6 +89,8 @@ def test_prose_that_resembles_boilerplate_stays(text: str) -> None:
         ("He came. [Illustration: a ship] She {123} went.", "He came. She went."),
         ("It was _very_ cold, said snake_case_name.", "It was very cold, said snake_case_name."),
         ("* * * * *", ""),
+        ("<STYLE>p {}</STYLE>So<ref name='a'>Doe 2002</ref> it is.<ref name='a'/>", "So it is."),
+        ("x<y, but z>y: a vector<int> of <names>", "x<y, but z>y: a vector<int> of <names>"),
         ("if a < b and c > d then 5 & 6", "if a < b and c > d then 5 & 6"),
         ("He [she said] went, and x_1 and y_2 too.", "He [she said] went, and x_1 and y_2 too."),
     ],
