@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prefect.concurrency.sync import concurrency
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -120,6 +118,8 @@ class Devices:
         elif number == 0:
             yield []
         else:
+            from prefect.concurrency.sync import concurrency  # not above: `electra plan` takes no second for Prefect
+
             with concurrency(LIMIT, occupy=number, strict=True, raise_on_lease_renewal_failure=False):
                 with self._changed:
                     self._changed.wait_for(lambda: len(self._free) >= number)

@@ -25,8 +25,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 
-import torch.distributed
-
 from electra.common.errors import InfrastructureError
 
 LAUNCHER_PID = "ELECTRA_LAUNCHER_PID"  # environment of the processes that a launcher of this machine starts
@@ -201,6 +199,8 @@ class Peers:
     """
 
     def __init__(self, timeout_seconds: float, silence_seconds: float = 60.0):
+        import torch.distributed  # not above: every command imports this module, and torch takes seconds
+
         self.silence = silence_seconds
         self._heard: dict[int, tuple[str, float]] = {}  # of each other process: its last sign of life, and when it came
         self.rank, self.world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -211,6 +211,8 @@ class Peers:
 
     def __enter__(self) -> "Peers":
         if self.world_size > 1:
+            import torch.distributed
+
             port = int(os.environ["MASTER_PORT"])
             self._store = torch.distributed.TCPStore(
                 os.environ["MASTER_ADDR"], port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60)
