@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-gpu accept-gpu test-cluster soak test-tensorflow lint hooks
+.PHONY: help env run flow test test-gpu accept-gpu test-cluster soak test-tensorflow docs lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,11 @@ soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, 
 test-tensorflow: $(STAMP) ## install TensorFlow (1.4 GB) and test the import of the original's checkpoints
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[tensorflow]'
 	@$(BIN)/python -m pytest tests/importing/test_import_tensorflow.py
+
+docs: $(STAMP) ## build docs/ as a site in site/, with reference pages made from the code
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@$(BIN)/python -m mkdocs build --quiet
+	@echo "the pages: site/index.html"
 
 lint: $(STAMP) ## check style, formatting and types
 	@$(BIN)/ruff check .

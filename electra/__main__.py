@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 from electra.cli import GROUPS, app, review, stages, tools
@@ -21,13 +22,22 @@ def main() -> None:
     from electra.system.processes import exit_on_sigterm
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    if "DVC_STAGE" in os.environ and "RANK" not in os.environ:  # a stage; processes of a launcher end with that
+    stage = os.environ.get("DVC_STAGE") if "RANK" not in os.environ else None  # processes of a launcher end with that
+    if stage:
         from electra.system.processes import end_with_parent
 
         end_with_parent()
+    started = time.monotonic()
     try:
         with exit_on_sigterm():
             app()
+    except SystemExit as done:  # how typer ends
+        if stage and not done.code:
+            from electra.common.paths import Paths
+            from electra.system.run_facts import note_stage_seconds
+
+            note_stage_seconds(Paths(), stage, time.monotonic() - started)
+        raise
     except ElectraError as error:
         _fail(error)
     except (MemoryError, RuntimeError) as error:

@@ -26,7 +26,6 @@ from electra.common.artifacts import building, sha256, write_json, write_manifes
 from electra.common.errors import DataError, InfrastructureError
 from electra.common.paths import Paths
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
-from electra.corpus.files import find_files, without_secrets
 
 STAGES = ("corpus", "tasks", "tokenizer", "pretrain")
 
@@ -95,6 +94,8 @@ def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]
     notes: list[str] = []
     for item in found:
         if "://" in item.pattern:
+            from electra.corpus.files import without_secrets  # not above: it takes a part of a second, rarely needed
+
             reason = _cannot_watch(item.pattern)
             if reason:
                 notes.append(f"{without_secrets(item.pattern)}: {reason}")
@@ -223,6 +224,8 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
         DataError: a pattern matches nothing, or a file cannot be read.
         InfrastructureError: a URL cannot be asked, or the disk is full.
     """
+    from electra.corpus.files import without_secrets
+
     found = outside(settings, paths.root)
     hashes = RememberedHashes(paths.logs / "inputs.json")
     files = {stage: _files(items, paths.root) for stage, items in found.items()}
@@ -260,6 +263,8 @@ def watch_inputs(settings: Settings, paths: Paths) -> None:
 
 def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | None]:
     """Names of all files, with what the server tells of those behind URLs."""
+    from electra.corpus.files import find_files
+
     found: dict[str, dict[str, Any] | None] = {}
     for item in items:
         if item.is_folder:
@@ -279,6 +284,8 @@ def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | N
 
 
 def _ask(filesystem: Any, path: str, name: str) -> dict[str, Any]:
+    from electra.corpus.files import without_secrets
+
     try:
         info = filesystem.info(path)
     except FileNotFoundError as error:

@@ -3,7 +3,6 @@
 import heapq
 import json
 import os
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,11 +13,8 @@ from typing import Any
 
 import yaml
 
-from electra.common.parsing import flat
 from flows.stages import LOCKED, InfrastructureFailure, StageFailure, stage_environment
 from flows.watch import Limits
-
-EDGE = re.compile(r'^"(?P<before>[^"]+)" -> "(?P<after>[^"]+)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,14 +44,45 @@ def make_plan(root: Path = Path("."), targets: Sequence[str] = ()) -> list[Plann
         StageFailure: DVC cannot read ``dvc.yaml`` or ``params.yaml``.
         InfrastructureFailure: another DVC process holds a lock.
     """
-    names = dvc(root, "stage", "list", "--name-only").split()
-    edges = EDGE.findall(dvc(root, "dag", "--dot"))
-    changed = reasons(json.loads(dvc(root, "status", "--json") or "{}"))
+    names, edges, status = _ask_dvc(root)
+    changed = reasons(status)
     wanted = needed(names, edges, targets)
     edges = [edge for edge in edges if set(edge) <= wanted]
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     limits = {name: Limits.of(stages[kind_of(name)].get("meta", {})) for name in wanted}
     return order([name for name in names if name in wanted], edges, changed, limits)
+
+
+def _ask_dvc(root: Path) -> tuple[list[str], list[tuple[str, str]], dict[str, list[Any]]]:
+    """Names of the stages, (before, after) pairs, and the status of those that changed, from one child process."""
+    command = [sys.executable, "-m", "flows.plan"]
+    done = subprocess.run(command, cwd=root, env=stage_environment(root), capture_output=True, text=True)
+    if done.returncode:
+        tail = (done.stdout + done.stderr).splitlines()[-15:]
+        locked = LOCKED.search(done.stderr)
+        raise InfrastructureFailure("dvc status", tail) if locked else StageFailure("dvc status", 2, tail)
+    answer = json.loads(done.stdout)
+    return answer["names"], [(before, after) for before, after in answer["edges"]], answer["status"]
+
+
+def print_graph() -> int:
+    """Print what DVC knows of the current folder as JSON; waits for DVC's lock.
+
+    Does what ``dvc stage list``, ``dvc dag`` and ``dvc status`` do, with one start of DVC and one reading of the graph.
+    """
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo, lock_repo
+
+    try:
+        with Repo(_wait_for_lock=True) as repo, lock_repo(repo):  # under one lock the graph is read once
+            status = repo.status()
+            names = [stage.addressing for stage in repo.index.stages]
+            edges = [(before.addressing, after.addressing) for after, before in repo.index.graph.edges]
+    except DvcException as error:
+        print(*[f"ERROR: {part}" for part in (error, error.__cause__) if part], sep="\n", file=sys.stderr)
+        return 1
+    print(json.dumps({"names": names, "edges": edges, "status": status}))
+    return 0
 
 
 def check_settings(root: Path = Path(".")) -> None:
@@ -249,120 +276,5 @@ def dvc(root: Path, *arguments: str) -> str:
     return done.stdout
 
 
-MADE = ("data/", "models/", "results/")  # written by stages: missing there is no reason to stop
-
-
-def changed_parameters(root: Path) -> dict[str, list[str]]:
-    """Of every stage in ``dvc.lock``: the parameters that differ from the settings, ``key old -> new``."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a lock has thousands of lines
-    lock = root / "dvc.lock"
-    stages = yaml.load(lock.read_text(encoding="utf-8"), Loader=loader)["stages"] if lock.is_file() else {}
-    files: dict[str, Any] = {}
-    found: dict[str, list[str]] = {}
-    for name, stage in stages.items():
-        for file, keys in stage.get("params", {}).items():
-            if file not in files:
-                path = root / file
-                files[file] = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
-            for key, value in (keys or {}).items():
-                old, new = dict(flat(value, key)), dict(flat(_at(files[file], key), key))
-                found.setdefault(name, []).extend(
-                    f"{one} {old.get(one, '-')} -> {new.get(one, '-')}"
-                    for one in dict.fromkeys([*old, *new])
-                    if old.get(one) != new.get(one)
-                )
-    return {name: told for name, told in found.items() if told}
-
-
-def _at(values: Any, key: str) -> Any:
-    if isinstance(values, dict) and key in values:
-        return values[key]
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return values
-
-
-def blocked_stages(plan: Sequence[PlannedStage]) -> dict[str, str]:
-    """Stages that cannot run, with what is missing: a file that no stage makes, here or before it."""
-    found: dict[str, str] = {}
-    for stage in plan:
-        missing = [path for path in re.findall(r"(\S+) is deleted", stage.why) if not path.startswith(MADE)]
-        if missing:
-            found[stage.name] = f"{', '.join(missing)} is not there"
-        elif before := [name for name in stage.upstream if name in found]:
-            found[stage.name] = f"waits for {kind_of(before[0])}"
-    return found
-
-
-def render_plan(plan: Sequence[PlannedStage], parameters: Mapping[str, Sequence[str]]) -> str:
-    """The plan as text: cells of a kind with one reason are one line; stages that are up to date come last."""
-    blocked = blocked_stages(plan)
-    groups: dict[tuple[str, str, str], int] = {}
-    cached: dict[str, int] = {}
-    for stage in plan:
-        kind = kind_of(stage.name)
-        if not stage.out_of_date:
-            cached[kind] = cached.get(kind, 0) + 1
-            continue
-        why = blocked.get(stage.name) or "; ".join([*parameters.get(stage.name, []), *_without_parameters(stage.why)])
-        state = "blocked" if stage.name in blocked else "to run"
-        groups[state, kind, why] = groups.get((state, kind, why), 0) + 1
-    counts = {state: sum(n for (s, _, _), n in groups.items() if s == state) for state in ("to run", "blocked")}
-    lines = [
-        f"{len(plan)} stages: {sum(cached.values())} cached, {counts['to run']} to run, {counts['blocked']} blocked; "
-        "nothing was run"
-    ]
-    for (state, kind, why), number in groups.items():
-        lines.append(f"{state:<8} {kind + (f' x{number}' if number > 1 else ''):<22} {why}"[:240])
-    if cached:
-        names = [kind + (f" x{number}" if number > 1 else "") for kind, number in cached.items()]
-        lines.append(f"{'cached':<8} {', '.join(names)}")
-    return "\n".join(lines) + "\n"
-
-
-def _without_parameters(why: str) -> list[str]:
-    """DVC's reasons but for those of parameters, which :func:`changed_parameters` tells with their values."""
-    found: dict[str, None] = {}  # in order, each once: cells with one reason are one line
-    for part in why.split("; "):
-        if re.search(r" in (?:params\.yaml|params/\S+) is modified", part):
-            continue
-        path, _, state = part.partition(" is ")
-        if path.startswith(MADE) and state in ("deleted", "not in cache"):
-            part = "its inputs are not made yet" if state == "deleted" else "its outputs are not here"
-        elif path.startswith("electra/") and state == "modified":
-            part = f"code changed: {path}"
-        elif path.startswith(MADE) and state == "modified":
-            part = f"changed: {path.rpartition('/')[0] if path.startswith('data/tasks/') else path}"
-        found[part] = None
-    return list(found)
-
-
-def as_json(plan: Sequence[PlannedStage], parameters: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """The plan for programs."""
-    blocked = blocked_stages(plan)
-    return [
-        {
-            "stage": stage.name,
-            "state": "blocked" if stage.name in blocked else "to run" if stage.out_of_date else "cached",
-            "why": blocked.get(stage.name, stage.why),
-            "parameters": list(parameters.get(stage.name, [])),
-        }
-        for stage in plan
-    ]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """``electra plan [--json] [STAGE...]``; the exit code."""
-    targets = [name for name in arguments if name != "--json"]
-    try:
-        watch_inputs(Path("."))
-        plan, parameters = make_plan(Path("."), targets), changed_parameters(Path("."))
-    except StageFailure as failure:
-        print(f"error: {failure}", file=sys.stderr)
-        return failure.exit_code
-    print(json.dumps(as_json(plan, parameters), indent=2) if "--json" in arguments else render_plan(plan, parameters))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(print_graph())

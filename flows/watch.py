@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prefect.concurrency.sync import concurrency
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -135,6 +133,8 @@ class Slot:
 
 
 def _slots(number: int) -> AbstractContextManager[None]:
+    from prefect.concurrency.sync import concurrency  # not above: `electra plan` takes no second for Prefect
+
     return concurrency(LIMIT, occupy=number, strict=True, raise_on_lease_renewal_failure=False)
 
 

@@ -89,8 +89,16 @@ def plan(
     stages: Annotated[list[str] | None, typer.Argument(help="only these stages and what they need")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Tell which stages are cached, to run or blocked, and why; nothing is run.
+    """Tell which stages are cached, to run or blocked, why, and the minutes, disk and GPUs; nothing is run.
 
     Example: electra plan pretrain
     """
-    os.execv(sys.executable, [sys.executable, "-m", "flows.plan", *(["--json"] if as_json else []), *(stages or [])])
+    from contextlib import redirect_stdout
+
+    from electra.cli import load
+    from electra.inputs import watch_inputs
+
+    with redirect_stdout(sys.stderr):  # standard output is the plan's, which may be JSON
+        watch_inputs(*load())
+    asked = [*(["--json"] if as_json else []), *(stages or [])]
+    os.execv(sys.executable, [sys.executable, "-m", "flows.forecast", *asked])

@@ -196,7 +196,9 @@ def estimate(
 
 @app.command(rich_help_panel=USE)
 def score(
-    file: Annotated[Path | None, typer.Argument(help="one text a line; standard input where none is given")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(exists=True, help="one text a line; standard input where none is given")
+    ] = None,
 ) -> None:
     """Score texts by pseudo-log-likelihood (nats), with a model pre-trained by objective electric.
 

@@ -1,6 +1,7 @@
 """Reading ``params.yaml`` + ``params/<profile>.yaml``, and showing what they mean."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,22 +57,33 @@ def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
         return Settings.model_validate(values)
     except ValidationError as error:
         raise ConfigError(
-            "\n".join(_complaint(e) for e in error.errors()),
+            "\n".join(_complaints(error.errors())),
             where=where,
             next_step="`electra config --help-fields` describes every key",
         ) from None
 
 
-def _complaint(error: Any) -> str:
-    tags = {"embedded", "files", "hub"}  # names of union members, not keys
-    key = ".".join(str(part) for part in error["loc"] if part not in tags) or "(top level)"
-    if error["type"] == "value_error" and not error["loc"]:  # of several sections: the message names the keys
-        return error["msg"].removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        return f"{key}: unknown key"
-    if error["type"] == "missing":
-        return f"{key}: missing"
-    return f"{key}: {error['msg'].removeprefix('Value error, ')} (got {shown(error['input'])})"
+# Parts of an error's place that are no keys: the kind of a source, and the types of a value that may be of several
+_NO_KEY = re.compile(
+    r"embedded|files|hub|int|float|str|bool|none|constrained-.*|(?:literal|list|dict|tagged-union)\[.*"
+)
+
+
+def _complaints(errors: Iterable[Any]) -> Iterator[str]:
+    """A line for each key; of a value that may be of several types, what each asks for."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for error in errors:
+        key = ".".join(str(part) for part in error["loc"] if not _NO_KEY.fullmatch(str(part))) or "(top level)"
+        message, got = error["msg"].removeprefix("Value error, "), f" (got {shown(error['input'])})"
+        if error["type"] == "value_error" and not error["loc"]:  # of several sections: the message names the keys
+            key = got = ""
+        elif error["type"] in ("extra_forbidden", "missing"):
+            message, got = "unknown key" if error["type"] == "extra_forbidden" else "missing", ""
+        found.setdefault((key, got), []).append(message)
+    for (key, got), messages in found.items():
+        first, *others = dict.fromkeys(messages)
+        told = "".join([first, *(f", or {other.removeprefix('Input should be ')}" for other in others)])
+        yield f"{key}: {told}{got}" if key else "\n".join(messages)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -193,6 +193,8 @@ def _patterns(text: str, root: Path) -> list[str]:
     """A folder as globs of the kinds of files in it; anything else as it is. Relative where it is in the workspace."""
     if "://" in text:
         return [text]
+    if not glob.has_magic(text) and not (root / text).exists():
+        raise ConfigError(f"no file matches {text}", where="the texts", next_step="correct the path of your texts")
     path = _shown(root / text, root)
     if not (root / text).is_dir():
         return [path]

@@ -1,7 +1,7 @@
 """Facts of a run that must not enter its artefacts, since the same run must give the same bytes: minutes and machine.
 
-How long cells took is kept in ``logs/``; the machine that results were made on in ``results/machine.json``, which is in
-git and no output of a stage: `electra compare` and `electra runs` read it.
+How long stages and cells took is kept in ``logs/``; the machine that results were made on in ``results/machine.json``,
+which is in git and no output of a stage: `electra compare` and `electra runs` read it.
 """
 
 import os
@@ -161,3 +161,14 @@ def note_machine(
         return
     with suppress(OSError, ElectraError):
         write_json(file, {**known, stage: facts})
+
+
+def note_stage_seconds(paths: Paths, stage: str, seconds: float) -> None:
+    """Write ``logs/stages/<stage>.json``, which flows/forecast.py reads; the stage's last run counts.
+
+    A note that cannot be written must not fail the stage.
+    """
+    file = paths.logs / "stages" / f"{stage}.json"
+    with suppress(OSError, ElectraError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"seconds": round(seconds, 1)})

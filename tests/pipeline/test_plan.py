@@ -1,8 +1,14 @@
 """The order of stages, what has to run, and what may run side by side."""
 
+import json
+import subprocess
+import sys
+
 import yaml
 
-from flows.plan import PlannedStage, as_json, batches, blocked_stages, changed_parameters, order, render_plan
+from flows.forecast import Forecast, blocked_stages, changed_parameters, forecast, main, render_plan
+from flows.plan import PlannedStage, batches, order
+from flows.watch import Limits
 
 NAMES = ["corpus", "tune@b-1", "tune@a-1", "pretrain", "evaluate"]
 EDGES = [
@@ -44,37 +50,57 @@ def test_cells_that_read_each_other_do_not_run_side_by_side():
     assert [[stage.name for stage in group] for group in batches(plan)] == [["a@1", "a@2"], ["b@1"]]
 
 
-def test_the_plan_tells_what_runs_and_why_with_old_and_new_values(tmp_path):
+def test_a_plan_tells_why_with_old_and_new_values_and_groups_cells_in_one_line_per_kind(tmp_path):
     (tmp_path / "params").mkdir()
     (tmp_path / "params.yaml").write_text("profile: x\ncells: {seeds: [1, 2]}\n")
     (tmp_path / "params/x.yaml").write_text("pretrain: {learning_rate: 2.0e-3, adam_epsilon: 1.0e-06}\n")
     lock = {
-        "pretrain": {"params": {"params/x.yaml": {"pretrain": {"learning_rate": 0.001, "adam_epsilon": "1e-06"}}}},
+        "pretrain": {
+            "params": {"params/x.yaml": {"pretrain": {"learning_rate": 0.001, "adam_epsilon": "1e-06"}}},
+            "outs": [{"path": "models/pretrained", "size": 2_000_000_000}],
+        },
         "report": {"params": {"params.yaml": {"cells.seeds": [1]}}},
     }
     (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": lock}))
-    changed = changed_parameters(tmp_path)
-    assert changed == {
+    assert changed_parameters(tmp_path, lock) == {
         "pretrain": ["pretrain.learning_rate 0.001 -> 0.002"],
         "report": ["cells.seeds [1] -> [1, 2]"],
     }
+    (tmp_path / "logs/stages").mkdir(parents=True)
+    for name, seconds in {"pretrain": 130, "tune@a-1": 30, "evaluate": "damaged"}.items():
+        (tmp_path / f"logs/stages/{name}.json").write_text(json.dumps({"seconds": seconds}))
     reasons = {
         "pretrain": "pretrain in params/x.yaml is modified; electra/model is modified",
         "tune@a-1": "models/finetuned/a-1 is not in cache",
-        "tune@b-1": "models/finetuned/b-1 is not in cache",
+        "tune@b-1": "models/finetuned/b-1 is not in cache; data/tasks/b/train.jsonl is modified",
     }
-    plan = order(NAMES, EDGES, reasons)
-    assert render_plan(plan, changed).splitlines() == [
+    found = forecast(tmp_path, order(NAMES, EDGES, reasons, {"pretrain": Limits(gpus="all")}))
+    assert render_plan(found, free_bytes=40 * 10**9, num_gpus=8).splitlines() == [
         "5 stages: 1 cached, 4 to run, 0 blocked; nothing was run",
-        "to run   pretrain               pretrain.learning_rate 0.001 -> 0.002; code changed: electra/model",
-        "to run   tune x2                its outputs are not here",
-        "to run   evaluate               reads what may change: tune",
+        "about 3.2 min by the last runs here (without evaluate)",
+        "disk 4.0 GB with the cache (40 GB free); GPUs 8 of 8",
+        "",
+        "         stage                  min  why",
+        "to run   pretrain               2.2  pretrain.learning_rate 0.001 -> 0.002; changed: electra/model",
+        "to run   tune x2                1.0  its outputs are not here; changed: data/tasks/b (1 of 2)",
+        "to run   evaluate                 -  reads what may change: tune",
         "cached   corpus",
     ]
-    assert [stage["state"] for stage in as_json(plan, changed)] == ["cached", *["to run"] * 4]
 
 
-def test_a_stage_whose_files_nobody_makes_is_blocked_and_what_follows_it_waits():
+def test_no_line_of_a_plan_is_longer_than_100_columns_whatever_the_reasons():
+    long = [f"pretrain.a_long_name_{number} {'x' * 60} -> {'y' * 60}" for number in range(30)]
+    found = [
+        Forecast("pretrain", "to run", long, None, None, "all"),
+        Forecast("corpus", "blocked", [f"{'z' * 300} is not there"], None, None, 0),
+        *[Forecast(f"stage_with_a_long_name_{number}", "cached", [], 5.0, 7, 0) for number in range(30)],
+        *[Forecast(f"{'w' * 30}{number}", "to run", ["new"], None, None, 0) for number in range(3)],
+    ]
+    shown = render_plan(found, 10**9, 0).splitlines()
+    assert max(map(len, shown)) <= 100 and any("(+29 more)" in line for line in shown)
+
+
+def test_a_stage_whose_files_nobody_makes_is_blocked_and_what_follows_it_waits(tmp_path):
     plan = order(NAMES, EDGES, {"corpus": "letters is deleted; data/evaluation is deleted"})
     assert blocked_stages(plan) == {
         "corpus": "letters is not there",
@@ -83,4 +109,45 @@ def test_a_stage_whose_files_nobody_makes_is_blocked_and_what_follows_it_waits()
         "tune@b-1": "waits for pretrain",
         "evaluate": "waits for tune",
     }
-    assert "0 to run, 5 blocked" in render_plan(plan, {})
+    assert "0 to run, 5 blocked" in render_plan(forecast(tmp_path, plan), 10**9, 0)
+
+
+def test_the_plan_of_a_repository_names_the_changed_file_and_runs_nothing(tmp_path, monkeypatch, capsys):
+    """Real git and DVC: asked once, in a child process; cells of a matrix and a stage after them."""
+    stages = {
+        "make": {"cmd": "touch ran", "deps": ["electra/model"], "params": ["rate"], "outs": ["made"]},
+        "cell": {"matrix": {"n": [1, 2]}, "cmd": "touch ran", "deps": ["made"], "outs": ["cell-${item.n}"]},
+        "other": {"cmd": "touch ran", "deps": ["letters"], "outs": ["other.txt"]},
+    }
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
+    (tmp_path / "params.yaml").write_text("rate: 1\n")
+    (tmp_path / "electra/model").mkdir(parents=True)
+    for name in ("electra/model/encoder.py", "electra/model/heads.py", "made", "cell-1", "cell-2", "other.txt"):
+        (tmp_path / name).write_text("old")
+    (tmp_path / "letters").write_text("abc")
+    (tmp_path / ".gitignore").write_text("/made\n/cell-*\n/other.txt\n")
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n")
+
+    def run(*command: str) -> None:
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    run(*git, "init", "--quiet")
+    run(sys.executable, "-m", "dvc", "commit", "--force", "--quiet")
+    run(*git, "add", "--all")
+    run(*git, "commit", "--quiet", "-m", "start")
+    (tmp_path / "params.yaml").write_text("rate: 2\n")
+    (tmp_path / "electra/model/heads.py").write_text("new")
+    (tmp_path / "letters").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 0
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[5:]] == [
+        "to run make - rate 1 -> 2; changed: electra/model/heads.py",
+        "blocked other - letters is not there",
+        "to run cell x2 - reads what may change: make",
+    ]
+    assert not (tmp_path / "ran").exists()
+    assert main(["--json", "make"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)
+    assert only["stage"] == "make" and only["why"] == ["rate 1 -> 2", "changed: electra/model/heads.py"]
