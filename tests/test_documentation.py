@@ -66,7 +66,8 @@ def complaint(command: str) -> str:
         return ""
     except Exception as error:  # typer's own copies of click's errors
         shown = str(getattr(error, "message", error))
-        named_only = "requires an argument" in shown  # `electra corpus --show` in a sentence
+        # `electra corpus --show` in a sentence; a file that the reader would have
+        named_only = "requires an argument" in shown or shown.endswith("does not exist.")
         return "" if named_only or "Missing" in type(error).__name__ or "Missing" in shown else shown
     return ""
 
