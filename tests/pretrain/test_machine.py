@@ -5,8 +5,8 @@ import sysconfig
 import warnings
 
 import pytest
-import yaml
 import torch
+import yaml
 
 from electra.common.errors import ConfigError
 from electra.config import Cluster
