@@ -47,7 +47,8 @@ def test_steps_are_taken_at_every_zero_stage_within_the_budget_of_waits(probe: P
         copies = sum(count for place, count in step["told"].items() if place.startswith("pageable copy to the device"))
         assert copies <= (3 if stage else 0), step["told"]  # DeepSpeed's own
     if ranks > 1:
-        assert "torch.bfloat16" not in report["reduced"] and report["reduced"]["torch.float32"] > 100
+        assert "torch.bfloat16" not in report["reduced"], "gradients are summed in one type"
+        assert report["reduced"]["torch.float32"] >= 8, "in each of 8 steps"
 
 
 @pytest.mark.parametrize("objective", get_args(ObjectiveName))
