@@ -74,18 +74,12 @@ def join_fake_group(ranks: int) -> None:
     run.host_group = lambda *_: None
 
 
-def change_cluster(workspace: Path, changes: dict[str, Any], ranks: int) -> None:
+def change_cluster(workspace: Path, changes: dict[str, Any]) -> None:
     """Go on with other settings of the machine, as a user would after an interruption."""
     path = workspace / "params.yaml"
     settings = yaml.safe_load(path.read_text())
     settings["cluster"].update(changes)
     path.write_text(yaml.safe_dump(settings))
-    if (now := settings["cluster"]["num_processes"]) != ranks:
-        import deepspeed.comm.comm
-
-        torch.distributed.destroy_process_group()
-        deepspeed.comm.comm.cdb = None
-        join_fake_group(now)
 
 
 def count_reductions(found: Counter[str]) -> None:
@@ -124,7 +118,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, help="entries of the word table, whatever the tokenizer has")
     parser.add_argument("--steps", type=int, help="end after so many, with nothing validated, drawn or written")
     parser.add_argument("--interrupt", type=int, help="SIGTERM before this step of the run, which then goes on")
-    parser.add_argument("--then", type=json.loads, default={}, help="changes to cluster: before it goes on")
+    parser.add_argument("--then", type=json.loads, default={}, help="changes to cluster: before it goes on; null: not")
     options = parser.parse_args()
     device, reduced = Device(), Counter[str]()
     count_reductions(reduced)
@@ -179,8 +173,9 @@ def main() -> None:
         except InfrastructureError as error:
             print(error)
             began[0] = 0.0
-            change_cluster(options.workspace, options.then, options.ranks)
-            run.pretrain(load_settings(options.workspace), Paths(options.workspace))
+            if options.then is not None:
+                change_cluster(options.workspace, options.then)
+                run.pretrain(load_settings(options.workspace), Paths(options.workspace))
     from torch._dynamo.utils import counters
 
     report = {

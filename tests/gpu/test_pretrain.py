@@ -32,7 +32,7 @@ def launches_of(step: dict[str, Any], kernel: str) -> int:
 
 def quiet_steps(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Steps in which no checkpoint or milestone was gathered, nothing was validated, and nothing started."""
-    return [step for step in report["steps"][1:] if not any("state.py" in place for place in step["told"])]
+    return [step for step in report["steps"][1:] if not any("pretrain/start.py" in place for place in step["told"])]
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
@@ -47,7 +47,8 @@ def test_steps_are_taken_at_every_zero_stage_within_the_budget_of_waits(probe: P
         copies = sum(count for place, count in step["told"].items() if place.startswith("pageable copy to the device"))
         assert copies <= (3 if stage else 0), step["told"]  # DeepSpeed's own
     if ranks > 1:
-        assert report["reduced"].keys() == {"torch.float32"}, "gradients are summed in one type"
+        assert "torch.bfloat16" not in report["reduced"], "gradients are summed in one type"
+        assert report["reduced"]["torch.float32"] >= 8, "in each of 8 steps"
 
 
 @pytest.mark.parametrize("objective", get_args(ObjectiveName))
@@ -108,18 +109,26 @@ def test_after_sigterm_a_run_resumes_and_takes_steps_at_every_zero_stage(probe: 
         assert any("adam" in name.lower() for name in step["by_name"]), "no step"
 
 
-@pytest.mark.parametrize(
-    ("before", "then"), [((2, 1), (1, 1)), ((1, 1), (3, 1)), ((3, 1), (0, 1)), ((3, 8), (2, 8)), ((3, 1), (3, 8))]
-)
-def test_a_run_goes_on_at_another_zero_stage_and_on_another_number_of_processes(
-    probe: Probe, before: tuple[int, int], then: tuple[int, int]
-) -> None:
-    changes = json.dumps({"zero_stage": then[0], "num_processes": then[1]})
-    cluster = {"zero_stage": before[0], "compile": "off"}
-    report = probe(cluster, before[1], "--interrupt=3", f"--then={changes}")
-    assert f"ZeRO {then[0]}" in report["output"].split("resuming electra at step")[1]
+@pytest.mark.parametrize(("ranks", "before", "then"), [(1, 2, 1), (1, 1, 3), (1, 3, 0), (8, 3, 2)])
+def test_a_run_goes_on_at_another_zero_stage(probe: Probe, ranks: int, before: int, then: int) -> None:
+    changes = json.dumps({"zero_stage": then})
+    report = probe({"zero_stage": before, "compile": "off"}, ranks, "--interrupt=3", f"--then={changes}")
+    assert f"ZeRO {then}" in report["output"].split("resuming electra at step")[1]
+    takes_its_last_steps(report)
+
+
+@pytest.mark.parametrize(("stage", "before", "then"), [(3, 1, 8), (1, 8, 1)])
+def test_a_run_goes_on_on_another_number_of_processes(probe: Probe, stage: int, before: int, then: int) -> None:
+    cluster = {"zero_stage": stage, "compile": "off"}
+    assert "a checkpoint is saved" in probe(cluster, before, "--interrupt=3", "--then=null")["output"]
+    report = probe(cluster, then)
+    assert "resuming electra at step" in report["output"] and f"on {then} x cuda" in report["output"]
+    takes_its_last_steps(report)
+
+
+def takes_its_last_steps(report: dict[str, Any]) -> None:
     assert report["started"][-1] == 7, "the last of 8 steps"
-    for step in report["steps"][-3:]:
+    for step in report["steps"][-2:]:
         assert any("adam" in name.lower() for name in step["by_name"]), "no step"
 
 
