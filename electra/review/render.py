@@ -75,7 +75,7 @@ def cost_told(found: Comparison) -> str:
     unknown = [name for name, cost in (("before", found.cost[0]), ("after", found.cost[1])) if cost.minutes is None]
     told = [part for part in known if part]
     if unknown:
-        told.append(f"minutes of {' and '.join(unknown)} unknown, as it has no results/machine.json")
+        told.append(f"minutes of {' and '.join(unknown)} unknown (no results/machine.json)")
     if len(processors := {cost.processor for cost in found.cost if cost.processor}) == 1:  # others stand in a line
         told += processors
     return "pre-training " + ", ".join(part for part in told if part)
