@@ -44,19 +44,20 @@ def compare(
     from electra.common.artifacts import write_text
     from electra.common.errors import ConfigError
     from electra.common.paths import Paths
-    from electra.review import compare as compared
+    from electra.review.compare import compare as compare_sides
+    from electra.review.noise import record_noise as write_record
     from electra.review.render import read_thresholds, reasons_to_refuse, render_markdown, render_page, render_text
     from electra.review.sides import open_side
 
     named = sides or ["HEAD"]
     if record_noise:
-        print(f"written: {compared.record_noise([open_side(name) for name in named], Paths())}")
+        print(f"written: {write_record([open_side(name) for name in named], Paths())}")
         return
     if len(named) > 2:
         raise ConfigError(f"two runs are compared, and {len(named)} are named", next_step="name A and B")
     thresholds = read_thresholds(gate) if gate else None
     before, after = open_side(named[0]), open_side(named[1] if len(named) > 1 else None)
-    found = compared.compare(before, after, smallest)
+    found = compare_sides(before, after, smallest)
     if html:
         write_text(html, render_page(found))
         typer.echo(f"written: {html}", err=True)
@@ -68,6 +69,23 @@ def compare(
         for reason in reasons:
             typer.echo(f"gate: {reason}", err=True)
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=REVIEW)
+def noise(
+    num_runs: Annotated[int, typer.Option("--runs", min=2, help="pre-trainings, each with a seed of its own")] = 4,
+    num_seeds: Annotated[int, typer.Option("--seeds", min=1, help="fine-tuning seeds of each")] = 2,
+) -> None:
+    """Measure how far scores differ by seeds alone, for `electra compare`: runs the profile several times.
+
+    Writes results/noise/<profile>.json, to be committed. The work tree's settings and results stay as they are.
+
+    Example: electra noise --runs 4 --seeds 2
+    """
+    from electra.common.paths import Paths
+    from electra.review.noise import measure_noise
+
+    print(f"written: {measure_noise(Paths(), num_runs, num_seeds)}; commit it")
 
 
 @app.command(rich_help_panel=REVIEW)

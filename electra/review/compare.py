@@ -1,13 +1,11 @@
 """Two runs beside each other: what was changed, and for each figure whether the difference is more than noise."""
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from electra.common.artifacts import write_json
-from electra.common.errors import ConfigError
-from electra.common.paths import Paths
 from electra.report.facts import Curves, parse_curves
 from electra.review.examples import Flips, Pairs, bootstrap, flips_of, pairs_of
 from electra.review.sides import Side
@@ -15,7 +13,6 @@ from electra.review.statistics import (
     Components,
     Difference,
     Verdict,
-    components,
     from_record,
     from_seeds,
 )
@@ -24,6 +21,7 @@ SMALLEST = 2.0  # points of a task that matter
 DATA = ("data/corpus", "data/tokenizer", "data/shards")
 COUNTS = {"documents": "documents", "characters": "characters", "examples": "examples", "tokens": "tokens"}
 PRETRAIN_FIGURES = {"disc_auc": True, "disc_loss": False, "mlm_loss": False}  # larger is better
+JOINT = 4  # the mean has a quarter of the 5%, all tasks together another: noise of training is not quite normal
 _SEED_KEYS = ("pretrain.seed", "cells.seeds")
 
 
@@ -144,11 +142,11 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
         else pairs_of(task, before, after)
         for task in shared
     }
-    rows = [_row(task, before, after, pairs[task], record, same_encoder, len(shared), smallest) for task in shared]
+    rows = [
+        _row(task, before, after, pairs[task], record, same_encoder, JOINT * len(shared), smallest) for task in shared
+    ]
     notes = [f"{side.name}: results are older than the settings of {', '.join(sorted(stale)[:3])}; run: dvc repro"
              for side in (before, after) if (stale := {name.partition("@")[0] for name in side.stale()})]  # fmt: skip
-    if any(row.figures.noise == "seeds" for row in rows) and not same_encoder and not record:
-        notes.append("pre-training noise is unknown: better and worse are of these two encoders, not of the recipe")
     return Comparison(
         _named(before),
         _named(after),
@@ -156,8 +154,8 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
         changes_between(before, after),
         rows,
         _mean_row(shared, before, after, record, same_encoder, smallest) if shared else None,
-        {key: (_figure(before, key), _figure(after, key)) for key in PRETRAIN_FIGURES
-         if _figure(before, key) is not None or _figure(after, key) is not None},
+        {key: (pretrain_figure(before, key), pretrain_figure(after, key)) for key in PRETRAIN_FIGURES
+         if pretrain_figure(before, key) is not None or pretrain_figure(after, key) is not None},
         (_curves(before), _curves(after)),
         (_cost(before), _cost(after)),
         [flips_of(task, pairs[task]) for task in shared],
@@ -173,7 +171,8 @@ def _named(side: Side) -> str:
     )  # fmt: skip
 
 
-def _figure(side: Side, key: str) -> float | None:
+def pretrain_figure(side: Side, key: str) -> float | None:
+    """A headline of pre-training; None where the run has none."""
     value = side.json("results/metrics/pretrain.json").get(key)
     return float(value) if isinstance(value, int | float) else None
 
@@ -288,39 +287,7 @@ def _record(before: Side, after: Side) -> dict[str, Components]:
     return {}
 
 
-def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
-    """Write the record of a profile from runs that differ in nothing but seeds, processor and machine settings.
-
-    Raises:
-        ConfigError: there are fewer than two runs, or something else differs.
-    """
-    if len(sides) < 2:
-        raise ConfigError(
-            "noise is measured on two runs at least",
-            next_step="run the same settings with other seeds, commit each, and name the commits: "
-            "electra compare --record-noise A B C",
-        )
-    for side in sides[1:]:
-        if kinds := [kind for kind in changes_between(sides[0], side).kinds if kind in ("parameters", "data", "code")]:
-            raise ConfigError(
-                f"{sides[0].name} and {side.name} differ in {', '.join(kinds)}: their difference is not noise alone",
-                next_step=f"see what differs: electra compare {sides[0].name} {side.name}",
-            )
-    shared = [task for task in sides[0].tasks if all(task in side.tasks for side in sides)]
-    figures = {task: components([list(side.values(task).values()) for side in sides]) for task in shared}
-    figures["mean"] = components([_means(side, shared) for side in sides])
-    for key in PRETRAIN_FIGURES:
-        values = [_figure(side, key) for side in sides]
-        if len(known := [value for value in values if value is not None]) == len(sides):
-            figures[key] = components([[value] for value in known])
-    file = paths.root / noise_file(sides[0].profile)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rounded = {name: {k: round(v, 4) for k, v in asdict(parts).items()} for name, parts in figures.items()}
-    write_json(file, {"runs": [side.revision or side.name for side in sides], "figures": rounded})
-    return file
-
-
-def _means(side: Side, tasks: Sequence[str]) -> list[float]:
+def means_by_seed(side: Side, tasks: Sequence[str]) -> list[float]:
     """Mean over tasks of every seed that all of them have."""
     values = [side.values(task) for task in tasks]
     seeds = [seed for seed in values[0] if all(seed in found for found in values)]
@@ -342,7 +309,8 @@ def _row(
     if _task_hash(before, task) != _task_hash(after, task):
         figures, why = _plain(old, new), "other data"
     else:
-        figures, why = _difference(task, list(old.values()), list(new.values()), record, same_encoder, rows), ""
+        noise = _Noise(record.get(task), same_encoder, rows, _least(after, task))
+        figures, why = noise.difference(list(old.values()), list(new.values())), ""
         if figures.noise == "none" and figures.difference:
             figures = (isinstance(pairs, Pairs) and bootstrap(pairs, metric, rows)) or figures
             why = "" if figures.noise == "bootstrap" else "one seed, no record"
@@ -352,8 +320,9 @@ def _row(
 def _mean_row(
     tasks: Sequence[str], before: Side, after: Side, record: dict[str, Components], same_encoder: bool, smallest: float
 ) -> Row:
-    old, new = _means(before, tasks), _means(after, tasks)
-    figures = _difference("mean", old, new, record, same_encoder, 1)
+    least = math.hypot(*(_least(after, task) for task in tasks)) / len(tasks)
+    noise = _Noise(record.get("mean"), same_encoder, JOINT, least)
+    figures = noise.difference(means_by_seed(before, tasks), means_by_seed(after, tasks))
     if any(_task_hash(before, task) != _task_hash(after, task) for task in tasks):
         figures = Difference(figures.before, figures.after)
     return Row(
@@ -365,18 +334,34 @@ def _mean_row(
     )
 
 
-def _difference(
-    name: str, old: list[float], new: list[float], record: dict[str, Components], same_encoder: bool, rows: int
-) -> Difference:
-    if old == new:
-        return Difference(sum(old) / len(old), sum(new) / len(new))
-    if parts := record.get(name):
-        deviation = parts.deviation(min(len(old), len(new)), same_encoder)
-        balanced = [sum(old) / len(old)], [sum(new) / len(new)]
-        return from_record(*balanced, deviation, parts.degrees, rows)
-    if len(old) > 1 and len(new) > 1:
-        return from_seeds(old, new, rows)
-    return Difference(sum(old) / len(old), sum(new) / len(new))
+def _least(side: Side, task: str) -> float:
+    """Points that a row of the development set is worth: runs that agree to the last digit have some noise too."""
+    rows = side.tasks[task].get("dev_rows")
+    return 100 / rows if rows else 0.0
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Noise that is known of one figure, and how many rows share the confidence."""
+
+    record: Components | None
+    same_encoder: bool
+    rows: int
+    least: float
+
+    def difference(self, old: list[float], new: list[float]) -> Difference:
+        """From the record where there is one, else from the seeds of both sides."""
+        means = statistics.fmean(old), statistics.fmean(new)
+        if old == new:
+            return Difference(*means)
+        if self.record:
+            deviation = max(self.record.deviation(min(len(old), len(new)), self.same_encoder), self.least)
+            degrees = self.record.freedom(self.same_encoder)
+            return from_record([means[0]], [means[1]], deviation, degrees, self.rows)
+        if len(old) > 1 and len(new) > 1:
+            found = from_seeds(old, new, self.rows, self.least)
+            return found if self.same_encoder else replace(found, noise="fine-tuning")
+        return Difference(*means)
 
 
 def _plain(old: dict[str, float], new: dict[str, float]) -> Difference:

@@ -17,6 +17,7 @@ WIDTH, MOST_LINES = 100, 25
 _NOISE = {
     "seeds": "seeds (Student's t)",
     "record": "A/A record (results/noise)",
+    "fine-tuning": "seeds of fine-tuning (Student's t); pre-training noise unknown: two encoders, no A/A record",
     "bootstrap": "paired bootstrap over development examples; training noise unknown",
     "none": "unknown",
 }
@@ -74,7 +75,7 @@ def cost_told(found: Comparison) -> str:
     unknown = [name for name, cost in (("before", found.cost[0]), ("after", found.cost[1])) if cost.minutes is None]
     told = [part for part in known if part]
     if unknown:
-        told.append(f"minutes of {' and '.join(unknown)} unknown, as it has no results/machine.json")
+        told.append(f"minutes of {' and '.join(unknown)} unknown (no results/machine.json)")
     if len(processors := {cost.processor for cost in found.cost if cost.processor}) == 1:  # others stand in a line
         told += processors
     return "pre-training " + ", ".join(part for part in told if part)
@@ -235,8 +236,10 @@ def _footer(found: Comparison) -> Iterator[str]:
             f"; detectable with 80% power: {min(detectable):.1f} to {max(detectable):.1f} points" if detectable else ""
         )
         yield "noise: " + "; ".join(_NOISE[kind] for kind in kinds) + told
-    if "none" in kinds or "bootstrap" in kinds:
-        yield "  next: cells.seeds: [1, 2, 3] on both sides, or electra compare --record-noise RUN RUN ..."
+    if "fine-tuning" in kinds:
+        yield "  next: measure pre-training noise once: electra noise"
+    elif "none" in kinds or "bootstrap" in kinds:
+        yield "  next: cells.seeds: [1, 2, 3] on both sides, and the noise of pre-training: electra noise"
     yield from found.notes
 
 

@@ -1,9 +1,10 @@
 """Statistics of a comparison: intervals of a difference, what could have been detected, and the verdict.
 
-Three kinds of noise are known. Seeds: several runs on both sides (Student's t). A record: the standard deviation of a
-run, measured on runs that differ in nothing but seeds (t with the record's degrees of freedom). Bootstrap: one run on
-both sides and their predictions; it covers the choice of the development examples and not the training, so that it can
-find noise and never a difference. With several rows the intervals hold together (Bonferroni).
+Noise is known from seeds, several runs on both sides (Student's t), or from a record: the standard deviation of a run,
+measured on runs that differ in nothing but seeds (t with its degrees of freedom). Two other sources are partial,
+and can find noise but never a difference: fine-tuning seeds of two encoders, which do not cover pre-training, and the
+bootstrap over the predictions of one run on both sides, which covers the choice of the development examples and no
+training. With several rows the intervals hold together (Bonferroni).
 """
 
 import math
@@ -16,8 +17,9 @@ import numpy as np
 from scipy import special
 
 Verdict = Literal["better", "worse", "noise", "underpowered", "unknown noise", "same"]
-Noise = Literal["seeds", "record", "bootstrap", "none"]
-CONFIDENCE, POWER = 0.95, 0.8
+Noise = Literal["seeds", "record", "fine-tuning", "bootstrap", "none"]
+PARTIAL = ("fine-tuning", "bootstrap")  # some noise is not in it: it can find noise and never a difference
+CONFIDENCE, POWER = 0.95, 0.85  # 80% is promised: noise of training is not quite normal
 DRAWS = 1000
 
 
@@ -54,20 +56,22 @@ class Difference:
             if self.noise == "bootstrap" and self.difference == 0 and self.high == 0:
                 return "same"
             return "underpowered" if self.detectable is not None and self.detectable > smallest else "noise"
-        if self.noise == "bootstrap":
+        if self.noise in PARTIAL:
             return "unknown noise"
         return "better" if (self.difference > 0) == larger_is_better else "worse"
 
 
-def from_seeds(before: Sequence[float], after: Sequence[float], rows: int = 1) -> Difference:
+def from_seeds(before: Sequence[float], after: Sequence[float], rows: int = 1, least: float = 0.0) -> Difference:
     """Means of several runs on both sides: Student's t with the pooled variance.
 
     Args:
         rows: of the comparison; their intervals hold together.
+        least: standard deviation of a run that is assumed at least, such as a row of the development set: runs that
+            agree to the last digit, as collapsed ones do, would have no noise at all.
     """
     degrees = len(before) + len(after) - 2
     squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
-    error = math.sqrt(squares / degrees * (1 / len(before) + 1 / len(after)))
+    error = max(math.sqrt(squares / degrees), least) * math.sqrt(1 / len(before) + 1 / len(after))
     return _with_error(statistics.fmean(before), statistics.fmean(after), error, degrees, rows, "seeds")
 
 
@@ -117,16 +121,22 @@ class Components:
         pretrain: between runs, fine-tuning's part taken off.
         finetune: between fine-tuning seeds of one run; 0 where each run has one, and ``pretrain`` then has both.
         degrees: of freedom of the whole.
+        within: of freedom of ``finetune``.
     """
 
     pretrain: float
     finetune: float
     degrees: int
+    within: int = 0
 
     def deviation(self, num_seeds: int, same_encoder: bool) -> float:
         """Of the mean over fine-tuning seeds of one run."""
         between = 0.0 if same_encoder and self.finetune else self.pretrain
         return math.sqrt(between**2 + self.finetune**2 / num_seeds)
+
+    def freedom(self, same_encoder: bool) -> int:
+        """Degrees of freedom of :meth:`deviation`."""
+        return self.within if same_encoder and self.within else self.degrees
 
 
 def components(runs: Sequence[Sequence[float]]) -> Components:
@@ -138,7 +148,8 @@ def components(runs: Sequence[Sequence[float]]) -> Components:
     if len(runs) < 2:
         raise ValueError("noise is measured on two runs at least")
     within = [statistics.variance(run) for run in runs if len(run) > 1]
+    freedom = sum(len(run) - 1 for run in runs)
     finetune = statistics.fmean(within) if within else 0.0
     between = statistics.variance([statistics.fmean(run) for run in runs])
     seeds = statistics.fmean(len(run) for run in runs)
-    return Components(math.sqrt(max(0.0, between - finetune / seeds)), math.sqrt(finetune), len(runs) - 1)
+    return Components(math.sqrt(max(0.0, between - finetune / seeds)), math.sqrt(finetune), len(runs) - 1, freedom)

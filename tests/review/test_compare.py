@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from electra.common.errors import ConfigError
+from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.paths import Paths
-from electra.review.compare import compare, record_noise
+from electra.review.compare import compare
+from electra.review.noise import measure_noise, record_noise
 from electra.review.render import Thresholds, read_thresholds, reasons_to_refuse, render_markdown, render_text
 from electra.review.sides import Side, open_side
 from tests.review.runs import Run
@@ -125,10 +126,25 @@ def test_seeds_tell_a_gain_from_noise(tmp_path: Path) -> None:
     assert compare(open_side(str(better.folder)), open_side(str(before.folder))).mean.verdict == "worse"  # type: ignore[union-attr]
 
 
-def test_another_encoder_limits_what_seeds_of_fine_tuning_can_say(tmp_path: Path) -> None:
-    before, after = (Run(tmp_path / str(n), seeds=3, random=n) for n in (1, 2))
+def test_seeds_of_fine_tuning_alone_do_not_say_better_of_another_encoder(tmp_path: Path) -> None:
+    """They do not cover pre-training: encoders of the same recipe with other seeds differ as well."""
+    before, after = (Run(tmp_path / str(n), seeds=5, random=n, gain=20 * n) for n in (1, 2))
     after.set_hash("models/pretrained", "0" * 32 + ".dir")
-    assert "are of these two encoders, not of the recipe" in render_text(compare(*sides(before.write(), after)))
+    found = compare(*sides(before.write(), after))
+    assert {row.verdict for row in found.rows} == {"unknown noise"} and found.mean
+    assert found.mean.verdict == "unknown noise" and found.mean.figures.low and found.mean.figures.low > 10
+    told = render_text(found)
+    assert "pre-training noise unknown: two encoders" in told and "electra noise" in told
+
+
+def test_runs_that_agree_to_the_last_digit_have_the_noise_of_one_row(tmp_path: Path) -> None:
+    """Collapsed runs score the share of one label with every seed; one row more is no difference."""
+    before, after = (Run(tmp_path / str(n), seeds=3, random=n) for n in (1, 2))
+    for run, value in ((before, 52.0), (after, 52.25)):
+        entry = run.results["glue.json"]["SST-2"]
+        entry["seeds"] = {str(n): {"pretrained": {"accuracy": value}} for n in (1, 2, 3)}
+    (row,) = [row for row in compare(*sides(before.write(), after)).rows if row.name == "SST-2"]
+    assert row.verdict in ("noise", "underpowered") and row.figures.high and row.figures.high > 1
 
 
 def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
@@ -142,6 +158,40 @@ def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
     assert {row.verdict for row in found.rows} == {"better"}
     assert "noise: A/A record (results/noise)" in render_text(found)
     assert {row.verdict for row in compare(*sides(runs[0], runs[1])).rows} <= {"noise", "underpowered"}
+
+
+def test_one_command_makes_the_runs_of_a_record_and_does_not_make_them_again(tmp_path: Path) -> None:
+    here = Run(tmp_path / "clone").write()
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(here.folder)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    asked: list[list[str]] = []
+
+    def dvc(command: list[str], root: Path) -> int:
+        """As `dvc exp run` does: a commit that only a reference of the experiment holds."""
+        asked.append(command)
+        if command[:2] == ["exp", "run"]:
+            settings = dict(part.split("=", 1) for part in command if "=" in part)
+            run = Run(tmp_path / f"run{len(asked)}", seeds=2, random=len(asked))
+            run.set_parameter("pretrain.seed", int(settings["params/smoke.yaml:pretrain.seed"]))
+            run.common["cells"]["seeds"] = json.loads(settings["params.yaml:cells.seeds"])
+            run.write()
+            tree = [*git[:-2], f"--git-dir={root}/.git", f"--work-tree={run.folder}"]
+            subprocess.run([*tree, "add", "-A"], check=True)
+            subprocess.run([*tree, "commit", "-qm", "x"], check=True)
+            name = command[command.index("--name") + 1]
+            subprocess.run([*git, "update-ref", f"refs/exps/ab/cd/{name}", "HEAD"], check=True)
+        return 0
+
+    file = measure_noise(Paths(here.folder), runs=3, seeds=2, run=dvc)
+    assert [command[4] for command in asked] == ["noise-smoke-1", "noise-smoke-2", "noise-smoke-3"]
+    parts = json.loads(file.read_text())["figures"]["CoLA"]
+    assert parts["finetune"] > 0 and (parts["degrees"], parts["within"]) == (2, 3)
+    measure_noise(Paths(here.folder), runs=3, seeds=2, run=dvc)
+    assert len(asked) == 3, "they are there"
+    measure_noise(Paths(here.folder), runs=2, seeds=3, run=dvc)
+    assert [command[1] for command in asked[3:]] == ["remove", "run", "remove", "run"], "with other seeds"
+    with pytest.raises(InfrastructureError, match="noise-smoke-1 ended with exit code 3"):
+        measure_noise(Paths(here.folder), runs=2, seeds=4, run=lambda command, root: 3 if "run" in command else 0)
 
 
 def test_runs_that_differ_in_more_than_seeds_are_no_record(base: Run, tmp_path: Path) -> None:

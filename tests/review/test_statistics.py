@@ -29,14 +29,14 @@ def test_of_200_comparisons_of_equal_runs_at_most_5_percent_are_better_or_worse(
 
 
 @pytest.mark.parametrize(("seeds", "rows"), [(2, 1), (3, 1), (3, 10), (10, 10)])
-def test_the_power_at_the_stated_detectable_difference_is_80_percent(seeds: int, rows: int) -> None:
+def test_the_power_at_the_stated_detectable_difference_is_more_than_80_percent(seeds: int, rows: int) -> None:
     random = np.random.default_rng(4)
     errors = random.normal(0, 3, (4000, 2, seeds))
     stated = [from_seeds(*pair.tolist(), rows=rows) for pair in errors]
     spread = np.array([found.detectable for found in stated])
     truth = np.sqrt(np.mean(spread**2))  # what it states on average for the variance that there is
     found = [from_seeds(a.tolist(), (b + truth).tolist(), rows=rows).verdict(2.0) == "better" for a, b in errors]
-    assert np.mean(found) == pytest.approx(0.8, abs=0.025)
+    assert np.mean(found) == pytest.approx(0.85, abs=0.025)
 
 
 def test_a_record_of_ten_runs_keeps_the_rate_of_false_alarms() -> None:

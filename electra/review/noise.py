@@ -1,0 +1,109 @@
+"""The A/A record of a profile: runs that differ in seeds alone, and the standard deviations of their figures.
+
+The record (``results/noise/<profile>.json``) is committed; `electra compare` takes it where a side has one seed.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from electra.common.artifacts import write_json
+from electra.common.errors import ConfigError, InfrastructureError
+from electra.common.paths import Paths
+from electra.review.compare import PRETRAIN_FIGURES, changes_between, means_by_seed, noise_file, pretrain_figure
+from electra.review.sides import WORK_TREE, Side, open_side
+from electra.review.statistics import components
+
+Runner = Callable[[list[str], Path], int]
+OF_THE_RECIPE = ("parameters", "data", "code")  # kinds of changes; the others may differ within a record
+
+
+def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
+    """Write the record of a profile from runs that differ in nothing but seeds, processor and machine settings.
+
+    Raises:
+        ConfigError: there are fewer than two runs, or something else differs.
+    """
+    if len(sides) < 2:
+        raise ConfigError(
+            "noise is measured on two runs at least",
+            next_step="make them: electra noise; or name runs that differ in seeds alone: "
+            "electra compare --record-noise A B C",
+        )
+    for side in sides[1:]:
+        if kinds := [kind for kind in changes_between(sides[0], side).kinds if kind in OF_THE_RECIPE]:
+            raise ConfigError(
+                f"{sides[0].name} and {side.name} differ in {', '.join(kinds)}: their difference is not noise alone",
+                next_step=f"see what differs: electra compare {sides[0].name} {side.name}",
+            )
+    shared = [task for task in sides[0].tasks if all(task in side.tasks for side in sides)]
+    figures = {task: components([list(side.values(task).values()) for side in sides]) for task in shared}
+    figures["mean"] = components([means_by_seed(side, shared) for side in sides])
+    for key in PRETRAIN_FIGURES:
+        values = [pretrain_figure(side, key) for side in sides]
+        if len(known := [value for value in values if value is not None]) == len(sides):
+            figures[key] = components([[value] for value in known])
+    file = paths.root / noise_file(sides[0].profile)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rounded = {name: {k: round(v, 4) for k, v in asdict(parts).items()} for name, parts in figures.items()}
+    write_json(file, {"runs": [side.revision or side.name for side in sides], "figures": rounded})
+    return file
+
+
+def _dvc(command: list[str], root: Path) -> int:
+    folder = str(Path(sys.executable).parent)  # where `electra` is, which the stages start
+    environment = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
+    return subprocess.run([sys.executable, "-m", "dvc", *command], cwd=root, env=environment, check=False).returncode
+
+
+def measure_noise(paths: Paths, runs: int, seeds: int, run: Runner = _dvc) -> Path:
+    """Run the settings of the work tree with ``runs`` pre-training seeds, each with ``seeds`` fine-tuning seeds.
+
+    Each run is an experiment of DVC, ``noise-<profile>-<seed>``, made in a folder of its own: the work tree stays as it
+    is, what they have in common comes from DVC's cache, and one that is there already is not made again.
+
+    Raises:
+        ConfigError: fewer than two runs, or there are no settings here.
+        InfrastructureError: a run failed.
+    """
+    here = Side(WORK_TREE, paths.root)
+    if runs < 2 or not here.profile:
+        raise ConfigError("noise is measured on two runs at least, in the folder of params.yaml", where=str(paths.root))
+    chosen = list(range(1, seeds + 1))
+    names = []
+    for seed in range(1, runs + 1):
+        name = f"noise-{here.profile}-{seed}"
+        names.append(name)
+        print(f"[{seed}/{runs}] {name}: pretrain.seed {seed}, cells.seeds {chosen}", flush=True)
+        if _is_made(name, here, seed, chosen):
+            print("  it is there already", flush=True)
+            continue
+        settings = [f"params/{here.profile}.yaml:pretrain.seed={seed}", f"params.yaml:cells.seeds={chosen}"]
+        arguments = [part for setting in settings for part in ("-S", setting.replace(" ", ""))]
+        if _made(name, here.folder):
+            run(["exp", "remove", name], here.folder)
+        if code := run(["exp", "run", "--temp", "--name", name, *arguments, "evaluate"], here.folder):
+            raise InfrastructureError(
+                f"the run {name} ended with exit code {code}",
+                next_step="mend what the messages above say and run it again: stages that ended are not run again",
+            )
+    return record_noise([open_side(name, paths.root) for name in names], paths)
+
+
+def _made(name: str, root: Path) -> Side | None:
+    try:
+        return open_side(name, root)
+    except ConfigError:
+        return None
+
+
+def _is_made(name: str, here: Side, seed: int, seeds: list[int]) -> bool:
+    """Return whether the experiment is there, of these settings and of the data and code of the work tree's lock."""
+    side = _made(name, here.folder)
+    if side is None or any(kind in OF_THE_RECIPE for kind in changes_between(here, side).kinds):
+        return False
+    found = side.settings.get("pretrain.seed"), side.settings.get("cells.seeds")
+    return found == (seed, seeds) and not any(stage.startswith(("pretrain", "finetune@")) for stage in side.stale())
