@@ -129,8 +129,9 @@ def test_probes_and_sentences_are_shown_and_escaped(settings: Settings, built: P
     assert "## Before fine-tuning" in model_card(settings, built)
 
 
-def test_without_probes_there_is_no_section(settings: Settings, built: Paths) -> None:
-    (built.results / "probe.json").unlink()
-    build_report(settings, built)
-    text = (built.results / "report.md").read_text()
+def test_without_probes_there_is_no_section(settings: Settings, tmp_path: Path) -> None:
+    write_example_results(Paths(tmp_path))
+    (tmp_path / "results/probe.json").unlink()
+    build_report(settings, Paths(tmp_path))
+    text = (tmp_path / "results/report.md").read_text()
     assert "Before fine-tuning" not in text and "What it learned" not in text
