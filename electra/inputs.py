@@ -27,7 +27,7 @@ from electra.common.errors import DataError, InfrastructureError
 from electra.common.paths import Paths
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 
-STAGES = ("corpus", "tasks", "tokenizer", "pretrain")
+STAGES = ("corpus", "tasks", "tokenizer", "pretrain", "probe")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
         found["tasks"].append(Outside(str(description), "tasks.own"))
         for table in _tables_of(root / description):
             found["tasks"].append(Outside(str(description.parent / table), f"tasks.own: {description}"))
+    found["probe"] = [Outside(file, "tasks.pairs") for file in settings.tasks.pairs]
     if settings.tokenizer.vocab_file:
         found["tokenizer"].append(Outside(settings.tokenizer.vocab_file, "tokenizer.vocab_file"))
     first = settings.pretrain.initialize_from

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from electra.cli import STAGES, app, load
+from electra.cli import STAGES, app, cluster_settings, load
 
 if TYPE_CHECKING:
     from electra.common.paths import Paths
@@ -261,6 +261,40 @@ def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage o
     from electra.predict.outside import print_outside_scores
 
     print_outside_scores(*arguments)
+
+
+@app.command(rich_help_panel=STAGES)
+def probe(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="only score these minimal pairs (BLiMP's JSONL), and print the figures")
+    ] = None,
+    similarity: Annotated[
+        Path | None, typer.Option(help="only print; rows with text_a, text_b and label: data/tasks/STS-B/dev.jsonl")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="only print, JSON instead of a table")] = False,
+) -> None:
+    """Probe the pre-trained weights without fine-tuning: minimal pairs, similarity, retrieval, replaced tokens.
+
+    Example: electra probe blimp/*.jsonl --similarity data/tasks/STS-B/dev.jsonl
+    """
+    from electra.predict.learned import probe_pretrained
+
+    if files or similarity or json_output or not Path("params.yaml").exists():
+        _print_probes(files or [], similarity, json_output)
+    else:
+        probe_pretrained(*load())
+
+
+def _print_probes(files: list[Path], similarity: Path | None, json_output: bool) -> None:
+    # apart from `probe`: the stage of that name has no use for its imports
+    import json
+
+    from electra.common.paths import Paths
+    from electra.finetune.run import prepare_machine
+    from electra.predict.probe import render, run_probe
+
+    found = run_probe(Paths(), files, similarity, *prepare_machine(cluster_settings()))
+    print(json.dumps(found, indent=2) + "\n" if json_output else render(found), end="")
 
 
 @app.command(rich_help_panel=STAGES)

@@ -215,30 +215,6 @@ def score(
             print(f"{value:.4f}\t{num_tokens}\t{text}")
 
 
-@app.command(rich_help_panel=USE)
-def probe(
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="minimal pairs in BLiMP's JSONL; microworld's own where none is given")
-    ] = None,
-    similarity: Annotated[
-        Path | None, typer.Option(help="rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl")
-    ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
-) -> None:
-    """Probe the pre-trained weights without fine-tuning: minimal pairs, and similarity of sentences.
-
-    Example: electra probe blimp/*.jsonl --similarity data/tasks/STS-B/dev.jsonl
-    """
-    import json
-
-    from electra.common.paths import Paths
-    from electra.finetune.run import prepare_machine
-    from electra.predict.probe import render, run_probe
-
-    found = run_probe(Paths(), files or [], similarity, *prepare_machine(cluster_settings()))
-    print(json.dumps(found, indent=2) + "\n" if json_output else render(found), end="")
-
-
 @app.command(rich_help_panel=WEIGHTS)
 def import_huggingface(
     discriminator: Annotated[Path, typer.Argument(help="a folder, or owner/name on the hub")],

@@ -77,6 +77,11 @@ class Tasks(Section):
         description="YAML files that describe tasks of your own (docs/own-tasks.md); a file's name without .yaml is "
         "the task's name in cells.tasks",
     )
+    pairs: list[str] = Field(
+        [],
+        description="files of minimal pairs in BLiMP's JSONL for the stage probe; microworld's own where none is named "
+        "and the corpus has microworld",
+    )
 
     @property
     def custom_files(self) -> dict[str, Path]:

@@ -1,11 +1,13 @@
 """Rows to predict from a file or a pipe: JSONL, CSV, TSV or plain lines, one after the other."""
 
+import json
 import queue
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +26,27 @@ def format_of(path: Path | None, num_texts: int) -> InputFormatName:
     """By the file's suffix; a pipe (None) has plain lines, or JSONL where a row has several texts."""
     default: InputFormatName = "lines" if num_texts == 1 else "jsonl"
     return default if path is None else _SUFFIXES.get(path.suffix.lower(), default)
+
+
+def sniffed(lines: Iterable[bytes], format: InputFormatName) -> tuple[InputFormatName, Iterator[bytes]]:
+    """The format, JSONL instead of plain lines where the first line is a JSON object or list or begins one.
+
+    Returns:
+        The format, and all lines, the first one too.
+    """
+    rest = iter(lines)
+    first = list(islice(rest, 1 if format == "lines" else 0))
+    return ("jsonl" if first and _is_json(first[0]) else format), chain(first, rest)
+
+
+def _is_json(line: bytes) -> bool:
+    text = line.removeprefix(b"\xef\xbb\xbf").strip()
+    if text in (b"{", b"["):
+        return True
+    try:
+        return text[:1] in (b"{", b"[") and isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False  # a text that begins with a bracket
 
 
 def text_of(value: Any) -> str | None:

@@ -1,10 +1,25 @@
-"""Pre-trained weights on single sentences: how likely each token is a replacement, and what fits in its place."""
+"""What pre-training has learned, without fine-tuning: the stage ``probe``, and single sentences for it and the demo.
 
+Shape legend: N masked tokens or questions, P paragraphs, T tokens, D hidden width, V vocabulary.
+"""
+
+import math
+import re
 from dataclasses import dataclass
+from random import Random
+from typing import Any
 
+import pyarrow.parquet as pq
 import torch
+import torch.nn.functional as F
 
-from electra.predict.probe import Probe
+from electra.common.artifacts import write_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.predict.probe import Probe, minimal_pairs, read_pairs, render, score_pairs, score_similarity
+from electra.system.hardware import choose_device, choose_precision, repeat_exactly
+from electra.tasks.cells import read_rows
 
 MASK = "[MASK]"  # in a text that somebody gives; other special tokens are text
 
@@ -71,3 +86,135 @@ def fills(probe: Probe, ids: list[int], places: list[int], number: int) -> list[
         [(str(probe.tokenizer.id_to_token(token)), share) for token, share in zip(*pair, strict=True)]
         for pair in zip(tokens.tolist(), values.tolist(), strict=True)
     ]
+
+
+PER_KIND = 100  # pairs of microworld for each rule
+SENTENCES = 6
+WORDPIECES = (8, 32)  # of a sentence that is shown
+FILLS = 3
+MAX_QUESTIONS = 2_000
+
+
+def probe_pretrained(settings: Settings, paths: Paths) -> None:
+    """Write ``results/probe.json`` and its headline, ``results/metrics/probe.json``.
+
+    Minimal pairs of ``tasks.pairs``, or microworld's own where the corpus has microworld; similarity where STS-B is
+    among the tasks, retrieval where SQuAD is; and sentences of the held-out text in which the generator replaced
+    tokens. What cannot be asked of this run is left out.
+
+    Raises:
+        DataError: weights, corpus or a file of pairs are missing or broken.
+    """
+    device = choose_device(settings.cluster)
+    if settings.cluster.num_threads != "auto":
+        torch.set_num_threads(settings.cluster.num_threads)
+    if device != "cpu":
+        repeat_exactly(strict=settings.cluster.deterministic)
+    probe = Probe(paths, torch.device(device), choose_precision(settings.cluster, device) == "bf16")
+    found: dict[str, Any] = {}
+    files = [paths.root / file for file in settings.tasks.pairs]
+    is_microworld = any(source.kind == "embedded" for source in settings.corpus.sources)
+    if files or is_microworld:
+        pairs = read_pairs(files) if files else minimal_pairs(1, PER_KIND)
+        scores = {way: _rounded(accuracies) for way, accuracies in score_pairs(probe, pairs).items()}
+        found |= {"pairs": len(pairs), "pairs_of": "files" if files else "microworld", "accuracy": scores}
+    if "STS-B" in settings.cells.tasks:
+        found["similarity_spearman"] = round(score_similarity(probe, paths.tasks / "STS-B/dev.jsonl"), 4)
+    task = next((name for name in ("SQuAD1.1", "SQuAD2.0") if name in settings.cells.tasks), None)
+    if task:
+        found["retrieval"] = {"task": task, **_rounded(score_retrieval(probe, read_rows(paths, task, "dev")))}
+    found["sentences"] = [show(probe, text, number) for number, text in enumerate(held_out_sentences(probe, paths))]
+    write_json(paths.results / "probe.json", found)
+    headline = {name: found[name] for name in ("similarity_spearman",) if name in found}
+    for accuracies in list(found.get("accuracy", {}).values())[:1]:  # the discriminator's sum, where there is one
+        headline["minimal_pairs"] = accuracies["all"]
+    write_json(paths.metrics / "probe.json", headline)
+    print(render(found), end="")
+    print(f"probe: {paths.results / 'probe.json'}, {len(found['sentences'])} sentences")
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
+
+
+@torch.inference_mode()
+def score_retrieval(probe: Probe, rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Questions looked up among all paragraphs by the cosine of mean-pooled states: nDCG@10 and mean reciprocal rank.
+
+    The one right paragraph is the question's own; a paragraph with the same cosine counts as ahead of it.
+    """
+    rows = rows[:MAX_QUESTIONS]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(row["context"] for row in rows))}
+    paragraphs_PD, questions_ND = (
+        F.normalize(probe.embed([probe.ids(text) for text in texts]), dim=-1)
+        for texts in (list(numbers), [row["question"] for row in rows])
+    )
+    cosines_NP = questions_ND @ paragraphs_PD.T
+    own_N1 = cosines_NP.gather(1, torch.tensor([[numbers[row["context"]]] for row in rows]))
+    ranks = (cosines_NP >= own_N1).sum(1).tolist()
+    gains = [1 / math.log2(rank + 1) if rank <= 10 else 0.0 for rank in ranks]
+    return {
+        "questions": len(rows),
+        "paragraphs": len(numbers),
+        "ndcg_at_10": sum(gains) / len(ranks),
+        "mrr": sum(1 / rank for rank in ranks) / len(ranks),
+    }
+
+
+def held_out_sentences(probe: Probe, paths: Paths) -> list[str]:
+    """The first sentence of fitting length of as many held-out documents, spread evenly over all of them."""
+    texts = [
+        text
+        for file in sorted(paths.corpus.glob("heldout-*.parquet"))
+        for text in pq.read_table(file, columns=["text"])["text"].to_pylist()
+    ]
+    if not texts:
+        raise DataError("there is no held-out text", where=str(paths.corpus), next_step="run: dvc repro corpus")
+    found: list[str] = []
+    for number in range(len(texts)):
+        text = texts[number * _stride(len(texts)) % len(texts)]
+        sentences = re.findall(r"[^\s.!?][^.!?\n]*[.!?]+(?=\s|$)", text[:4_000])
+        fitting = (one for one in sentences if WORDPIECES[0] <= len(probe.ids(one)) <= WORDPIECES[1])
+        sentence = next(fitting, None)
+        if sentence is not None and sentence not in found:
+            found.append(sentence)
+        if len(found) == SENTENCES:
+            break
+    return found
+
+
+def _stride(number: int) -> int:
+    """Step that visits every document once, the first ones far from each other."""
+    step = max(1, number // SENTENCES)
+    while math.gcd(step, number) > 1:
+        step += 1
+    return step
+
+
+def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
+    """A sentence after the generator replaced some of its tokens, and what the model says of it.
+
+    Returns:
+        ``tokens``, separated by spaces; ``replaced``, the discriminator's P(replaced) of each in the same way; ``was``,
+        the token that stood at a place (from 0) before; ``fills``, the best proposals at each masked place.
+    """
+    ids, random = probe.ids(text), Random(f"replaced {seed}")
+    share = 0.15 if len(ids) >= 14 else 2 / len(ids)
+    places = sorted(random.sample(range(len(ids)), max(1, round(share * len(ids)))))
+    proposed = fills(probe, ids, places, 1_000)
+    corrupted = list(ids)
+    for place, options in zip(places, proposed, strict=False):
+        (token,) = random.choices([name for name, _ in options], [share for _, share in options])
+        number = probe.tokenizer.token_to_id(token)
+        corrupted[place] = ids[place] if number is None else number
+    names = [str(probe.tokenizer.id_to_token(token)) for token in corrupted]
+    scores = replaced(probe, corrupted)
+    return {
+        "tokens": " ".join(names),
+        "replaced": None if scores is None else " ".join(f"{score:.2f}" for score in scores),
+        "was": {str(p): str(probe.tokenizer.id_to_token(ids[p])) for p in places if corrupted[p] != ids[p]},
+        "fills": {
+            str(place): ", ".join(f"{token} {share:.2f}" for token, share in options[:FILLS])
+            for place, options in zip(places, proposed, strict=False)
+        },
+    }

@@ -27,7 +27,6 @@ from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
 from electra.model.pretrained import load_objective, special_token_ids
-from electra.objectives.electric import Electric
 from electra.tasks.cells import read_lines
 
 Pair = tuple[str, str]
@@ -158,6 +157,7 @@ class Probe:
         self.tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
         self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
         self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
+        self.is_electric = self.objective.method.objective == "electric"
         self.device, self.bf16 = device, bf16
 
     def ids(self, text: str) -> list[int]:
@@ -173,7 +173,7 @@ class Probe:
 
         def score(hidden_BTD: Tensor) -> Tensor:
             logits_BT = head(hidden_BTD).float()
-            return -logits_BT if isinstance(self.objective, Electric) else F.logsigmoid(-logits_BT)
+            return -logits_BT if self.is_electric else F.logsigmoid(-logits_BT)
 
         rows = [[self.cls, *ids, self.sep] for ids in texts]
         return [row[1 : 1 + len(ids)] for row, ids in zip(self._run(self.encoder, score, rows), texts, strict=True)]
@@ -210,7 +210,7 @@ class Probe:
 
     def language_model(self) -> tuple[Encoder | None, VocabularyHead | None]:
         """What fills masked tokens: the generator, or the model itself; None where there is neither."""
-        if isinstance(self.objective, Electric):  # its two towers see one side each
+        if self.is_electric:  # its two towers see one side each
             return None, None
         for encoder, head in (("generator", "generator_head"), ("encoder", "head")):
             if isinstance(found := getattr(self.objective, head, None), VocabularyHead):
@@ -260,7 +260,7 @@ def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
     values = probe.one_pass([*ids[0], *ids[1]])
     if values is not None:
         sides = list(zip(values[: len(pairs)], values[len(pairs) :], ids[0], ids[1], strict=True))
-        name = "Electric" if isinstance(probe.objective, Electric) else "discriminator"
+        name = "Electric" if probe.is_electric else "discriminator"
         ways[f"{name}, sum"] = [(float(good.sum()), float(bad.sum())) for good, bad, *_ in sides]
         ways[f"{name}, mean"] = [(float(good.mean()), float(bad.mean())) for good, bad, *_ in sides]
         ways[f"{name}, changed tokens"] = [
@@ -320,9 +320,16 @@ def run_probe(
 
 def render(found: dict[str, Any]) -> str:
     """The figures as a table of text, in percent."""
-    lines = [f"{found['pairs']:,} minimal pairs, share with the good sentence ahead (ties are wrong)"]
-    for way, accuracies in found["accuracy"].items():
+    lines = []
+    if "pairs" in found:
+        lines.append(f"{found['pairs']:,} minimal pairs, share with the good sentence ahead (ties are wrong)")
+    for way, accuracies in found.get("accuracy", {}).items():
         lines.append(f"  {way:<32}" + "  ".join(f"{rule} {100 * value:.1f}" for rule, value in accuracies.items()))
     if "similarity_spearman" in found:
         lines.append(f"similarity of mean-pooled sentences: Spearman {100 * found['similarity_spearman']:.1f}")
-    return "\n".join(lines) + "\n"
+    if retrieval := found.get("retrieval"):
+        lines.append(
+            f"{retrieval['questions']:,} questions of {retrieval['task']}, {retrieval['paragraphs']:,} paragraphs: "
+            f"nDCG@10 {100 * retrieval['ndcg_at_10']:.1f}, MRR {100 * retrieval['mrr']:.1f}"
+        )
+    return "".join(f"{line}\n" for line in lines)

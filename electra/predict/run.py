@@ -31,7 +31,16 @@ from electra.finetune.run import decode_spans, predict_rows, prepare_machine
 from electra.finetune.saved import SavedModel, load_model
 from electra.finetune.spans import best_answers, span_features, tag_predictions, tagging_features
 from electra.finetune.trainer import predict
-from electra.predict.inputs import InputFormatName, Rows, format_of, impatient_windows, text_of, windows, words_of
+from electra.predict.inputs import (
+    InputFormatName,
+    Rows,
+    format_of,
+    impatient_windows,
+    sniffed,
+    text_of,
+    windows,
+    words_of,
+)
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row
 
@@ -282,8 +291,10 @@ def predict_file(
         bar = stack.enter_context(_bar())
         task = bar.add_task("0 rows", total=size)
         where = "standard input" if source is None else str(source)
-        lines = _counted(byte_lines(file, where), bar, task)
-        rows = Rows(lines, input_format or format_of(source, len(fields)), fields, columns, where, kind.value)
+        lines: Iterable[bytes] = _counted(byte_lines(file, where), bar, task)
+        if input_format is None:
+            input_format, lines = sniffed(lines, format_of(source, len(fields)))
+        rows = Rows(lines, input_format, fields, columns, where, kind.value)
         write = stack.enter_context(writing(output, format))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
             write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))

@@ -29,7 +29,7 @@ from electra.model.shape import EncoderConfig
 from electra.publish import modernbert
 from electra.report.build import table
 from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
-from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks
+from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks, zero_shot
 from electra.tasks.catalogue import TASKS, TaskSpec
 
 
@@ -229,6 +229,7 @@ def model_card(
         _sources(facts),
         _shape(facts),
         table(pretraining(facts)) if facts.pretrain else "",
+        table(zero_shot(facts)) if facts.probe else "",
         _listed(plateaus(facts)),
         _scores(facts),
         _listed(score_remarks(facts)),

@@ -20,7 +20,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.report.content import METRIC_NAMES, data_in_words, score_card, sections
-from electra.report.facts import Curves, Facts, Section, gather, plateaus, score_remarks
+from electra.report.facts import LEARNED, Curves, Facts, Section, gather, plateaus, score_remarks, shown_sentences
 
 Points = list[tuple[float, float]]  # (step, value)
 
@@ -223,6 +223,8 @@ def render_page(facts: Facts) -> str:
         plateaus=plateaus(facts),
         curves=draw_curves(facts.curves, facts.pretrain or {}) if facts.curves else [],
         sections=sections(facts),
+        learned=LEARNED,
+        sentences=shown_sentences(facts),
         numeric_columns=numeric_columns,
     )
 

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from electra.report.beside import beside_published
-from electra.report.facts import Facts, Section, leakage, vocabulary_rows
+from electra.report.facts import Facts, Section, leakage, learned, vocabulary_rows, zero_shot
 
 
 def milestones(facts: Facts) -> Section:
@@ -135,6 +135,8 @@ def sections(facts: Facts) -> list[Section]:
         beside_published(facts),
         _other_metrics(facts),
         pretraining(facts),
+        zero_shot(facts),
+        learned(facts),
         corpus(facts),
         leakage(facts),
         _examples(facts),

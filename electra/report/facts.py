@@ -1,4 +1,4 @@
-"""Facts of the report, read from ``results/`` and the manifests; its remarks and its section on data.
+"""Facts of the report, read from ``results/`` and the manifests; its remarks, its section on data, and the probes.
 
 A remark is one sentence on the score card; the margins are stated in docs/alarms.md.
 """
@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from electra.common.artifacts import MANIFEST, read_json
 from electra.common.errors import DataError
@@ -38,6 +38,7 @@ class Facts:
     curves: Curves | None
     validation: dict[str, dict[str, Any]]  # suite -> report
     manifests: dict[str, dict[str, Any]]  # corpus, tokenizer, shards, tasks
+    probe: dict[str, Any] | None = None
 
 
 def gather(settings: Settings, paths: Paths) -> Facts:
@@ -59,6 +60,7 @@ def gather(settings: Settings, paths: Paths) -> Facts:
             if (report := _optional_json(paths.results / f"validation/{name}.json"))
         },
         manifests={name: facts for name, at in folders.items() if (facts := _optional_json(at / MANIFEST))},
+        probe=_optional_json(paths.results / "probe.json"),
     )
 
 
@@ -271,3 +273,66 @@ def vocabulary_rows(tokenizer: dict[str, Any], unused: float | None = None) -> l
         ["[UNK] among wordpieces, held-out text", f"{100 * unknown:.2f}%"],
         *([["entries that never occur in training", f"{100 * unused:.1f}%"]] if unused is not None else []),
     ]
+
+
+def zero_shot(facts: Facts) -> Section:
+    """What the pre-trained weights can do before any fine-tuning."""
+    known = facts.probe or {}
+    rows = [
+        [f"minimal pairs: {way}", f"{100 * values['all']:.1f}", ", ".join(f"{k} {100 * v:.1f}" for k, v in parts)]
+        for way, values in known.get("accuracy", {}).items()
+        for parts in [[(rule, value) for rule, value in values.items() if rule != "all"]]
+    ]
+    if "similarity_spearman" in known:
+        rows.append(["STS-B without labels: Spearman", f"{100 * known['similarity_spearman']:.1f}", ""])
+    if found := known.get("retrieval"):
+        what = f"{found['questions']:,} questions, {found['paragraphs']:,} paragraphs, MRR {100 * found['mrr']:.1f}"
+        rows.append([f"{found['task']}, question to paragraph: nDCG@10", f"{100 * found['ndcg_at_10']:.1f}", what])
+    note = "Percent. Minimal pairs: the good sentence scores higher; guessing gives 50. Others: cosines of mean states."
+    return Section("Before fine-tuning", note, ["probe", "figure", "parts"], rows)
+
+
+class Shown(NamedTuple):
+    """A token of a sentence: its text, P(replaced) or None, the token it stands for, and the generator's proposals."""
+
+    text: str
+    replaced: float | None
+    was: str | None
+    fills: str | None
+
+
+def shown_sentences(facts: Facts) -> list[list[Shown]]:
+    """Held-out sentences in which the generator replaced tokens."""
+    sentences = []
+    for found in (facts.probe or {}).get("sentences", []):
+        tokens = found["tokens"].split(" ")
+        scores = map(float, found["replaced"].split(" ")) if found["replaced"] else [None] * len(tokens)
+        places = zip(map(str, range(len(tokens))), tokens, scores, strict=True)
+        sentences.append([Shown(text, score, found["was"].get(n), found["fills"].get(n)) for n, text, score in places])
+    return sentences
+
+
+LEARNED = "What it learned"
+
+
+def learned(facts: Facts) -> Section:
+    """The sentences as text: P(replaced) in percent after tokens that were replaced or look so."""
+    rows = []
+    for sentence in shown_sentences(facts):
+        words = [
+            token.text
+            + (f" [was {token.was}]" if token.was else "")
+            + (
+                f" ({100 * token.replaced:.0f})"
+                if token.replaced is not None and (token.was or token.replaced > 0.3)
+                else ""
+            )
+            for token in sentence
+        ]
+        fills = "; ".join(token.fills for token in sentence if token.fills)
+        rows.append([" ".join(words), fills])
+    note = (
+        "Held-out sentences in which the generator replaced tokens [was: what stood there]; in brackets the "
+        "discriminator's probability of a replacement, percent, where it is above 30 or there is one."
+    )
+    return Section(LEARNED, note, ["sentence", "the generator's best proposals"], rows)

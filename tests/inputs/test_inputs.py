@@ -69,6 +69,7 @@ def test_every_file_is_listed_with_its_hash_for_the_stage_that_reads_it(folder: 
         "tasks": ["mine/../tables/train.csv", "mine/Mood.yaml", "mine/dev.csv"],
         "tokenizer": ["vocab.txt"],
         "pretrain": [],
+        "probe": [],
     }
     book = Path("books/a.txt")
     assert listed["corpus"][0] == {"path": "books/a.txt", "bytes": book.stat().st_size, "sha256": sha256(book)}

@@ -139,14 +139,15 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
         "electra/predict/run.py": set(),
         "electra/publish/export.py": {"export"},
         "electra/report/content.py": {"report", "export"},
-        "electra/evaluation/metrics.py": {"evaluate"},
+        "electra/evaluation/metrics.py": {"evaluate", "probe"},
         "electra/readers/official.py": {"tasks"},
         "benchmarks/pretrain_step.py": set(),
         "flows/pipeline.py": set(),
         "electra/objectives/electra.py": {"pretrain"},
         "electra/loader/masking.py": {"pretrain"},
         "electra/finetune/trainer.py": LEARNING - {"pretrain"},
-        "electra/model/encoder.py": LEARNING | {"export"},
+        "electra/model/encoder.py": LEARNING | {"export", "probe"},
+        "electra/predict/learned.py": {"probe"},
     }.items(),
 )
 def test_an_edit_runs_again_what_it_can_change_and_nothing_else(edited, stages):

@@ -1,6 +1,7 @@
 """`electra predict` over files and pipes."""
 
 import csv
+import io
 import itertools
 import json
 import os
@@ -86,6 +87,31 @@ def test_a_malformed_line_is_named_with_its_number_and_nothing_is_written(paths,
     assert f"{name}:{line}\n" in str(caught.value)
     assert output.read_text() == "what was there before\n"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".out")]
+
+
+def test_json_on_standard_input_is_read_as_json_and_never_labelled_as_text(paths, kept, tmp_path, monkeypatch, capsys):
+    cell = kept("CoLA")
+
+    def piped(content: str) -> list[dict]:
+        with open(write(tmp_path / "pipe", content), "rb") as file:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+            predict_file(CPU, paths, cell, None)
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+
+    texts = ["the cat is good", "the dog is bad"]
+    plain = piped("".join(f"{text}\n" for text in texts))
+    rows = "".join(json.dumps({"id": f"n{i}", "text_a": text}) + "\n" for i, text in enumerate(texts))
+    assert piped(rows) == [{**record, "id": f"n{i}"} for i, record in enumerate(plain)]
+    assert [r["id"] for r in piped("\ufeff" + rows)] == ["n0", "n1"]
+    assert len(piped("{the cat} is good\n[the dog] is bad\n")) == 2, "brackets in a text"
+    for content, message in (
+        ('{"sentence": "the cat"}\n', "'text_a' is missing"),
+        ('[{"text_a": "the cat"}]\n', "not a JSON object"),
+        ('{\n  "text_a": "the cat"\n}\n', "not valid JSON"),
+    ):
+        with pytest.raises(DataError, match=message):
+            piped(content)
+    assert piped("") == []
 
 
 def test_wrong_command_lines_are_refused(paths, kept, tmp_path):

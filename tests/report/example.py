@@ -53,6 +53,23 @@ def write_example_results(paths: Paths, *, scores: bool = True) -> None:
         paths.tasks / "manifest.json",
         {"source": {"kind": "embedded"}, "tasks": {name: {"rows": {"train": 1000, "dev": 500}} for name in TASKS}},
     )
+    write_json(
+        paths.results / "probe.json",
+        {
+            "accuracy": {"discriminator, sum": {"all": 0.75, "agreement": 0.875, "order": 0.625}},
+            "similarity_spearman": 0.4019,
+            "retrieval": {"task": "SQuAD1.1", "questions": 400, "paragraphs": 100, "ndcg_at_10": 0.058, "mrr": 0.061},
+            "sentences": [
+                {
+                    "tokens": "the rob ##in <b> sang .",
+                    "replaced": "0.01 0.02 0.97 0.40 0.10 0.00",
+                    "was": {"2": "##ert"},
+                    "fills": {"2": "##in 0.50, ##ert 0.25, | 0.01"},
+                },
+                {"tokens": "a cat", "replaced": None, "was": {}, "fills": {}},
+            ],
+        },
+    )
     if scores:
         write_scores(paths, _scores())
 

@@ -116,3 +116,22 @@ def test_model_card_works_before_and_after_scoring(settings: Settings, built: Pa
         assert card.startswith("---\n") and "- electra\n" in card and "ElectraForPreTraining" in card
         assert "0.853" in card and "made-up world" in card
     assert "Not fine-tuned yet" in early and "| MRPC | accuracy | 81.4 | 68.4 |" in late
+
+
+def test_probes_and_sentences_are_shown_and_escaped(settings: Settings, built: Paths) -> None:
+    markdown, page = ((built.results / f"report.{kind}").read_text() for kind in ("md", "html"))
+    assert "| minimal pairs: discriminator, sum | 75.0 | agreement 87.5, order 62.5 |" in markdown
+    assert "| STS-B without labels: Spearman | 40.2 |" in markdown and "nDCG@10 | 5.8 | 400 questions" in markdown
+    assert "the rob ##in [was ##ert] (97) <b> (40) sang ." in markdown and "a cat" in markdown
+    assert '<span class="was" style="--p: 0.97" title="replaced: 0.97; was ##ert; proposals: ##in 0.50' in page
+    assert "&lt;b&gt;</span>" in page and "><b></span>" not in page
+    assert '</span><span class="was"' in page, "no space before the rest of a word"
+    assert "## Before fine-tuning" in model_card(settings, built)
+
+
+def test_without_probes_there_is_no_section(settings: Settings, tmp_path: Path) -> None:
+    write_example_results(Paths(tmp_path))
+    (tmp_path / "results/probe.json").unlink()
+    build_report(settings, Paths(tmp_path))
+    text = (tmp_path / "results/report.md").read_text()
+    assert "Before fine-tuning" not in text and "What it learned" not in text

@@ -1,0 +1,154 @@
+"""The stage `probe`: figures without fine-tuning, and held-out sentences with replaced tokens."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from electra import __main__ as cli
+from electra.common.artifacts import read_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.inputs import outside
+from electra.predict.learned import fills, held_out_sentences, probe_pretrained, replaced, score_retrieval, show
+from electra.predict.probe import Probe
+from tests.predict.test_probe import workspace_of
+from tests.workspace import Workspace
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def probed(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Paths:
+    return workspace_of(prepared, tmp_path_factory.mktemp("learned") / "root")
+
+
+def settings_of(prepared: Workspace, *, cells: dict[str, Any] | None = None, **tasks: Any) -> Settings:
+    settings = prepared.settings()
+    changes = {
+        "cells": settings.cells.model_copy(update=cells or {}),
+        "tasks": settings.tasks.model_copy(update=tasks),
+    }
+    return settings.model_copy(update=changes)
+
+
+def labelled(paths: Paths) -> None:
+    """Rows of STS-B and SQuAD1.1."""
+    pairs = [{"text_a": f"the cat {n}", "text_b": "the dog", "label": float(n)} for n in range(5)]
+    questions = [{"question": f"who sang {n}?", "context": f"The robin number {n // 2} sang."} for n in range(6)]
+    for task, rows in (("STS-B", pairs), ("SQuAD1.1", questions)):
+        folder = paths.tasks / task
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_the_stage_writes_the_same_bytes_again_and_two_headlines(
+    prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("electra.predict.learned.PER_KIND", 4)
+    paths = workspace_of(prepared, tmp_path / "root")
+    (paths.root / "data").unlink()
+    (paths.root / "data").mkdir()
+    for name in ("corpus", "tokenizer"):
+        (paths.root / "data" / name).symlink_to(prepared.root / "data" / name)
+    labelled(paths)
+    settings = settings_of(prepared, cells={"tasks": ["STS-B", "SQuAD1.1"]})
+    probe_pretrained(settings, paths)
+    files = [paths.results / "probe.json", paths.metrics / "probe.json"]
+    first = [file.read_bytes() for file in files]
+    probe_pretrained(settings, paths)
+    assert [file.read_bytes() for file in files] == first
+    found, headline = map(read_json, files)
+    assert found["pairs_of"] == "microworld" and set(found) >= {"accuracy", "similarity_spearman", "retrieval"}
+    assert found["retrieval"]["questions"] == 6 and found["retrieval"]["paragraphs"] == 3
+    accuracy = found["accuracy"]["discriminator, sum"]["all"]
+    assert headline == {"similarity_spearman": found["similarity_spearman"], "minimal_pairs": accuracy}
+    assert len(found["sentences"]) == 6
+
+
+def test_files_of_pairs_are_probed_and_watched_and_other_text_is_asked_no_microworld(
+    prepared: Workspace, probed: Paths
+) -> None:
+    pair = {"sentence_good": "The cat sleeps.", "sentence_bad": "The cat sleep.", "UID": "number"}
+    (probed.root / "pairs.jsonl").write_text(json.dumps(pair) + "\n")
+    settings = settings_of(prepared, pairs=["pairs.jsonl"])
+    probe_pretrained(settings, probed)
+    found = read_json(probed.results / "probe.json")
+    assert (found["pairs"], found["pairs_of"]) == (1, "files") and "number" in found["accuracy"]["discriminator, sum"]
+    assert [item.pattern for item in outside(settings, probed.root)["probe"]] == ["pairs.jsonl"]
+
+    sources = [source.model_copy(update={"kind": "files"}) for source in settings.corpus.sources]
+    corpus = settings.corpus.model_copy(update={"sources": sources})
+    probe_pretrained(settings_of(prepared).model_copy(update={"corpus": corpus}), probed)
+    found = read_json(probed.results / "probe.json")
+    assert set(found) == {"sentences"} and read_json(probed.metrics / "probe.json") == {}
+
+
+def test_a_sentence_is_shown_with_what_the_model_says_of_it(probed: Paths) -> None:
+    probe = Probe(probed, CPU, bf16=False)
+    sentences = held_out_sentences(probe, probed)
+    assert len(set(sentences)) == 6 and all(8 <= len(probe.ids(text)) <= 32 for text in sentences)
+    changed = 0
+    for number, text in enumerate(sentences):
+        found = show(probe, text, number)
+        tokens = found["tokens"].split(" ")
+        ids = [probe.tokenizer.token_to_id(token) for token in tokens]
+        original = list(ids)
+        for place, was in found["was"].items():
+            original[int(place)] = probe.tokenizer.token_to_id(was)
+            assert was != tokens[int(place)] and place in found["fills"]
+        assert original == probe.ids(text)
+        scores = replaced(probe, ids)
+        assert scores and [f"{score:.2f}" for score in scores] == found["replaced"].split(" ")
+        places = sorted(map(int, found["fills"]))
+        best = fills(probe, original, places, 1)
+        for place, options in zip(places, best, strict=True):
+            assert found["fills"][str(place)].startswith(f"{options[0][0]} {options[0][1]:.2f}")
+        changed += len(found["was"])
+    assert changed > 6
+
+
+@pytest.mark.parametrize(("objective", "has_scores", "has_fills"), [("bert", False, True), ("electric", False, False)])
+def test_methods_without_a_discriminator_or_a_language_model_show_what_they_have(
+    objective: str, has_scores: bool, has_fills: bool, prepared: Workspace, tmp_path: Path
+) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "root", objective), CPU, bf16=False)
+    found = show(probe, "The robin sang in the old garden.", 1)
+    assert (found["replaced"] is not None, bool(found["fills"])) == (has_scores, has_fills)
+
+
+def test_retrieval_is_ndcg_and_reciprocal_rank_of_the_own_paragraph(
+    probed: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By vectors whose order is known: the question's paragraph comes first, second, third, and eleventh and later."""
+    probe = Probe(probed, CPU, bf16=False)
+    paragraphs = [f"p{number}" for number in range(14)]
+    vectors = {name: torch.tensor([1.0, number / 4]) for number, name in enumerate(paragraphs)}
+    vectors |= {"q": torch.tensor([1.0, 0.0])}
+    monkeypatch.setattr(probe, "ids", lambda text: [text])
+    monkeypatch.setattr(probe, "embed", lambda rows: torch.stack([vectors[row[0]] for row in rows]))
+    rows = [{"question": "q", "context": name} for name in paragraphs]
+    found = score_retrieval(probe, rows)
+    assert found["mrr"] == pytest.approx(sum(1 / rank for rank in range(1, 15)) / 14)
+    assert found["ndcg_at_10"] == pytest.approx(sum(1 / math.log2(rank + 1) for rank in range(1, 11)) / 14)
+    same = score_retrieval(probe, [{"question": "q", "context": "p0"}, {"question": "q", "context": "q"}])
+    assert same["mrr"] == pytest.approx(0.5), "a tie counts as behind"
+
+
+def test_no_held_out_text_is_said(probed: Paths, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no held-out text"):
+        held_out_sentences(Probe(probed, CPU, bf16=False), Paths(tmp_path))
+
+
+def test_the_command_without_arguments_is_the_stage(
+    prepared: Workspace, probed: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.chdir(prepared.root)
+    monkeypatch.setattr("electra.predict.learned.probe_pretrained", lambda settings, paths: asked.append(paths.root))
+    assert CliRunner().invoke(cli.app, ["probe"]).exit_code == 0 and asked
