@@ -23,7 +23,11 @@ from electra.corpus.near_duplicates import Signer
 from electra.system.executors import Workers, whole_file
 
 REPLACEMENT = "\ufffd"
-LINE_END = re.compile(r"\r\n|[\r\v\f\u2028\u2029]")
+LINE_ENDS = "\r\v\f\u2028\u2029"
+LINE_END = re.compile(rf"\r\n|[{LINE_ENDS}]")
+# Not ASCII, and never a trace of wrong decoding by itself: ftfy, which takes long, need not see lines with no others
+SOUND = frozenset("“”‘’–—…")
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 # C0 (but line feed and white space, which become spaces later), DEL, C1 (but U+0085, white space too), soft hyphen,
 # zero-width space, marks of writing direction, word joiner and its kin, byte order mark, lone surrogates,
 # non-characters. The joiners U+200C and U+200D stay: they change words in Persian and Indic scripts.
@@ -55,9 +59,11 @@ def clean(text: str, repair_mojibake: bool) -> tuple[str, int]:
         The text, and the number of lines dropped because letters were lost.
     """
     lines, lost = [], 0
-    for line in LINE_END.sub("\n", text).split("\n"):
+    if any(end in text for end in LINE_ENDS):
+        text = LINE_END.sub("\n", text)
+    for line in text.split("\n"):
         if not line.isascii():
-            if repair_mojibake:
+            if repair_mojibake and not SOUND.issuperset(NOT_ASCII.findall(line)):
                 line = ftfy.fix_text(line, REPAIR)
             if REPLACEMENT in line:
                 lost += 1

@@ -10,7 +10,7 @@ from benchmarks import planted_defects as benchmark
 
 WORDS = (
     "the of and to a in that he was it his her with as had for she not at but be on they him by which said from all "
-    "would there one so were have this when what if who could them no out into up more an then some now about time been "
+    "would there one so were have this when what if who could them no out into up more an then some now about time "
     "very little man before old other great house down good over never how upon came must himself day long made after "
     "might went only know two through again door night first night water where head room looked light hand found white"
 ).split()

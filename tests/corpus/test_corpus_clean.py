@@ -1,12 +1,15 @@
 """Cleaning of one document."""
 
 import unicodedata
+from itertools import product
 
+import ftfy
 import pytest
+from ftfy.badness import is_bad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra.corpus.cleaned import clean, cut
+from electra.corpus.cleaned import REPAIR, SOUND, clean, cut
 
 
 def cleaned(text: str) -> str:
@@ -84,3 +87,12 @@ def test_clean_text_is_encodable_normal_and_without_blank_lines(raw: str, repair
 )
 def test_cut_keeps_whole_lines_then_whole_words(text: str, max_chars: int, expected: str) -> None:
     assert cut(text, max_chars) == expected
+
+
+def test_quotation_marks_and_dashes_alone_are_no_trace_of_wrong_decoding() -> None:
+    """Lines with no other characters are not shown to ftfy: it would change none of them."""
+    for length in (1, 2, 3):
+        texts = ["".join(drawn) for drawn in product([*sorted(SOUND), *"aA 1."], repeat=length)]
+        assert not any(map(is_bad, texts))
+    for text in texts[::10]:
+        assert ftfy.fix_text(text, REPAIR) == text

@@ -314,11 +314,18 @@ def repetition(lines: list[str], rules: Repetition) -> str | None:
     if _exceeds(characters, rules.max_duplicate_line_chars, num_characters):
         return "duplicate_line_chars"
     top, duplicate = rules.max_top_ngram_chars, rules.max_duplicate_ngram_chars
-    ids, lengths = _numbered(" ".join(lines).split(" "))
-    least = min(duplicate, default=0)
-    for n, hashes in _ngram_hashes(ids, max([*top, *duplicate, 0])):
-        if n in top and _exceeds(_top_ngram_chars(hashes, lengths, n), top[n], num_characters):
-            return f"top_{n}_gram"
+    words = " ".join(lines).split(" ")
+    lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+    ends = np.cumsum(lengths)
+    least, most_often = min(duplicate, default=0), len(words)
+    for n, hashes in _ngram_hashes(words, max([*top, *duplicate, 0])):
+        if n in top:
+            # a longer n-gram is no more frequent than the shorter ones in it
+            enough = top[n] * num_characters / max(1, ends[n - 1], (ends[n:] - ends[:-n]).max(initial=0))
+            if most_often > enough:
+                most_often, characters = _top_ngram(hashes, lengths, n, enough)
+                if characters > top[n] * num_characters:
+                    return f"top_{n}_gram"
         if n in duplicate:
             inside = _repeated_ngram_chars(hashes, lengths, n)
             if _exceeds(inside, duplicate[n], num_characters):
@@ -347,45 +354,43 @@ def _repeated_lines(lines: list[str]) -> tuple[int, int]:
     return repeated, characters
 
 
-def _numbered(words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """An id [num_words] and the length [num_words] of each word."""
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    ids = np.fromiter(map(numbers.__getitem__, words), dtype=np.uint64, count=len(words))
-    of_each = np.fromiter(map(len, numbers), dtype=np.int64, count=len(numbers))
-    return ids, of_each[ids.astype(np.int64)]
+def _ngram_hashes(words: list[str], longest: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(n, hash of the n-gram at each position [num_words - n + 1]) from 2 to ``longest``.
 
-
-def _ngram_hashes(ids: np.ndarray, longest: int) -> Iterator[tuple[int, np.ndarray]]:
-    """(n, hash of the n-gram at each position [num_words - n + 1]) from 2 to ``longest``."""
+    The hashes differ from process to process: they only tell whether two n-grams of a text are the same.
+    """
     with np.errstate(over="ignore"):
-        hashes = (ids + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        hashes = np.fromiter(map(hash, words), dtype=np.int64, count=len(words)).view(np.uint64)
+        hashes = (hashes + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         mixed = hashes.copy()
         for n in range(2, longest + 1):
-            if len(ids) < n:
+            if len(words) < n:
                 return
             mixed = (mixed[:-1] ^ (mixed[:-1] >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) + hashes[n - 1 :]
             yield n, mixed
 
 
-def _top_ngram_chars(hashes: np.ndarray, lengths: np.ndarray, n: int) -> int:
-    """Characters of the most frequent n-gram times its count, where it occurs at least twice."""
+def _top_ngram(hashes: np.ndarray, lengths: np.ndarray, n: int, enough: float) -> tuple[int, int]:
+    """How often the most frequent n-gram occurs, and its characters times that; 0 where it is once or not enough."""
     ordered = np.sort(hashes)
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    counts = np.diff(ends, prepend=-1)
-    top = counts.max()
-    if top < 2:
-        return 0
+    ends = np.concatenate((np.flatnonzero(ordered[1:] != ordered[:-1]), [len(ordered) - 1]))
+    counts = ends + 1
+    counts[1:] -= counts[:-1].copy()
+    top = int(counts.max())
+    if top < 2 or top <= enough:
+        return top, 0
     most = ordered[ends[counts == top]]
     first = np.flatnonzero(np.isin(hashes, most)) if len(most) > 1 else np.flatnonzero(hashes == most[0])[:1]
     sizes = sum(lengths[first + offset] for offset in range(n))
-    return int(np.max(sizes) * top)
+    return top, int(np.max(sizes) * top)
 
 
 def _repeated_ngram_chars(hashes: np.ndarray, lengths: np.ndarray, n: int) -> int:
     """Characters of the words inside n-grams that stood before, each word once."""
-    _, first = np.unique(hashes, return_index=True)
-    if len(first) == len(hashes):
+    ordered = np.sort(hashes)
+    if not (ordered[1:] == ordered[:-1]).any():
         return 0
+    _, first = np.unique(hashes, return_index=True)
     again = np.ones(len(hashes), dtype=bool)
     again[first] = False
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)

@@ -16,7 +16,7 @@ from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.text import CleaningStep, Gopher, Repetition
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.corpus.cleaning.lines import unwrap
+from electra.corpus.cleaning.lines import repetition, unwrap
 from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
 from electra.corpus.document import apply_steps, before_cleaning
 from tests.corpus.small import Build, sentences
@@ -198,15 +198,19 @@ def slow_ngram_shares(words: list[str], n: int) -> tuple[int, int]:
     return top, sum(len(words[i]) for i in inside)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ngram_shares_are_those_of_the_definition(seed: int) -> None:
-    from electra.corpus.cleaning.lines import _ngram_hashes, _numbered, _repeated_ngram_chars, _top_ngram_chars
-
-    words = random.Random(seed).choices(["a", "bb", "ccc", "dddd"], k=60)
-    ids, lengths = _numbered(words)
-    for n, hashes in _ngram_hashes(ids, 6):
-        found = (_top_ngram_chars(hashes, lengths, n), _repeated_ngram_chars(hashes, lengths, n))
-        assert found == slow_ngram_shares(words, n), n
+@pytest.mark.parametrize("seed", range(60))
+def test_ngram_rules_are_those_of_the_definition(seed: int) -> None:
+    draw = random.Random(seed)
+    words = draw.choices(["a", "bb", "ccc", "dddddddd"][: draw.randrange(2, 5)], k=draw.randrange(3, 60))
+    top, inside = ({n: draw.random() for n in draw.sample(range(2, 8), 3)} for _ in range(2))
+    least = {"max_duplicate_lines": None, "max_duplicate_line_chars": None}
+    rules = Repetition(kind="repetition", **least, max_top_ngram_chars=top, max_duplicate_ngram_chars=inside)
+    broken, size = [], len(" ".join(words))
+    for n in range(2, min(8, len(words) + 1)):
+        in_top, repeated = slow_ngram_shares(words, n)
+        broken += [f"top_{n}_gram"] if n in top and in_top > top[n] * size else []
+        broken += [f"duplicate_{n}_grams"] if n in inside and repeated > inside[n] * size else []
+    assert repetition([" ".join(words)], rules) == next(iter(broken), None)
 
 
 def test_repetition_rules_can_be_reduced_to_few() -> None:
