@@ -313,8 +313,7 @@ _CONTEXT = 700_000_000  # bytes that CUDA and its libraries take of a device for
 def cells_per_gpu(settings: Settings) -> int:
     """How many fine-tuning cells can share a GPU; with ``auto`` as many as are predicted to fit now, 1 to 4.
 
-    Raises:
-        ConfigError: there is no CUDA device.
+    Where the settings or the machine leave CUDA out, it is 1.
     """
     if settings.cluster.cells_per_gpu != "auto":
         return settings.cluster.cells_per_gpu
@@ -323,7 +322,8 @@ def cells_per_gpu(settings: Settings) -> int:
     from electra.estimate.memory import FILL
     from electra.system.hardware import choose_device
 
-    choose_device(settings.cluster.model_copy(update={"device": "cuda"}))
+    if choose_device(settings.cluster) == "cpu":
+        return 1
     needed = predict_cell_memory(settings) + _CONTEXT
     return max(1, min(_MOST_CELLS, int(FILL * torch.cuda.mem_get_info()[0] / needed)))
 

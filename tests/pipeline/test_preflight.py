@@ -230,7 +230,7 @@ def test_a_hub_that_cannot_be_reached_is_told_before_hours_of_work(
 
 @pytest.mark.parametrize(
     ("asked", "free", "each", "cells"),
-    [("auto", 80e9, 5e9, 4), ("auto", 24e9, 9e9, 2), ("auto", 24e9, 30e9, 1), (6, 24e9, 30e9, 6)],
+    [("auto", 80e9, 5e9, 4), ("auto", 24e9, 6.5e9, 2), ("auto", 24e9, 30e9, 1), (6, 24e9, 30e9, 6)],
 )
 def test_as_many_cells_share_a_gpu_as_are_predicted_to_fit_four_at_most(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, asked: Any, free: float, each: float, cells: int
@@ -242,7 +242,6 @@ def test_as_many_cells_share_a_gpu_as_are_predicted_to_fit_four_at_most(
     assert cells_per_gpu(load_settings(workspace)) == cells
 
 
-def test_cells_cannot_share_a_gpu_that_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cells_do_not_share_a_gpu_that_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("electra.system.hardware.cuda_state", lambda: (False, ""))
-    with pytest.raises(ConfigError, match="no CUDA device"):
-        cells_per_gpu(load_settings(workspace))
+    assert cells_per_gpu(load_settings(workspace)) == 1
