@@ -353,6 +353,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{setting.name:58}{facts['false']:>5} of {options.comparisons:<4}{power}", flush=True)
         if facts["false"] > 0.05 * options.comparisons:
             wrong.append(f"{setting.name}: false alarms")
+        if min(facts.get("power_tasks", 1.0), facts.get("power_mean", 1.0)) < 0.8 and options.comparisons >= 200:
+            wrong.append(f"{setting.name}: power below 80%")
     with tempfile.TemporaryDirectory() as folder:
         planted = list(attributions(Path(folder)))
     wrong += [f"{kind} {what}: not attributed" for kind, what, right in planted if not right]

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from electra.report.facts import Curves, parse_curves
 from electra.review.examples import Flips, Pairs, bootstrap, flips_of, pairs_of
@@ -12,9 +12,12 @@ from electra.review.sides import Side
 from electra.review.statistics import (
     Components,
     Difference,
+    Spread,
     Verdict,
     from_record,
     from_seeds,
+    moderated,
+    pooled,
 )
 
 SMALLEST = 2.0  # points of a task that matter
@@ -142,9 +145,8 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
         else pairs_of(task, before, after)
         for task in shared
     }
-    rows = [
-        _row(task, before, after, pairs[task], record, same_encoder, JOINT * len(shared), smallest) for task in shared
-    ]
+    noises = _noises(shared, before, after, record, same_encoder)
+    rows = [_row(task, before, after, pairs[task], noises.get(task), JOINT * len(shared), smallest) for task in shared]
     notes = [f"{side.name}: results are older than the settings of {', '.join(sorted(stale)[:3])}; run: dvc repro"
              for side in (before, after) if (stale := {name.partition("@")[0] for name in side.stale()})]  # fmt: skip
     return Comparison(
@@ -294,44 +296,40 @@ def means_by_seed(side: Side, tasks: Sequence[str]) -> list[float]:
     return [sum(found[seed] for found in values) / len(values) for seed in seeds]
 
 
-def _row(
-    task: str,
-    before: Side,
-    after: Side,
-    pairs: Pairs | str,
-    record: dict[str, Components],
-    same_encoder: bool,
-    rows: int,
-    smallest: float,
-) -> Row:
-    old, new = before.values(task), after.values(task)
-    metric = str(after.tasks[task]["metric"])
-    if _task_hash(before, task) != _task_hash(after, task):
-        figures, why = _plain(old, new), "other data"
-    else:
-        noise = _Noise(record.get(task), same_encoder, rows, _least(after, task))
-        figures, why = noise.difference(list(old.values()), list(new.values())), ""
-        if figures.noise == "none" and figures.difference:
-            figures = (isinstance(pairs, Pairs) and bootstrap(pairs, metric, rows)) or figures
-            why = "" if figures.noise == "bootstrap" else "one seed, no record"
-    return Row(task, metric, figures, figures.verdict(smallest), why)
+@dataclass(frozen=True)
+class _Noise:
+    """Noise that is known of one figure: from a record, or from the seeds of both sides."""
+
+    spread: Spread
+    kind: Literal["record", "seeds", "fine-tuning"]
+
+    def difference(self, old: list[float], new: list[float], rows: int) -> Difference:
+        if self.kind == "record":
+            return from_record(statistics.fmean(old), statistics.fmean(new), self.spread, rows)
+        return replace(from_seeds(old, new, rows, self.spread), noise=self.kind)
 
 
-def _mean_row(
-    tasks: Sequence[str], before: Side, after: Side, record: dict[str, Components], same_encoder: bool, smallest: float
-) -> Row:
-    least = math.hypot(*(_least(after, task) for task in tasks)) / len(tasks)
-    noise = _Noise(record.get("mean"), same_encoder, JOINT, least)
-    figures = noise.difference(means_by_seed(before, tasks), means_by_seed(after, tasks))
-    if any(_task_hash(before, task) != _task_hash(after, task) for task in tasks):
-        figures = Difference(figures.before, figures.after)
-    return Row(
-        "mean",
-        "",
-        figures,
-        figures.verdict(smallest / 2),
-        "" if figures.noise != "none" or not figures.difference else "no seeds, no record",
-    )
+def _noise(
+    old: list[float], new: list[float], record: Components | None, same_encoder: bool, least: float
+) -> _Noise | None:
+    if record:
+        return _Noise(record.spread(min(len(old), len(new)), same_encoder, least), "record")
+    if len(old) > 1 and len(new) > 1:
+        return _Noise(pooled(old, new, least), "seeds" if same_encoder else "fine-tuning")
+    return None
+
+
+def _noises(
+    tasks: Sequence[str], before: Side, after: Side, record: dict[str, Components], same_encoder: bool
+) -> dict[str, _Noise]:
+    """Of every task, their variances drawn towards each other."""
+    found = {}
+    for task in tasks:
+        old, new = list(before.values(task).values()), list(after.values(task).values())
+        if noise := _noise(old, new, record.get(task), same_encoder, _least(after, task)):
+            found[task] = noise
+    spreads = moderated({task: noise.spread for task, noise in found.items()})
+    return {task: replace(noise, spread=spreads[task]) for task, noise in found.items()}
 
 
 def _least(side: Side, task: str) -> float:
@@ -340,29 +338,30 @@ def _least(side: Side, task: str) -> float:
     return 100 / rows if rows else 0.0
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Noise that is known of one figure, and how many rows share the confidence."""
-
-    record: Components | None
-    same_encoder: bool
-    rows: int
-    least: float
-
-    def difference(self, old: list[float], new: list[float]) -> Difference:
-        """From the record where there is one, else from the seeds of both sides."""
-        means = statistics.fmean(old), statistics.fmean(new)
-        if old == new:
-            return Difference(*means)
-        if self.record:
-            deviation = max(self.record.deviation(min(len(old), len(new)), self.same_encoder), self.least)
-            degrees = self.record.freedom(self.same_encoder)
-            return from_record([means[0]], [means[1]], deviation, degrees, self.rows)
-        if len(old) > 1 and len(new) > 1:
-            found = from_seeds(old, new, self.rows, self.least)
-            return found if self.same_encoder else replace(found, noise="fine-tuning")
-        return Difference(*means)
+def _row(
+    task: str, before: Side, after: Side, pairs: Pairs | str, noise: _Noise | None, rows: int, smallest: float
+) -> Row:
+    old, new = list(before.values(task).values()), list(after.values(task).values())
+    metric = str(after.tasks[task]["metric"])
+    figures, why = Difference(statistics.fmean(old), statistics.fmean(new)), ""
+    if _task_hash(before, task) != _task_hash(after, task):
+        why = "other data"
+    elif noise and old != new:
+        figures = noise.difference(old, new, rows)
+    elif figures.difference:
+        figures = (isinstance(pairs, Pairs) and bootstrap(pairs, metric, rows)) or figures
+        why = "" if figures.noise == "bootstrap" else "one seed, no record"
+    return Row(task, metric, figures, figures.verdict(smallest), why)
 
 
-def _plain(old: dict[str, float], new: dict[str, float]) -> Difference:
-    return Difference(sum(old.values()) / len(old), sum(new.values()) / len(new))
+def _mean_row(
+    tasks: Sequence[str], before: Side, after: Side, record: dict[str, Components], same_encoder: bool, smallest: float
+) -> Row:
+    old, new = means_by_seed(before, tasks), means_by_seed(after, tasks)
+    figures = Difference(statistics.fmean(old), statistics.fmean(new))
+    least = math.hypot(*(_least(after, task) for task in tasks)) / len(tasks)
+    noise = _noise(old, new, record.get("mean"), same_encoder, least)
+    if noise and old != new and all(_task_hash(before, task) == _task_hash(after, task) for task in tasks):
+        figures = noise.difference(old, new, JOINT)
+    why = "no seeds, no record" if figures.noise == "none" and figures.difference else ""
+    return Row("mean", "", figures, figures.verdict(smallest / 2), why)

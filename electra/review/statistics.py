@@ -9,12 +9,12 @@ training. With several rows the intervals hold together (Bonferroni).
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 Verdict = Literal["better", "worse", "noise", "underpowered", "unknown noise", "same"]
 Noise = Literal["seeds", "record", "fine-tuning", "bootstrap", "none"]
@@ -61,29 +61,75 @@ class Difference:
         return "better" if (self.difference > 0) == larger_is_better else "worse"
 
 
-def from_seeds(before: Sequence[float], after: Sequence[float], rows: int = 1, least: float = 0.0) -> Difference:
+@dataclass(frozen=True)
+class Spread:
+    """Variance of a run, in points squared, as it was estimated with so many degrees of freedom."""
+
+    variance: float
+    degrees: float
+
+
+def pooled(before: Sequence[float], after: Sequence[float], least: float = 0.0) -> Spread:
+    """The variance within both sides.
+
+    Args:
+        least: standard deviation that is assumed at least, such as a row of the development set: runs that agree to the
+            last digit, as collapsed ones do, would have no noise at all.
+    """
+    degrees = len(before) + len(after) - 2
+    squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
+    return Spread(max(squares / degrees, least**2), degrees)
+
+
+MOST_BORROWED = 6.0  # degrees of freedom; ten tasks say no more about how much alike their variances are
+
+
+def moderated(spreads: Mapping[str, Spread]) -> dict[str, Spread]:
+    """Draw the variances of several tasks towards their common one, as far as they are alike.
+
+    The moderated t statistic (Smyth 2004, "Linear models and empirical Bayes methods", section 6.2): true variances are
+    taken to be scattered as an inverse chi-square, whose scale and degrees of freedom follow from the logarithms of the
+    estimates. Four runs know a variance within a factor of ten; ten tasks together know it much better.
+    """
+    known = {name: spread for name, spread in spreads.items() if spread.variance > 0}
+    if len(known) < 3:
+        return dict(spreads)
+    half = np.array([spread.degrees / 2 for spread in known.values()])
+    logs = np.log([spread.variance for spread in known.values()]) - special.digamma(half) + np.log(half)
+    scatter = float(np.var(logs, ddof=1) - special.polygamma(1, half).mean())
+    borrowed = MOST_BORROWED
+    if scatter > float(special.polygamma(1, MOST_BORROWED / 2)):
+        borrowed = 2 * float(optimize.brentq(lambda x: special.polygamma(1, x) - scatter, 1e-3, MOST_BORROWED / 2))
+    common = math.exp(float(logs.mean() + special.digamma(borrowed / 2)) - math.log(borrowed / 2))
+    return {
+        name: Spread(
+            (borrowed * common + spread.degrees * spread.variance) / (borrowed + spread.degrees),
+            borrowed + spread.degrees,
+        )
+        for name, spread in spreads.items()
+    }
+
+
+def from_seeds(
+    before: Sequence[float], after: Sequence[float], rows: int = 1, spread: Spread | None = None
+) -> Difference:
     """Means of several runs on both sides: Student's t with the pooled variance.
 
     Args:
         rows: of the comparison; their intervals hold together.
-        least: standard deviation of a run that is assumed at least, such as a row of the development set: runs that
-            agree to the last digit, as collapsed ones do, would have no noise at all.
+        spread: of a run, in place of the one within these runs.
     """
-    degrees = len(before) + len(after) - 2
-    squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
-    error = max(math.sqrt(squares / degrees), least) * math.sqrt(1 / len(before) + 1 / len(after))
-    return _with_error(statistics.fmean(before), statistics.fmean(after), error, degrees, rows, "seeds")
+    spread = spread or pooled(before, after)
+    error = math.sqrt(spread.variance * (1 / len(before) + 1 / len(after)))
+    return _with_error(statistics.fmean(before), statistics.fmean(after), error, spread.degrees, rows, "seeds")
 
 
-def from_record(
-    before: Sequence[float], after: Sequence[float], deviation: float, degrees: int, rows: int = 1
-) -> Difference:
-    """One or more runs on both sides, and the standard deviation of a run with its degrees of freedom."""
-    error = deviation * math.sqrt(1 / len(before) + 1 / len(after))
-    return _with_error(statistics.fmean(before), statistics.fmean(after), error, degrees, rows, "record")
+def from_record(before: float, after: float, spread: Spread, rows: int = 1) -> Difference:
+    """One figure on both sides, and how it is spread over runs by the record."""
+    return _with_error(before, after, math.sqrt(2 * spread.variance), spread.degrees, rows, "record")
 
 
-def _with_error(before: float, after: float, error: float, degrees: int, rows: int, noise: Noise) -> Difference:
+def _with_error(before: float, after: float, error: float, degrees: float, rows: int, noise: Noise) -> Difference:
     critical = float(special.stdtrit(degrees, 1 - (1 - CONFIDENCE) / (2 * rows)))
     # the non-centrality at which Student's t passes the critical value with probability POWER
     detectable = float(special.nctdtrinc(degrees, 1 - POWER, critical)) * error
@@ -134,9 +180,10 @@ class Components:
         between = 0.0 if same_encoder and self.finetune else self.pretrain
         return math.sqrt(between**2 + self.finetune**2 / num_seeds)
 
-    def freedom(self, same_encoder: bool) -> int:
-        """Degrees of freedom of :meth:`deviation`."""
-        return self.within if same_encoder and self.within else self.degrees
+    def spread(self, num_seeds: int, same_encoder: bool, least: float = 0.0) -> Spread:
+        """The same as a variance, ``least`` squared at least, with its degrees of freedom."""
+        degrees = self.within if same_encoder and self.within else self.degrees
+        return Spread(max(self.deviation(num_seeds, same_encoder), least) ** 2, degrees)
 
 
 def components(runs: Sequence[Sequence[float]]) -> Components:

@@ -12,6 +12,7 @@ from electra.review.render import render_markdown, render_page, render_text
 from electra.review.sides import Side, open_side
 from tests.review.runs import Run
 
+PROJECT = Path(__file__).resolve().parents[2]
 ROWS = 40
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -176,3 +177,20 @@ def test_markdown_keeps_markup_and_mentions_out_of_a_pull_request(sides: tuple[S
     page = render_markdown(compare(*sides))
     assert "<img" not in page and "@user" not in page and "| x" not in page.replace("\\| x", "")
     assert page.count("<details>") == page.count("</details>") == 2
+
+
+def test_pre_training_notes_its_minutes_tokens_and_flops(tmp_path: Path) -> None:
+    from electra.cli.stages import _machine_noted
+    from electra.common.paths import Paths
+    from electra.config.loading import load_settings
+    from electra.estimate.cost import estimate
+
+    settings, paths = load_settings(PROJECT), Paths(tmp_path)
+    (tmp_path / "results").mkdir()
+    for stage in ("pretrain", "finetune"):
+        with _machine_noted(settings, paths, stage):
+            pass
+    noted = json.loads((tmp_path / "results/machine.json").read_text())
+    assert noted["pretrain"]["tokens"] == 2600 * 32 * 32 and noted["pretrain"]["minutes"] == 0
+    assert noted["pretrain"]["flops"] == pytest.approx(estimate(settings).hardware_training_flops, rel=1e-3)
+    assert noted["finetune"].keys() == {"processor", "cores", "device", "torch"}

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 
+from electra.review.compare import JOINT
 from electra.review.statistics import (
     Difference,
+    Spread,
     components,
     from_predictions,
     from_record,
     from_seeds,
+    moderated,
+    pooled,
 )
 
 COMPARISONS = 200
@@ -39,13 +43,39 @@ def test_the_power_at_the_stated_detectable_difference_is_more_than_80_percent(s
     assert np.mean(found) == pytest.approx(0.85, abs=0.025)
 
 
+@pytest.mark.parametrize("unlike", [0.0, 0.5])
+def test_variances_drawn_towards_each_other_keep_the_rate_of_false_alarms_and_find_more(unlike: float) -> None:
+    """Three seeds a side, ten tasks whose deviations are the same or differ several times; rows as compare has them."""
+    random = np.random.default_rng(8)
+    wrong, alone, together = 0, [], []
+    for _ in range(250):
+        runs = random.normal(60, 2 * np.exp(unlike * random.normal(0, 1, (10, 1, 1))), (10, 2, 3))
+        spreads = {str(n): pooled(*pair.tolist()) for n, pair in enumerate(runs)}
+        drawn = moderated(spreads)
+        for n, pair in enumerate(runs):
+            found = from_seeds(*pair.tolist(), rows=10 * JOINT, spread=drawn[str(n)])
+            wrong += found.verdict(2.0) in FOUND
+            together.append(found.detectable)
+        alone.append(from_seeds(*runs[0].tolist(), rows=10 * JOINT).detectable)
+    assert wrong / 250 <= 0.04
+    assert np.median(together) < 0.7 * np.median(alone)
+
+
+def test_variances_of_few_tasks_are_left_as_they_are() -> None:
+    known = {"A": Spread(1.0, 3), "B": Spread(4.0, 3)}
+    assert moderated(known) == known
+    same = moderated({**known, "C": Spread(0.0, 3)})
+    assert same["C"].variance == 0, "two are too few to say anything of a third"
+
+
 def test_a_record_of_ten_runs_keeps_the_rate_of_false_alarms() -> None:
     random = np.random.default_rng(5)
     wrong = 0
     for _ in range(2000):
         parts = components([[value] for value in random.normal(60, 3, 10)])
         before, after = random.normal(60, 3, (2, 1)).tolist()
-        wrong += from_record(before, after, parts.deviation(1, False), parts.degrees).verdict(2.0) in FOUND
+        (one,), (other,) = before, after
+        wrong += from_record(one, other, parts.spread(1, same_encoder=False)).verdict(2.0) in FOUND
     assert wrong / 2000 == pytest.approx(0.05, abs=0.02)
 
 
