@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test test-gpu accept-gpu test-cluster soak test-tensorflow docs lint hooks
+.PHONY: help env run flow test fuzz test-gpu accept-gpu test-cluster soak test-tensorflow docs lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,12 @@ flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuni
 # Two at a time, a file's tests together, in the order of tests/conftest.py; one thread each: the cores are taken.
 test: $(STAMP) ## run the tests
 	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Ever other bytes, SECONDS of them for each reader: what fails is shown as small as it can be made.
+SECONDS ?= 600
+fuzz: $(STAMP) ## random bytes for every reader of files from outside, ten minutes each (SECONDS=60 for less)
+	@ELECTRA_FUZZ_SECONDS=$(SECONDS) OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 -o timeout=0 \
+		tests/security/test_fuzz.py tests/security/test_fuzz_models.py
 
 # PyTorch's CUDA build in an environment of its own. `===` keeps pip from wheels such as 2.13.0+cpu.
 # GPU_TESTS="gpu and not long" leaves out the full shapes and the acceptance run.

@@ -7,12 +7,16 @@
   (the graph, its code dependencies and its settings are the project's own), or, with --project, on a workspace;
 - peak memory of the text stages (the whole process tree, sampled, pages that processes share counted for each) on a
   corpus of 1, 4 and 16 times --bytes. Where the text is shorter than that it is repeated, each document with a change;
+- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus is so many files, and what
+  `dvc status` says when one of them is touched, changed, added or removed;
 - with --smoke: `dvc repro` from nothing on a copy of the project, seconds by stage (minutes; both cores).
 """
 
 import argparse
+import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -28,6 +32,7 @@ import psutil
 from benchmarks import measure
 from benchmarks.workspace import ROOT, copy_text, files_source, stage, write_workspace
 from electra.common.errors import InfrastructureError
+from electra.inputs import watch_inputs
 
 STAGES = ("corpus", "validate-corpus", "tokenizer", "shards", "validate-shards")
 PROJECT = ("dvc.yaml", "params.yaml", "params", "electra", "flows", ".dvcignore")
@@ -44,12 +49,15 @@ def main() -> None:
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16], help="sizes of the corpus")
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
     parser.add_argument("--project", type=Path, help="a workspace in which nothing is to do")
+    parser.add_argument("--input-files", type=int, help="files of the corpus of a project with nothing to do")
     parser.add_argument("--smoke", action="store_true", help="run the whole smoke profile once")
     options = parser.parse_args()
     measure.device_of(options)
     result: dict[str, Any] = {"machine": measure.machine(), "seconds": measure_commands(options)}
     if options.text:
         result["memory"] = measure_memory(options)
+    if options.input_files:
+        result["input_files"] = measure_inputs(options.input_files, options.repeats)
     if options.smoke:
         result["smoke_seconds_by_stage"] = time_smoke()
     measure.finish(options, result, as_table(result))
@@ -93,9 +101,67 @@ def copy_project(folder: Path) -> Path:
     return folder
 
 
-def finished_project(folder: Path) -> Path:
-    """A copy of the project in which DVC takes every stage for done."""
+def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
+    """Seconds of `dvc repro` with nothing to do, on the clock and of processor time; what `dvc status` notices.
+
+    Raises:
+        InfrastructureError: DVC does not notice a change, or something to do where there is none.
+    """
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        project = finished_project(Path(name), num_files)
+        texts = project / "texts"
+        first, last = texts / "0.txt", texts / f"{num_files - 1}.txt"
+        content = first.read_text()
+        seconds, processor = [], []
+        for _ in range(repeats + 1):
+            begin, used = time.perf_counter(), _children_seconds()
+            _repro(project)
+            seconds.append(time.perf_counter() - begin)
+            processor.append(_children_seconds() - used)
+        noticed = {"unchanged": _changed_inputs(project)}
+        os.utime(first)
+        noticed["touched"] = _changed_inputs(project)
+        first.write_text(f"{content}!")
+        noticed["changed"] = _changed_inputs(project)
+        first.write_text(content)
+        (texts / "new.txt").write_text("new")
+        noticed["added"] = _changed_inputs(project)
+        (texts / "new.txt").unlink()
+        last.unlink()
+        noticed["removed"] = _changed_inputs(project)
+        if noticed != {"unchanged": "", "touched": "", **dict.fromkeys(("changed", "added", "removed"), "texts")}:
+            raise InfrastructureError(f"`dvc status` noticed {noticed}", where=str(project))
+        found = {"files": num_files, "noticed": noticed}
+        return found | {
+            "seconds": measure.summary(seconds[1:]), "seconds_of_processor_time": measure.summary(processor[1:]),
+        }  # fmt: skip
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _changed_inputs(project: Path) -> str:
+    """The file or folder from outside that DVC says has changed for the stage ``inputs``."""
+    found = json.loads(_dvc(project, "status", "--json")).get("inputs", [])
+    return " ".join(name for entry in found for name in entry.get("changed deps", {}))
+
+
+def finished_project(folder: Path, num_inputs: int = 0) -> Path:
+    """A copy of the project in which DVC takes every stage for done.
+
+    Args:
+        num_inputs: files of the corpus; 0 for the project's own.
+    """
     copy_project(folder)
+    if num_inputs:
+        (folder / "texts").mkdir()
+        for number in range(num_inputs):
+            (folder / f"texts/{number}.txt").write_text(f"text {number}\n")
+        source = {"kind": "files", "name": "texts", "paths": ["texts/*.txt"]}
+        settings, paths = write_workspace(folder, "smoke", corpus={"sources": [source]})
+        watch_inputs(settings, paths)
     from dvc.repo import Repo
 
     with Repo(str(folder)) as repo:

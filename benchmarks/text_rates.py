@@ -1,30 +1,39 @@
 """Rate of one worker at each job of the text stages, and of what one process does after them.
 
     python -m benchmarks.text_rates TEXT [--megabytes 32]
+    python -m benchmarks.text_rates TEXT --steps [--megabytes 4] [--factors 1 4 16] [--write FILE]
 
 TEXT has one paragraph a line. It is cut into documents of about 3,000 characters, as web pages have, in four files.
 Every job runs alone on one core, as one of many workers would run it. docs/scaling.md has the figures.
+
+With --steps the corpus stage is measured step by step at several sizes of the text, each in a process of its own: MB of
+text per second of processor time (other programs that run meanwhile count little), and its memory beyond imports.
 """
 
 import argparse
+import multiprocessing
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from electra.checks.corpus import corpus_tables
 from electra.checks.shards import shards_tables
-from electra.common.artifacts import listed_files, sha256
+from electra.common.artifacts import building, listed_files, sha256, write_json, write_manifest
 from electra.common.paths import Paths
 from electra.config import Corpus, FilesCorpus, Shards, Tokenizer
 from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
 from electra.corpus.cleaned import read_cleaned, write_cleaned
+from electra.corpus.decontamination import EXAMPLES
 from electra.corpus.document import SeenIds, kept_documents
 from electra.corpus.files import FilesSource
+from electra.corpus.leaks import EvaluationTexts
 from electra.corpus.writer import split_files
 from electra.shards.build import build_shards, shard_file
 from electra.system.executors import limit_threads
@@ -37,8 +46,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--megabytes", type=int, default=32)
+    parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     limit_threads(1)
+    if options.steps:
+        result = measure_steps(options.text, [factor * options.megabytes * 10**6 for factor in options.factors])
+        if options.write:
+            from benchmarks.measure import machine  # imports torch, whose memory is none of the steps'
+
+            write_json(options.write, {"machine": machine(), **result})
+        return
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         size = write_documents(options.text, root, options.megabytes * 10**6)
@@ -66,7 +85,7 @@ def measure(root: Path, megabytes: float) -> None:
     corpus = Corpus(sources=[source], documents_per_file=10**9)
     parts = FilesSource(source).parts()
     report("corpus job: read, clean, hash", megabytes, lambda: [
-        write_cleaned(part, corpus, root / f"{number}.arrow") for number, part in enumerate(parts)
+        write_cleaned(part, corpus, root, root / f"{number}.arrow") for number, part in enumerate(parts)
     ])  # fmt: skip
     report("corpus, one process: de-duplicate, split, write", megabytes, lambda: merge(root, corpus))
 
@@ -101,6 +120,79 @@ def merge(root: Path, corpus: Corpus) -> None:
         for part in sorted(root.glob("*.arrow")):
             for document in kept_documents("text", read_cleaned(part), seen, Counter()):
                 files.add(document)
+
+
+KINDS = "unwrap boilerplate markup personal_data repeated_lines gopher repetition fineweb language".split()
+STEPS: dict[str, dict[str, Any]] = {
+    "read, clean, hash": {},
+    **{
+        kind: {"cleaning": [{"kind": kind, **({"languages": ["en"]} if kind == "language" else {})}]}
+        for kind in KINDS
+    },
+    "near-duplicates: sign": {"near_duplicates": {}},
+    "decontamination": {"decontamination": {}},
+}  # fmt: skip
+STAGES = {
+    "corpus stage": {},
+    "corpus stage, repeated_lines of the corpus": {"cleaning": [{"kind": "repeated_lines", "scope": "corpus"}]},
+    "corpus stage, near-duplicates": {"near_duplicates": {}},
+    "corpus stage, decontamination": {"decontamination": {}},
+    "corpus stage as `tiny` has it": {
+        "cleaning": [{"kind": "boilerplate"}, {"kind": "markup"}], "near_duplicates": {}, "decontamination": {},
+    },
+}  # fmt: skip
+EVALUATION_TEXTS = 20_000
+
+
+def measure_steps(text: Path, sizes: list[int]) -> dict[str, Any]:
+    """Rates and peak memory of every step at every size."""
+    rows: dict[str, dict[str, Any]] = {name: {} for name in (*STEPS, *STAGES)}
+
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name)
+            megabytes = write_documents(text, root, size) / 1e6
+            write_evaluation_texts(text, Paths(root).evaluation_texts)
+            for step in rows:
+                context = multiprocessing.get_context("fork")
+                with context.Pool(1) as pool:  # memory of one step is not another's
+                    seconds, peak = pool.apply(run_step, (step, root))
+                rows[step][f"{size // 10**6} MB"] = {"mb_per_second": round(megabytes / seconds, 2), "peak_mib": peak}
+                print(f"{step:48} {size / 1e6:4.0f} MB {megabytes / seconds:8.1f} MB/s {peak:8} MiB", flush=True)
+    return {"steps": rows, "evaluation_texts": EVALUATION_TEXTS}
+
+
+def run_step(name: str, root: Path) -> tuple[float, int]:
+    """Seconds of processor time, and the memory in MiB that the process took beyond its imports."""
+    limit_threads(1)
+    source = {"kind": "files", "name": "text", "paths": [str(root / "?.txt")]}
+    corpus = Corpus.model_validate({"sources": [source], **STEPS.get(name, STAGES.get(name, {}))})
+    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    before, begin = _memory("VmRSS"), time.process_time()
+    if name in STEPS:
+        for number, part in enumerate(FilesSource(corpus.sources[0]).parts()):  # type: ignore[arg-type]
+            write_cleaned(part, corpus, Paths(root).evaluation_texts, root / f"{number}.arrow")
+    else:
+        settings = load_settings(Path(__file__).resolve().parents[1])
+        cluster = settings.cluster.model_copy(update={"num_workers": 1})
+        build_corpus(settings.model_copy(update={"corpus": corpus, "cluster": cluster}), Paths(root))
+    return time.process_time() - begin, _memory("VmHWM") - before
+
+
+def _memory(field: str) -> int:
+    """A field of this process' memory in MiB."""
+    return int(Path("/proc/self/status").read_text().split(f"{field}:")[1].split()[0]) // 1024
+
+
+def write_evaluation_texts(text: Path, folder: Path) -> None:
+    """A table of evaluation texts: paragraphs from the end of the text, about as many as GLUE's dev sets have."""
+    with open(text, encoding="utf-8") as lines:
+        last = deque((line for line in lines if 8 <= len(line.split()) <= 60), EVALUATION_TEXTS)
+    with building(folder) as scratch:
+        EvaluationTexts.of(list(last)).save(scratch)
+        np.save(scratch / EXAMPLES, np.arange(len(last)), allow_pickle=False)
+        facts = {"task": "GLUE", "split": "dev", "examples": len(last), "compared": len(last)}
+        write_manifest(scratch, sets=[facts])
 
 
 def report(what: str, megabytes: float, job: Callable[[], Any], of: float | None = None) -> None:

@@ -26,10 +26,11 @@ MAX_RATIO = 300
 ALWAYS_ALLOWED_BYTES = 1 << 26
 ZSTD_INPUT_BYTES = 1 << 11  # given to the decompressor at a time: a block of 4 bytes may hold 128 KiB
 MAX_WINDOW_BYTES = 1 << 27  # of a zstd frame, as `zstd --ultra -22` has it; held in memory
+MAX_XZ_BYTES = 1 << 28  # that decoding an .xz file may take: `xz -9` takes 65 MiB, the format allows for 4 GiB
 
 
 class Exploding(ValueError):
-    """Compressed data that gives more than ``MAX_RATIO`` times its size."""
+    """Compressed data that gives more than ``MAX_RATIO`` times its size, or takes too much memory to decode."""
 
 
 class Readable(Protocol):
@@ -96,6 +97,54 @@ class ZstdReader(io.RawIOBase):
         return size
 
 
+class XzReader(io.RawIOBase):
+    """Decompresses xz streams in turn with at most ``MAX_XZ_BYTES`` of memory: ``lzma.LZMAFile`` has no bound.
+
+    The dictionary's size stands in the file, and all of it is taken at once: a file of 100 bytes may ask for 4 GiB.
+    """
+
+    def __init__(self, file: Readable):
+        self._file = file
+        self._stream: lzma.LZMADecompressor | None = None
+        self._rest = b""  # after the end of a stream
+        self._any = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while True:
+            given = b""
+            if self._stream is None or self._stream.needs_input:
+                given = self._rest or self._file.read(BUFFER_BYTES)
+                self._rest = b""
+                if self._stream is None and self._any:
+                    if not given:
+                        return 0
+                    if not (given := given.lstrip(b"\0")):  # padding between streams
+                        continue
+                if self._stream is not None and not given:
+                    raise EOFError("the file ended within an xz stream")
+                self._stream = self._stream or lzma.LZMADecompressor(memlimit=MAX_XZ_BYTES)
+                self._any = True
+            assert self._stream is not None
+            chunk = self._decompress(given, len(buffer))
+            if self._stream.eof:
+                self._rest, self._stream = self._stream.unused_data, None
+            if chunk:
+                buffer[: len(chunk)] = chunk
+                return len(chunk)
+
+    def _decompress(self, given: bytes, size: int) -> bytes:
+        assert self._stream is not None
+        try:
+            return self._stream.decompress(given, max_length=size)
+        except lzma.LZMAError as error:
+            if "Memory usage limit" in str(error):
+                raise Exploding(f"decoding takes more than {MAX_XZ_BYTES >> 20} MiB of memory") from None
+            raise
+
+
 class BoundedReader(io.RawIOBase):
     """Reads decompressed content, and stops where it is out of proportion to the compressed bytes read so far."""
 
@@ -126,7 +175,7 @@ def decompressed(file: HashingReader, suffix: str) -> BinaryIO:
         case ".gz":
             return io.BufferedReader(BoundedReader(gzip.GzipFile(fileobj=buffered), file), BUFFER_BYTES)
         case ".xz":
-            return io.BufferedReader(BoundedReader(lzma.LZMAFile(buffered), file), BUFFER_BYTES)
+            return io.BufferedReader(BoundedReader(XzReader(buffered), file), BUFFER_BYTES)
         case ".zst":
             return io.BufferedReader(BoundedReader(ZstdReader(buffered), file), BUFFER_BYTES)
     return buffered

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,38 @@ def test_zstd_is_given_little_at_a_time() -> None:
         bomb = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters(window_log=30)).compress
         reader = compressed.ZstdReader(_Bytes(bomb(b"x" * (1 << 28))))
         reader.read(1)
+
+
+def asking_for(dictionary: int, data: bytes) -> bytes:
+    """An .xz file whose header asks for a dictionary of 2^``dictionary`` bytes, made with a small one."""
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]
+    content = bytearray(lzma.compress(data, filters=filters))
+    assert content[12:17] == bytes([2, 0, 0x21, 1, 16])  # block header: its size, flags, LZMA2, one byte of options
+    content[16] = 2 * (dictionary - 12)
+    content[20:24] = zlib.crc32(content[12:20]).to_bytes(4, "little")
+    return bytes(content)
+
+
+@pytest.mark.parametrize("bits", [29, 31])
+def test_an_xz_file_that_asks_for_much_memory_is_refused(bits: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.xz"
+    path.write_bytes(asking_for(bits, b"a line of text\n"))
+    with pytest.raises(DataError, match="decoding takes more than 256 MiB of memory") as error:
+        list(documents(path))
+    assert error.value.exit_code == 3 and str(path) in str(error.value)
+    path.write_bytes(asking_for(26, b"a line of text\n"))  # as `xz -9` does
+    assert list(documents(path)) == ["a line of text\n"]
+
+
+def test_xz_streams_one_after_another_with_padding_are_one_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.xz"
+    first, second = lzma.compress(b"one\n" * 100_000), lzma.compress(b"two\n")
+    path.write_bytes(first + b"\0" * 8 + second + b"\0" * 4)
+    assert "".join(documents(path)) == "one\n" * 100_000 + "two\n"
+    for damaged in (first[:-20], first + second[:-1], first + b"garbage", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="damaged or cut short"):
+            list(documents(path))
 
 
 class _Bytes:
