@@ -41,6 +41,7 @@ def workspace(root: Path, shape: str, steps: int) -> Settings:
     common, profile = yaml.load((here / "params.yaml").read_text()), yaml.load((here / "params/smoke.yaml").read_text())
     layers, hidden, heads, inner, length, batch = SHAPES[shape]
     common["cells"]["tasks"] = []
+    profile["corpus"]["sources"][0]["num_documents"] = 1500
     profile["model"] |= {"num_layers": layers, "hidden_size": hidden, "num_heads": heads, "intermediate_size": inner}
     profile["shards"]["max_length"] = length
     profile["pretrain"] |= {"num_steps": steps, "batch_size": batch, "eval_every": steps, "eval_examples": 32}

@@ -20,7 +20,7 @@ SETTINGS: list[tuple[str, str, Any, str, str, str]] = [
     (PARAMS, "pretrain.objective", "elektra", "pretrain.objective: Input should be 'electra'", PARAMS, FIELDS),
     (PARAMS, "cells.seeds", 1, "cells.seeds: Input should be a valid list", PARAMS, FIELDS),
     (PARAMS, "cells.tasks", ["CoLa"], "there is no task 'CoLa'", PARAMS, FIELDS),
-    (PARAMS, "cluster.num_threads", 0, "num_threads: Input should be greater than or equal to 1, or 'auto'", PARAMS, FIELDS),
+    (PARAMS, "cluster.num_threads", 0, "should be greater than or equal to 1, or 'auto'", PARAMS, FIELDS),
     (PARAMS, "pretrain.nmu_steps", 5, "pretrain.nmu_steps: unknown key", SMOKE, FIELDS),
     (SMOKE, "model.max_positions", None, "model.max_positions is missing", SMOKE, FIELDS),
     (SMOKE, "model.num_heads", 5, "num_heads 5 does not divide hidden_size 128", SMOKE, FIELDS),
