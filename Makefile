@@ -48,7 +48,7 @@ $(STAMP): pyproject.toml constraints.txt
 run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends with the score card
 	@$(BIN)/electra check
 	@$(BIN)/electra inputs --watch
-	@$(BIN)/dvc repro
+	@$(BIN)/python -m flows.repro
 	@echo "score card: results/report.md (as a page: results/report.html)"
 
 flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuning, retries, logs, artifacts

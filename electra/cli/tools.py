@@ -168,16 +168,28 @@ def estimate(
         float | None, typer.Option(help="FLOP/s the machine could reach, all devices together: also tells hours")
     ] = None,
     utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
-    memory: Annotated[bool, typer.Option(help="peak memory on this machine, too: takes some seconds")] = True,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NxKIND", help="hours and memory on these GPUs: a100, h100, h200, 8xh100")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0, help="price of an hour of one GPU, or of this machine: also tells the cost")
+    ] = None,
+    measure: Annotated[bool, typer.Option(help="measure this machine for some seconds")] = True,
+    memory: Annotated[bool, typer.Option(help="peak memory of a step, too: takes some seconds")] = True,
     cells: Annotated[
         bool, typer.Option("--cells-per-gpu", help="only how many fine-tuning cells can share this machine's GPU")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours and memory.
+    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours here and on GPUs, memory, money.
 
-    Example: electra estimate --peak-flops 3e14 --utilization 0.4
+    Example: electra estimate --gpu 8xh100 --rate 2.5
     """
+    import json
+    from dataclasses import asdict
+
     from electra.estimate.cost import estimate, published_table, render
+    from electra.estimate.machines import describe_machines, render_machines
     from electra.estimate.memory import render_memory
 
     if published:
@@ -189,8 +201,14 @@ def estimate(
 
         print(cells_per_gpu(settings))
         return
-    print(render(estimate(settings), peak_flops, utilization), end="")
-    if memory:
+    counted = estimate(settings)
+    machines = describe_machines(settings, gpu=gpu, rate=rate, memory=memory, measure=measure)
+    if as_json:
+        hours = None if peak_flops is None else counted.hours(peak_flops, utilization)
+        print(json.dumps({**asdict(counted), "hours_at_peak": hours, "machines": machines}, indent=2))
+        return
+    print(render(counted, peak_flops, utilization) + render_machines(machines), end="")
+    if memory and not gpu:
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")
 
 

@@ -298,6 +298,7 @@ def _paper_training_flops(
     return None
 
 
+MEASURED_TOKENS = 4096  # at a time
 WARM_UP = 2  # steps that compile, allocate and fill caches
 STAGE_SECONDS = 5.0  # of a stage's start, DVC's part included
 TEXT_BYTES_PER_SECOND = 1e6  # corpus, vocabulary and shards together, one worker
@@ -328,6 +329,8 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
     """
     recipe, length = settings.pretrain, settings.shards.max_length
     machine = resolve_machine(settings.cluster, recipe.batch_size)
+    most = max(1, MEASURED_TOKENS // length)  # a CPU is no faster with more
+    size = min(machine.micro_batch_size, most) if machine.device == "cpu" else machine.micro_batch_size
     threads = torch.get_num_threads()
     torch.set_num_threads(machine.num_threads)
     cores = watch_cores(machine.num_threads) if machine.device == "cpu" else None  # waits as a run's do
@@ -335,12 +338,12 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
         torch.manual_seed(0)
         model = build_objective(settings.model, vocab_size, 4, recipe)
         model.initialize(settings.model.initializer_range, 0).to(machine.device)
-        batch = placeholder_batch(recipe, machine.micro_batch_size, length)
-        batch.tokens_BT = torch.randint(5, vocab_size, (machine.micro_batch_size, length))
+        batch = placeholder_batch(recipe, size, length)
+        batch.tokens_BT = torch.randint(5, vocab_size, (size, length))
         batch.positions_BK = torch.arange(batch.positions_BK.shape[1]).expand_as(batch.positions_BK).contiguous()
         batch = batch.to(machine.device)
         optimizer = ElectraAdamW(parameter_groups(model, recipe.weight_decay), lr=1e-5)
-        accumulation = recipe.batch_size // (machine.micro_batch_size * machine.num_processes)
+        accumulation = recipe.batch_size / (size * machine.num_processes)
         times: list[float] = []
         deadline = time.perf_counter() + seconds
         while len(times) <= WARM_UP or time.perf_counter() < deadline:

@@ -310,7 +310,7 @@ def _phase_memory(
     recompute: bool,
     phase: int,
 ) -> StepMemory:
-    with torch.device(machine.device):
+    with torch.device(traced_device(machine)):
         model = build_objective(shape, vocab_size, 0, recipe)
         batch = placeholder_batch(recipe, machine.micro_batch_size, length)
         if machine.device == "cuda" and machine.precision == "bf16":  # attention is the flash kernel
@@ -341,23 +341,24 @@ def _phase_memory(
         buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)
     workspaces = WORKSPACES if machine.device == "cuda" else 0
     peak = weights + moments + buckets + workspaces + max(live.peak, gradients)
-    holes = 0.0
-    if machine.device == "cpu":
-        holes = _HOLES_RECOMPUTED if recompute else _HOLES
+    holes = (_HOLES_RECOMPUTED if recompute else _HOLES) if machine.device == "cpu" else 0.0
     return StepMemory(weights, gradients, moments, dict(kept), peak, peak + int(holes * kept.total()))
+
+
+def traced_device(machine: Machine) -> str:
+    return machine.device if torch.version.cuda else "cpu"  # see machines.py for what a CPU traces of CUDA
 
 
 def forward_loss(model: Objective, batch: Batch, machine: Machine) -> Tensor:
     """The weighted loss of a batch, in the machine's precision, as the engine's forward pass computes it."""
-    with torch.autocast(machine.device, torch.bfloat16, enabled=machine.precision == "bf16"):
+    with torch.autocast(traced_device(machine), torch.bfloat16, enabled=machine.precision == "bf16"):
         losses = model(batch).loss_sums
     return torch.stack([weight * losses[term] for term, weight in model.loss_weights.items() if term in losses]).sum()
 
 
 def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -> Batch:
     """Full examples of nothing: the shapes of a batch."""
-    shape = (num_examples, length)
-    slots = (num_examples, num_slots(length, masking_rule(recipe, "corrected")))
+    shape, slots = (num_examples, length), (num_examples, num_slots(length, masking_rule(recipe, "corrected")))
     return Batch(
         tokens_BT=torch.zeros(shape, dtype=torch.long),
         segments_BT=torch.zeros(shape, dtype=torch.long),

@@ -123,7 +123,7 @@ def test_make_run_checks_before_dvc_runs_anything() -> None:
     planned = subprocess.run(["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     lines = planned.splitlines()
     (check,) = [number for number, line in enumerate(lines) if line.endswith("electra check")]
-    (repro,) = [number for number, line in enumerate(lines) if line.endswith("dvc repro")]
+    (repro,) = [number for number, line in enumerate(lines) if line.endswith("-m flows.repro")]
     assert check < repro
 
 

@@ -1,0 +1,248 @@
+"""Hours, memory and cost of pre-training on machines: this one, measured, and NVIDIA GPUs that are not here.
+
+GPUs: the FLOPs of the run over a share of the device's bf16 peak, but no step in less than its launches take the host,
+and an all-reduce of the gradients that nothing hides. The shares are those behind the expected rates of docs/gpu.md:
+from counts of launches and the devices' rates, not measured, +-25%. Memory is that of a step traced without CUDA where
+PyTorch has none: within 5% of what CUDA's allocator gave to Small, Base and Large without activation checkpointing.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from electra.common.errors import ConfigError
+from electra.config import Settings
+from electra.estimate.cost import Estimate, Speed, estimate, measure_speed
+from electra.estimate.memory import FILL, predict_step_memory
+from electra.model import layers
+from electra.model.kernels import functions
+from electra.system.hardware import Machine, choose_precision, resolve_machine
+
+GIB = 2**30
+MOST_FLOPS = 5e11  # of one example: more than seconds a step on a CPU
+WIDTHS, SHARES = (0, 256, 768, 1024, 2048), (0.0, 0.07, 0.31, 0.40, 0.45)  # hidden size, share of an H100's peak
+LAUNCH_SECONDS = 0.0174 / 24  # of the host, a layer and step, forward and backward: Small's 24 layers (docs/gpu.md)
+
+
+@dataclass(frozen=True)
+class Device:
+    """One kind of GPU.
+
+    Attributes:
+        peak_flops: bf16, dense.
+        speed: training on it, an H100 being 1.
+        memory: bytes that PyTorch sees.
+        link: bytes a second to the other GPUs of the node, in one direction.
+    """
+
+    name: str
+    peak_flops: float
+    speed: float
+    memory: int
+    link: float
+
+
+H100_FLOPS = 989e12
+DEVICES = {
+    "a100": Device("A100 80 GB", 312e12, 0.45, int(79.1 * GIB), 300e9),
+    "h100": Device("H100 80 GB", H100_FLOPS, 1.0, int(79.1 * GIB), 450e9),
+    "h200": Device("H200 141 GB", H100_FLOPS, 1.0, int(139.8 * GIB), 450e9),  # an H100's cores, more memory
+}
+
+
+def parse_gpu(text: str) -> tuple[int, Device]:
+    """``8xh100`` or ``h100``: how many, and of which kind.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    found = re.fullmatch(r"(?:(\d{1,4})x)?([a-z]\w*)", text.strip().lower())
+    device = DEVICES.get(found[2]) if found else None
+    if found is None or device is None or found[1] == "0":
+        raise ConfigError(
+            f"{text!r} is no number of known GPUs",
+            where="--gpu",
+            next_step=f"such as 8xh100; known: {', '.join(DEVICES)}",
+        )
+    return int(found[1] or 1), device
+
+
+def gpu_hours(settings: Settings, counted: Estimate, number: int, device: Device) -> float:
+    """Hours of pre-training on GPUs of one node.
+
+    Raises:
+        ConfigError: the global batch does not split into so many processes.
+    """
+    recipe = settings.pretrain
+    if recipe.batch_size % number:
+        raise ConfigError(
+            f"the global batch of {recipe.batch_size} examples does not split into {number} GPUs",
+            where="--gpu",
+            next_step=f"a divisor of {recipe.batch_size}",
+        )
+    share = float(np.interp(settings.model.hidden_size, WIDTHS, SHARES))
+    num_layers = settings.model.num_layers * (1 + settings.model.generator_depth * (recipe.generator == "transformer"))
+    computing = max(
+        counted.hardware_training_flops / (number * share * H100_FLOPS * device.speed),
+        recipe.num_steps * num_layers * LAUNCH_SECONDS,
+    )
+    sending = recipe.num_steps * 2 * (number - 1) / number * 4 * counted.total_parameters / device.link
+    return (computing + sending) / 3600
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A step at one ZeRO stage.
+
+    Attributes:
+        bytes: the peak of one process, with ``examples`` at a time.
+        most: examples at a time that fit into 85% of the device; 0 where not even one does.
+    """
+
+    zero_stage: int
+    examples: int
+    bytes: int
+    most: int
+
+
+def gpu_memory(settings: Settings, number: int, device: Device) -> list[Fit]:
+    """Memory of a step at every ZeRO stage, and the largest micro-batch that fits, without activation checkpointing."""
+    share, length = settings.pretrain.batch_size // number, settings.shards.max_length
+    sizes = [size for size in range(1, share + 1) if share % size == 0]
+    first = next((size for size in sizes if size * length >= 2048), sizes[-1])
+    second = next((size for size in sizes if size > first), first)
+
+    def peak(zero_stage: int, examples: int) -> int:
+        machine = Machine("cuda", number, choose_precision(settings.cluster, "cuda"), zero_stage, examples, 1)
+        with traced_as_on_cuda():
+            return predict_step_memory(
+                settings.model, settings.pretrain, machine, length, settings.tokenizer.vocab_size
+            ).peak
+
+    at_first = {stage: peak(stage, first) for stage in range(4)}
+    slope = (peak(0, second) - at_first[0]) / (second - first) if second > first else 0.0
+    limit = FILL * device.memory
+    return [
+        Fit(stage, first, size, max((n for n in sizes if size + slope * (n - first) <= limit), default=0))
+        for stage, size in at_first.items()
+    ]
+
+
+@contextmanager
+def traced_as_on_cuda() -> Iterator[None]:
+    """Let a step on fake CPU tensors take CUDA's path: flash attention, PyTorch's own operations.
+
+    Only a build of PyTorch with CUDA can trace tensors of that device.
+    """
+    if torch.version.cuda:
+        yield
+        return
+    fake: Any = FakeTensor
+    norms: Any = layers.LayerNorm
+    own_norm, switched = norms.forward, os.environ.get(functions.OFF)
+
+    def norm(self: nn.LayerNorm, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        return nn.LayerNorm.forward(self, x if residual is None else x + residual)
+
+    os.environ[functions.OFF] = "1"
+    functions.library.cache_clear()
+    fake.is_cuda, norms.forward = property(lambda _: True), norm
+    try:
+        yield
+    finally:
+        del fake.is_cuda  # the class inherits it
+        norms.forward = own_norm
+        os.environ.pop(functions.OFF)
+        if switched is not None:
+            os.environ[functions.OFF] = switched
+        functions.library.cache_clear()
+
+
+def measured(settings: Settings, counted: Estimate) -> Speed | None:
+    """The speed of this machine by some seconds of steps; None where one step on its CPU would take too long."""
+    machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
+    if machine.device == "cpu" and counted.hardware_flops_per_example > MOST_FLOPS:
+        return None
+    return measure_speed(settings, settings.tokenizer.vocab_size)
+
+
+def describe_machines(
+    settings: Settings,
+    *,
+    gpu: str | None = None,
+    rate: float | None = None,
+    memory: bool = True,
+    measure: bool = True,
+) -> dict[str, Any]:
+    """Hours on this machine and on GPUs, what they cost, and memory on the GPUs that are asked for.
+
+    Args:
+        gpu: such as ``8xh100``; one of each kind where None.
+        rate: price of an hour of one GPU, and of this machine.
+        memory: at every ZeRO stage; only where ``gpu`` is given.
+        measure: the speed of this machine.
+
+    Raises:
+        ConfigError: ``gpu`` is not known, or the batch does not split.
+    """
+    counted = estimate(settings)
+    asked = [parse_gpu(gpu)] if gpu else [(1, device) for device in DEVICES.values()]
+    found: dict[str, Any] = {"profile": settings.profile, "hours": [], "memory": []}
+    if measure:
+        speed = measured(settings, counted)
+        hours = None if speed is None else settings.pretrain.num_steps * speed.seconds_per_step / 3600
+        found["hours"].append(_row("this machine", 1, hours, rate, asdict(speed) if speed else None))
+    for number, device in asked:
+        found["hours"].append(
+            _row(f"{number} x {device.name}", number, gpu_hours(settings, counted, number, device), rate)
+        )
+    if gpu and memory:
+        number, device = asked[0]
+        found["memory"] = [asdict(fit) for fit in gpu_memory(settings, number, device)]
+        found["device_bytes"] = device.memory
+    return found
+
+
+def _row(machine: str, number: int, hours: float | None, rate: float | None, speed: Any = None) -> dict[str, Any]:
+    cost = None if rate is None or hours is None else hours * number * rate
+    return {"machine": machine, "hours": hours, "cost": cost, **({"speed": speed} if speed else {})}
+
+
+def render_machines(found: dict[str, Any]) -> str:
+    """The same as text."""
+    lines = []
+    for row in found["hours"]:
+        if row["hours"] is None:
+            told = "not measured: one step on this CPU takes too long"
+        else:
+            told = f"{shown_hours(row['hours'])} {'measured' if 'speed' in row else 'expected, +-25%'}"
+            others = row.get("speed", {}).get("used_by_others", 0.0)
+            told += f"; other processes use {others:.1f} cores, alone it is faster" if others >= 0.5 else ""
+            told += f"; cost {row['cost']:,.2f}" if row["cost"] is not None else ""
+        lines.append((f"hours, {row['machine']}", told))
+    for fit in found["memory"]:
+        most = (
+            f"at most {fit['most']} examples at a time fit"
+            if fit["most"]
+            else "does not fit: see docs/long-sequences.md"
+        )
+        lines.append(
+            (
+                f"memory, ZeRO {fit['zero_stage']}",
+                f"{fit['bytes'] / 1e9:.1f} GB with {fit['examples']} examples; {most}",
+            )
+        )
+    return "".join(f"{name:<26}{told}\n" for name, told in lines)
+
+
+def shown_hours(hours: float) -> str:
+    """Two digits are all that such a figure has."""
+    return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"

@@ -1,0 +1,109 @@
+"""Hours and cost on this machine and on GPUs, memory at every ZeRO stage, and what the README says of them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from electra.__main__ import app
+from electra.common.errors import ConfigError
+from electra.config import Settings
+from electra.config.loading import _merge, _read_yaml, parse_settings
+from electra.estimate import machines
+from electra.estimate.cost import Speed, estimate
+from electra.estimate.machines import DEVICES, describe_machines, gpu_hours, gpu_memory, parse_gpu, render_machines
+from electra.estimate.memory import predict_step_memory
+from electra.system.hardware import Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name: str) -> Settings:
+    common = {**_read_yaml(ROOT / "params.yaml"), "profile": name}
+    return parse_settings(_merge(common, _read_yaml(ROOT / f"params/{name}.yaml"), name), where=name)
+
+
+def test_a_gpu_is_named_by_number_and_kind() -> None:
+    assert parse_gpu("8xH100") == (8, DEVICES["h100"]) and parse_gpu("a100") == (1, DEVICES["a100"])
+    for wrong in ("0xh100", "8xv100", "8", "h100x8"):
+        with pytest.raises(ConfigError, match="such as 8xh100"):
+            parse_gpu(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "expected"), [("small", 128, 950e3), ("base", 128, 470e3), ("large", 128, 185e3)]
+)
+def test_rates_on_an_h100_are_those_of_the_page_on_gpus(name: str, length: int, expected: float) -> None:
+    """docs/gpu.md: tokens a second, +-25%."""
+    settings = load(name)
+    settings = settings.model_copy(update={"shards": settings.shards.model_copy(update={"max_length": length})})
+    counted = estimate(settings)
+    rate = counted.tokens / gpu_hours(settings, counted, 1, DEVICES["h100"]) / 3600
+    assert rate == pytest.approx(expected, rel=0.25)
+
+
+def test_more_and_faster_gpus_take_fewer_hours_and_the_gradients_way_costs() -> None:
+    settings = load("base")
+    counted = estimate(settings)
+    one, eight = (gpu_hours(settings, counted, number, DEVICES["h100"]) for number in (1, 8))
+    assert 8 * eight > one > 5 * eight
+    small = load("small")
+    hours = [gpu_hours(small, estimate(small), number, DEVICES["h100"]) for number in (1, 8)]
+    assert hours[1] == pytest.approx(hours[0], rel=0.05), "the host's launches decide"
+    assert gpu_hours(settings, counted, 1, DEVICES["a100"]) > 2 * one
+    with pytest.raises(ConfigError, match="does not split into 3 GPUs"):
+        gpu_hours(settings, counted, 3, DEVICES["h100"])
+
+
+def test_memory_traced_without_cuda_is_what_cuda_took() -> None:
+    """The first row of the table in docs/gpu.md: Small, 128 examples of 128 tokens, ZeRO 0: 3.21 GB."""
+    settings = load("small")
+    with machines.traced_as_on_cuda():
+        found = predict_step_memory(
+            settings.model, settings.pretrain, Machine("cuda", 1, "bf16", 0, 128, 1), 128, 30522
+        )
+    assert found.peak == pytest.approx(3.21e9, rel=0.1)
+    assert torch.version.cuda or not torch.empty(1).is_cuda
+
+
+def test_every_zero_stage_has_its_memory_and_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def peak(model: Any, recipe: Any, machine: Machine, length: int, vocab_size: int) -> Any:
+        class Found:
+            peak = int((10 / (machine.num_processes if machine.zero_stage else 1) + machine.micro_batch_size) * 1e9)
+
+        return Found
+
+    monkeypatch.setattr(machines, "predict_step_memory", peak)
+    settings = load("base")
+    fits = gpu_memory(settings, 8, DEVICES["a100"])
+    assert [fit.zero_stage for fit in fits] == [0, 1, 2, 3]
+    assert fits[0].bytes == (10 + fits[0].examples) * 1e9 and fits[1].bytes < fits[0].bytes
+    assert fits[0].most == fits[3].most == settings.pretrain.batch_size // 8  # 32: 42 GB of 67
+    small = machines.Device("small", 1e12, 0.1, int(9e9), 1e9)
+    assert [fit.most for fit in gpu_memory(settings, 8, small)] == [0, 4, 4, 4]
+
+
+def test_the_estimate_tells_hours_here_and_the_cost_and_is_json_for_programs(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(machines, "measure_speed", lambda *_: Speed(0.36, 1.0, 1.0, 0.7))
+    found = describe_machines(load("smoke"), rate=2.0)
+    here, *gpus = found["hours"]
+    assert here["hours"] == pytest.approx(2600 * 0.36 / 3600) and here["cost"] == 2 * here["hours"]
+    assert [row["machine"] for row in gpus] == ["1 x A100 80 GB", "1 x H100 80 GB", "1 x H200 141 GB"]
+    assert "0.26 measured; other processes use 0.7 cores, alone it is faster; cost 0.52" in render_machines(found)
+    assert describe_machines(load("large"))["hours"][0]["hours"] is None, "a step of Large takes minutes on a CPU"
+    shown = CliRunner().invoke(app, ["estimate", "--json", "--gpu", "8xh100", "--rate", "2.5", "--no-memory"])
+    row = json.loads(shown.stdout)["machines"]["hours"][1]
+    assert row["cost"] == pytest.approx(8 * 2.5 * row["hours"])
+
+
+def test_the_hours_of_the_readme_are_the_estimates() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `(small|base|large)` \|.*\| ([\d.]+) h \|$", text, re.MULTILINE))
+    settings = {name: load(name) for name in ("small", "base", "large")}
+    hours = {name: gpu_hours(own, estimate(own), 8, DEVICES["h100"]) for name, own in settings.items()}
+    assert told == {name: machines.shown_hours(value) for name, value in hours.items()}

@@ -1,0 +1,68 @@
+"""`make run`: a header for each stage with its place and the time left, and none of DVC's notes about its files."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.forecast import Forecast
+from flows.repro import Headers, in_words
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def log(headers: Headers, text: str) -> bool:
+    return headers.filter(logging.LogRecord("dvc", logging.INFO, "", 0, text, (), None))
+
+
+def stage(name: str, seconds: float | None, state: str = "to run") -> Forecast:
+    return Forecast(name, state, [], seconds, None, 0)
+
+
+def test_a_header_has_the_place_and_the_time_left_of_the_stage_and_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    headers = Headers(
+        [stage("corpus", 20, "cached"), stage("pretrain", 130), stage("cell@1", 115), stage("report", 115)]
+    )
+    shown = [log(headers, text) for text in ("Stage 'corpus' didn't change, skipping", "Running stage 'pretrain':",
+             "> electra pretrain", "Updating lock file 'dvc.lock'", "", "Running stage 'cell@1':",
+             "Stage 'report' is cached - skipping run, checking out outputs", "something that matters")]  # fmt: skip
+    assert capsys.readouterr().out.split("\n") == [
+        "", "[2/4] pretrain, 2 min 10 s left, 6 min in all", "", "[3/4] cell@1, 1 min 55 s left, 3 min 50 s in all", ""
+    ]  # fmt: skip
+    assert shown == [False] * 7 + [True] and headers.num_spared == 2
+
+
+def test_what_is_said_of_stages_that_never_ran_here() -> None:
+    headers = Headers([stage("a", None), stage("b", 60)])
+    assert headers.header("a") == "[0/2] a"
+    assert headers.header("b") == "[0/2] b, 1 min left, more than 1 min in all"
+    assert [in_words(value) for value in (7.4, 130, 420, 3725)] == ["7 s", "2 min 10 s", "7 min", "1 h 2 min"]
+
+
+def test_stages_write_to_the_terminal_below_their_headers_and_failures_keep_their_code(tmp_path: Path) -> None:
+    stages = {
+        "make": {"cmd": "echo made it && touch data/made", "params": ["number"], "outs": ["data/made"]},
+        "cell": {"matrix": {"n": [1, 2]}, "cmd": "echo cell && touch data/cell-${item.n}", "deps": ["data/made"],
+                 "outs": ["data/cell-${item.n}"]},
+        "card": {"cmd": "exit 3", "deps": ["data/cell-1", "data/cell-2"], "outs": ["data/card"]},
+    }  # fmt: skip
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
+    (tmp_path / "params.yaml").write_text("number: 1\n")
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "logs/stages").mkdir(parents=True)
+    for name, seconds in {"make": 65, "cell@1": 4, "card": 1}.items():
+        (tmp_path / f"logs/stages/{name}.json").write_text(f'{{"seconds": {seconds}}}')
+    command = [sys.executable, "-m", "flows.repro"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 255 and "failed to reproduce 'card'" in done.stderr
+    assert done.stdout.removeprefix("\n").split("\n\n") == [
+        "[1/4] make, 1 min 5 s left, 1 min 14 s in all\nmade it",
+        "[2/4] cell@1, 4 s left, 9 s in all\ncell",
+        "[3/4] cell@2, 4 s left, 5 s in all\ncell",
+        "[4/4] card, 1 s left, 1 s in all\n",
+    ]
