@@ -352,9 +352,9 @@ def predict_cell_memory(settings: Settings) -> int:
     with FakeTensorMode(), torch.device("cuda"):
         encoder = Encoder(shape)
         tokens_BT = torch.zeros(inputs, length, dtype=torch.long)
-        mask_BT: torch.Tensor | CuSeqlens = torch.ones(inputs, length, dtype=torch.bool)
-        if bf16:  # attention is the flash kernel
-            mask_BT = CuSeqlens(torch.zeros(2 * inputs + 1, dtype=torch.int32), mask_BT)
+        full_BT = torch.ones(inputs, length, dtype=torch.bool)
+        ends_N = torch.zeros(2 * inputs + 1, dtype=torch.int32)
+        mask_BT = CuSeqlens(ends_N, full_BT) if bf16 else full_BT  # in bf16 attention is the flash kernel
         with LiveBytes(encoder) as live:
             with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
                 hidden_BTD = encoder(tokens_BT, tokens_BT, mask_BT)
