@@ -352,12 +352,11 @@ def predict_cell_memory(settings: Settings) -> int:
     with FakeTensorMode(), torch.device("cuda"):
         encoder = Encoder(shape)
         tokens_BT = torch.zeros(inputs, length, dtype=torch.long)
-        full_BT = torch.ones(inputs, length, dtype=torch.bool)
-        ends_N = torch.zeros(2 * inputs + 1, dtype=torch.int32)
-        mask_BT = CuSeqlens(ends_N, full_BT) if bf16 else full_BT  # in bf16 attention is the flash kernel
+        mask_BT = torch.ones(inputs, length, dtype=torch.bool)
+        flash = CuSeqlens(torch.zeros(2 * inputs + 1, dtype=torch.int32), mask_BT) if bf16 else mask_BT
         with LiveBytes(encoder) as live:
             with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
-                hidden_BTD = encoder(tokens_BT, tokens_BT, mask_BT)
+                hidden_BTD = encoder(tokens_BT, tokens_BT, flash)
             hidden_BTD.float().sum().backward()
     moments = 2 * FP32 * sum(parameter.numel() for parameter in encoder.parameters())
     return moments * 3 // 2 + WORKSPACES + live.peak
