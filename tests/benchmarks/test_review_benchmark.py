@@ -9,7 +9,9 @@ def test_equal_runs_are_hardly_ever_told_apart_and_the_stated_difference_is_foun
     facts = measure(SETTINGS[0], 30)
     assert facts["false"] <= 2, "5% of 30 is 1.5"
     assert facts["power_tasks"] >= 0.8 and facts["power_mean"] >= 0.7
-    assert 2 < facts["detectable"]["mean"] < facts["detectable"]["RTE"] < 25, "points, 277 rows, three seeds"
+    assert 2 < facts["detectable"]["mean"] < facts["detectable"]["RTE"] < 25, (
+        "points, of 277 rows and three seeds a side"
+    )
 
 
 def test_another_pre_training_seed_is_no_difference_with_a_record() -> None:
