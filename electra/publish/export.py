@@ -229,10 +229,9 @@ def model_card(
         _sources(facts),
         _shape(facts),
         table(pretraining(facts)) if facts.pretrain else "",
-        table(zero_shot(facts)) if facts.probe else "",
+        *([table(zero_shot(facts))] if facts.probe and folder == main else []),
         _listed(plateaus(facts)),
-        _scores(facts),
-        _listed(score_remarks(facts)),
+        *([_scores(facts), _listed(score_remarks(facts))] if folder == main else []),
         _how_to_load_modern(main) if is_modern else _how_to_load(),
         limits(facts),
     ]

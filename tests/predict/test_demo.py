@@ -144,8 +144,10 @@ def test_an_exported_folder_is_shown_as_the_weights_it_was_made_of(
 def test_what_a_folder_lacks_is_not_made_up(exported: Paths, tmp_path: Path) -> None:
     """An import draws a missing generator at random."""
     shutil.copytree(exported.export / "discriminator", tmp_path / "alone")
-    page = post(load_demo(exported, tmp_path / "alone", CPU, False, tmp_path / "scratch"), text=TEXT)
-    assert "In place of" not in page and titles(page)
+    shutil.copytree(exported.export / "discriminator", tmp_path / "half/discriminator")
+    for number, folder in enumerate(("alone", "half")):
+        page = post(load_demo(exported, tmp_path / folder, CPU, False, tmp_path / f"scratch{number}"), text=TEXT)
+        assert "In place of" not in page and titles(page)
     with pytest.raises(ConfigError, match="there is no folder"):
         load_demo(exported, tmp_path / "nothing", CPU, False, tmp_path / "s")
 

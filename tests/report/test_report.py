@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 
 from electra.common.errors import DataError
 from electra.common.paths import Paths
@@ -135,3 +136,15 @@ def test_without_probes_there_is_no_section(settings: Settings, tmp_path: Path) 
     build_report(settings, Paths(tmp_path))
     text = (tmp_path / "results/report.md").read_text()
     assert "Before fine-tuning" not in text and "What it learned" not in text
+
+
+def test_cards_have_the_hubs_metadata_and_each_folder_its_own(settings: Settings, built: Paths) -> None:
+    cards = {name: ModelCard(model_card(settings, built, folder=name)) for name in ("discriminator", "generator")}
+    main, generator = cards["discriminator"].data, cards["generator"].data
+    assert (main.language, main.library_name, main.license) == (["en"], "transformers", None)
+    assert (main.pipeline_tag, generator.pipeline_tag) == ("feature-extraction", "fill-mask")
+    scores = {result.dataset_type: (result.metric_type, result.metric_value) for result in main.eval_results}
+    assert scores["mrpc"] == ("accuracy", 81.4) and scores["sts-b"] == ("spearmanr", 77.25)
+    assert generator.eval_results is None and "## Score card" not in cards["generator"].text
+    assert "## Score card" in cards["discriminator"].text and "proposed the replacements" in cards["generator"].text
+    assert all("FLOPs" in card.text and "## Limits" in card.text for card in cards.values())
