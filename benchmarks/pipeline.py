@@ -28,10 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 
 from benchmarks import measure
 from benchmarks.workspace import ROOT, copy_text, files_source, stage, write_workspace
 from electra.common.errors import InfrastructureError
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
 from electra.inputs import watch_inputs
 
 STAGES = ("corpus", "validate-corpus", "tokenizer", "shards", "validate-shards")
@@ -160,8 +163,10 @@ def finished_project(folder: Path, num_inputs: int = 0) -> Path:
         for number in range(num_inputs):
             (folder / f"texts/{number}.txt").write_text(f"text {number}\n")
         source = {"kind": "files", "name": "texts", "paths": ["texts/*.txt"]}
-        settings, paths = write_workspace(folder, "smoke", corpus={"sources": [source]})
-        watch_inputs(settings, paths)
+        profile = folder / "params/smoke.yaml"
+        values = yaml.safe_load(profile.read_text())
+        profile.write_text(yaml.safe_dump({**values, "corpus": {**values["corpus"], "sources": [source]}}))
+        watch_inputs(load_settings(folder), Paths(folder))
     from dvc.repo import Repo
 
     with Repo(str(folder)) as repo:

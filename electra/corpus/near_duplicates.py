@@ -169,8 +169,8 @@ class Signer:
         rows = np.array(matrix.to_rows()[0], dtype=np.uint64).reshape(rules.bands, rules.rows)
         with np.errstate(over="ignore"):
             bands = np.arange(1, rules.bands + 1, dtype=np.uint64)
-            for column in rows.T:
-                bands = (bands ^ (bands >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + _spread(column)
+            for column in _spread(rows).T:
+                bands = (bands ^ (bands >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + column
         return Signature(shingles.tobytes(), bands.tobytes())
 
 

@@ -24,6 +24,7 @@ from electra.importing.weights import (
     check_target,
     differing_embeddings,
     electra_of_pair,
+    fitting_tensors,
     model_of_pair,
     tokenizer_files,
     write_pretrained,
@@ -66,7 +67,6 @@ class ConfigFacts(BaseModel):
     hidden_dropout_prob: NonNegativeFloat = 0.0
     attention_probs_dropout_prob: NonNegativeFloat = 0.0
     layer_norm_eps: NonNegativeFloat = 0.0
-    # ModernBERT's
     hidden_activation: str = ""
     embedding_dropout: NonNegativeFloat = 0.0
     attention_dropout: NonNegativeFloat = 0.0
@@ -117,9 +117,10 @@ def import_huggingface(
     check_target(target)
     folder = local_folder(discriminator, revision, FILES)
     generator_folder = None if generator is None else local_folder(generator, generator_revision, FILES)
-    ours, facts = _half(folder), read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
-    theirs = None if generator_folder is None else _half(generator_folder)
-    model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
+    with fitting_tensors(folder):
+        ours, facts = _half(folder), read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
+        theirs = None if generator_folder is None else _half(generator_folder)
+        model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
     vocabulary, tokenizer = _tokenizer(folder, model.max_positions)
     if ours.shape.is_modern:
         tokenizer = restore_segments(tokenizer)
@@ -128,7 +129,8 @@ def import_huggingface(
             f"the tokenizer has {len(vocabulary)} entries, the word table {ours.shape.vocab_size} rows",
             where=str(folder),
         )
-    electra = electra_of_pair(ours, theirs, model, vocabulary.index("[MASK]"))
+    with fitting_tensors(folder):
+        electra = electra_of_pair(ours, theirs, model, vocabulary.index("[MASK]"))
     if theirs is not None and model.embedding_sharing == "embeddings":
         _warn_of_differences(ours, theirs)
     origin = {"discriminator": _origin(discriminator, folder, revision)}

@@ -5,7 +5,8 @@ All sources meet in the names of ``transformers`` (modeling_electra.py); TensorF
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -106,6 +107,19 @@ class Tensors:
             "max_positions": self.take("electra.embeddings.position_embeddings.weight").shape[0],
             "num_segments": self.take("electra.embeddings.token_type_embeddings.weight").shape[0],
         }
+
+
+@contextmanager
+def fitting_tensors(where: Path) -> Iterator[None]:
+    """Turn what torch and the encoder raise for tensors of impossible shapes into a message.
+
+    Raises:
+        DataError: the tensors do not fit together.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError, IndexError, TypeError, ZeroDivisionError) as error:
+        raise DataError(f"the tensors do not fit together: {error}", where=str(where)) from None
 
 
 @dataclass(frozen=True)

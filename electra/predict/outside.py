@@ -170,8 +170,8 @@ def _references(spec: TaskSpec, gold: Path) -> list[tuple[str, list[str]]]:
 
 def _answers(path: Path) -> dict[str, str]:
     values = _json_object(path, "question id -> answer")
-    if wrong := next((id for id, text in values.items() if not isinstance(text, str)), None):
-        raise DataError(f"the answer to question {wrong} is no text", where=str(path))
+    if wrong := [id for id, text in values.items() if not isinstance(text, str)]:
+        raise DataError(f"the answer to question {wrong[0]} is no text", where=str(path))
     return values
 
 

@@ -40,7 +40,10 @@ def read_mrqa(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]
                     if "header" not in record:
                         raise DataError(f"{spec.name}: the first line is no MRQA header", where=where)
                     continue
-                for q, item in enumerate(record.get("qas") or []):
+                questions = record.get("qas") or []
+                if not isinstance(questions, list):
+                    raise DataError(f"{spec.name}: `qas` is no list", where=where)
+                for q, item in enumerate(questions):
                     row = _question(spec, record, item, f"{where}: qas[{q}]", counts)
                     if row["id"] in seen:
                         raise DataError(f"{spec.name}: question id {row['id']} stands twice", where=where)

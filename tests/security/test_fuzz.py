@@ -134,6 +134,26 @@ def test_files_of_benchmarks(name: str, tmp_path: Path) -> None:
     fuzz(mutated(valid) if isinstance(valid, bytes) else json_bytes(valid), read)
 
 
+@pytest.mark.parametrize(
+    ("file", "data", "said"),
+    [
+        ("dev.jsonl", b'{"header": {}}\n{"context": "the cat sat", "qas": -1}\n', "`qas` is no list"),
+        ("dev.jsonl.gz", gzip.compress(MRQA_BYTES, mtime=0).replace(b"\xad", b"\x00", 1)[:-9], "damaged"),
+    ],
+)
+def test_question_files_that_a_fuzzer_made(file: str, data: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_bytes(data)
+    with pytest.raises(ElectraError, match=said):
+        list(read_official(TASKS["NewsQA"], "dev", tmp_path / file, Counter()))
+
+
+def test_a_prediction_that_is_null_under_an_empty_name(tmp_path: Path) -> None:
+    (tmp_path / "gold").write_bytes(MRQA_BYTES)
+    (tmp_path / "predictions").write_text('{"": null, "1": null}')
+    with pytest.raises(ElectraError, match="is no text"):
+        outside_scores("NewsQA", tmp_path / "predictions", tmp_path / "gold")
+
+
 def test_a_benchmarks_file_that_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA/train.tsv").write_bytes(b"gj04\t1\t\tOur \xff friends\n")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save
 from transformers import ElectraConfig, ElectraForPreTraining
 
+from electra.common.errors import ConfigError, DataError
 from electra.config.text import SPECIAL_TOKENS
 from electra.finetune.encoders import EncoderSource, load_transformers_encoder
 from electra.importing.huggingface import import_huggingface
@@ -112,3 +113,35 @@ def test_folders_to_import(name: str, electra_folder: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", FILES)
 def test_encoders_of_other_makes(name: str, bert_folder: Path, tmp_path: Path) -> None:
     tried(bert_folder, name, tmp_path, lambda folder: load_transformers_encoder(EncoderSource.named(folder, "e"), 16))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("config.json", b"null", "not what is written there"),
+        ("config.json", b'{"model_type": "electra", "num_attention_heads": "2"}', "num_attention_heads"),
+        ("tokenizer.json", b"", "the tokenizer cannot be read"),
+        ("tokenizer_config.json", b"null", "not what is written there"),
+        ("model.safetensors", None, "the tensors do not fit together"),
+    ],
+)
+def test_folders_that_a_fuzzer_made(
+    name: str, data: bytes | None, said: str, electra_folder: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(electra_folder, tmp_path / "copy")
+    if data is None:  # a table of one dimension
+        tensors = load_file(folder / name)
+        key = "electra.embeddings.word_embeddings.weight"
+        data = save({**tensors, key: tensors[key].flatten()[:1].clone()}, metadata={"format": "pt"})
+    (folder / name).write_bytes(data)
+    with pytest.raises(DataError, match=said):
+        import_huggingface(folder, None, tmp_path / "imported")
+
+
+@pytest.mark.usefixtures("quiet")
+def test_an_encoders_config_that_is_null(bert_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert_folder, tmp_path / "copy")
+    (folder / "config.json").write_text("null")
+    with pytest.raises(ConfigError, match="transformers cannot load it: TypeError"):
+        load_transformers_encoder(EncoderSource.named(folder, "e"), 16)
