@@ -175,6 +175,7 @@ class Telemetry:
 
     Args:
         folder: ``logs/pretrain``.
+        name: of the run: its folder of TensorBoard events.
         num_steps, first_step: of the run; the first is not 0 after a resume.
         tokens_per_step: real tokens are close to this many.
         flops_per_token: hardware FLOPs of training on one token.
@@ -186,6 +187,7 @@ class Telemetry:
         self,
         folder: Path,
         *,
+        name: str,
         num_steps: int,
         first_step: int,
         tokens_per_step: int,
@@ -201,7 +203,7 @@ class Telemetry:
         self.max_grad_norm, self.num_norms, self.num_clipped = max_grad_norm, 0, 0
         self.started = self.last_line = self.reported = time.monotonic()
         self.progress: dict[str, Any] = {"stage": "pretrain", "num_steps": num_steps}
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        self.writer = SummaryWriter(str(folder / "tensorboard" / name), purge_step=first_step)
         self.bar = _terminal_bar(num_steps, first_step) if sys.stderr.isatty() else None
 
     def close(self) -> None:

@@ -29,8 +29,10 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
+from prefect.utilities.names import generate_slug
 
 from electra.system.processes import GRACE, end_with_parent
+from electra.system.run_facts import run_name
 from flows.guard import run_guarded
 from flows.plan import (
     PlannedStage,
@@ -132,25 +134,45 @@ HERE = Workspace()
 GUARDED = "ELECTRA_FLOW_GUARDED"  # set in the process that a guard runs
 
 
-@flow(name="train_encoder")
+def name_of_this_run() -> str:
+    """Prefect's question for a flow run's name."""
+    return name_of(flow_run.parameters.get("workspace", HERE))
+
+
+def name_of(workspace: Workspace | dict[str, Any]) -> str:
+    """Profile, method and what differs from the last commit, as the folder of the run's curves is called.
+
+    Runs in a clone get a name of their own: the clone's folder is called so.
+    """
+    workspace = Workspace.model_validate(workspace)
+    if workspace.repository is not None:
+        return generate_slug(2)
+    try:
+        settings = yaml.safe_load((workspace.root / "params.yaml").read_text(encoding="utf-8"))
+        return run_name(settings["profile"], settings["pretrain"]["objective"], workspace.root)
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return generate_slug(2)  # the check says what is wrong
+
+
+@flow(name="train_encoder", flow_run_name=name_of_this_run)
 def train_encoder(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
     """Run every stage that is out of date: text in, an encoder and its score card out."""
     return bring_up_to_date(workspace, (), parallel, gpus)
 
 
-@flow(name="prepare_data")
+@flow(name="prepare_data", flow_run_name=name_of_this_run)
 def prepare_data(workspace: Workspace = HERE, parallel: int | None = None) -> State[Any]:
     """Corpus, vocabulary, shards and tasks, all judged. Needs no GPU."""
     return bring_up_to_date(workspace, DATA, parallel, 0)
 
 
-@flow(name="pretrain")
+@flow(name="pretrain", flow_run_name=name_of_this_run)
 def pretrain(workspace: Workspace = HERE, gpus: int = 0) -> State[Any]:
     """The pre-trained model, and what it needs."""
     return bring_up_to_date(workspace, ["pretrain"], None, gpus)
 
 
-@flow(name="evaluate")
+@flow(name="evaluate", flow_run_name=name_of_this_run)
 def evaluate(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
     """Fine-tuning cells, scores and score card, and what they need."""
     return bring_up_to_date(workspace, EVALUATION, parallel, gpus)

@@ -48,6 +48,7 @@ from electra.pretrain.start import (
 from electra.system.hardware import Machine, matrix_peak, repeat_exactly, resolve_machine, watch_cores
 from electra.system.memory import keep_freed_memory
 from electra.system.processes import EndRequest, Peers, SignalWatch
+from electra.system.run_facts import run_name
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:
@@ -366,6 +367,7 @@ class Pretraining:
             print(passes, flush=True)
         return Telemetry(
             self.paths.logs / "pretrain",
+            name=run_name(self.settings.profile, self.recipe.objective, self.paths.root),
             num_steps=self.recipe.num_steps,
             first_step=self.first_step,
             tokens_per_step=self.recipe.batch_size * self.settings.shards.max_length,

@@ -6,6 +6,8 @@ which is in git and no output of a stage: `electra compare` and `electra runs` r
 
 import os
 import platform
+import re
+import subprocess
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -13,10 +15,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict
 
 from electra.common.artifacts import read_facts, read_json, write_json
 from electra.common.errors import DataError, ElectraError
+from electra.common.parsing import flat
 from electra.common.paths import Paths
 
 
@@ -172,3 +176,33 @@ def note_stage_seconds(paths: Paths, stage: str, seconds: float) -> None:
     with suppress(OSError, ElectraError):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {"seconds": round(seconds, 1)})
+
+
+LEARNED = ("shards.", "model.", "pretrain.")  # settings that make one curve differ from another
+MOST_NAMED = 3
+
+
+def run_name(profile: str, method: str, root: Path = Path(".")) -> str:
+    """A name for a run's curves: profile, method, and the first settings that differ from the last commit.
+
+    ``<profile>-<method>`` is what `electra runs` calls it; an experiment of DVC has its own name there and here.
+    """
+    if name := os.environ.get("DVC_EXP_NAME"):
+        return name
+    found: list[dict[str, Any]] = [{}, {}]
+    for file in ("params.yaml", f"params/{profile}.yaml"):
+        show = ["git", "-C", str(root), "show", f"HEAD:./{file}"]
+        try:
+            before = subprocess.run(show, capture_output=True, check=True).stdout
+            texts = (before, (root / file).read_bytes())
+            for values, text in zip(found, texts, strict=True):
+                values |= dict(flat(yaml.safe_load(text)))
+        except (OSError, subprocess.CalledProcessError, yaml.YAMLError):
+            return f"{profile}-{method}"  # no git, or not committed yet
+    old, new = found
+    changed = [
+        f"{key.rpartition('.')[2]}-{new.get(key)}"
+        for key in dict.fromkeys([*new, *old])
+        if key.startswith(LEARNED) and key != "pretrain.objective" and old.get(key) != new.get(key)
+    ]
+    return re.sub(r"[^\w.-]+", "-", "-".join([profile, method, *changed[:MOST_NAMED]]))[:100]

@@ -112,6 +112,14 @@ def test_a_wrong_setting_is_told_before_dvc_removes_anything(workspace, monkeypa
     assert (workspace / "made").read_text() == "of the last run"
 
 
+def test_a_flow_run_is_named_for_what_it_trains_and_a_clone_by_itself(workspace):
+    assert len(pipeline.name_of(Workspace(root=workspace)).split("-")) == 2, "no settings of this project"
+    (workspace / "params.yaml").write_text("profile: tiny\npretrain: {objective: bert}\n")
+    assert pipeline.name_of({"root": str(workspace)}) == "tiny-bert"
+    names = {pipeline.name_of(Workspace(repository=str(workspace))) for _ in range(5)}
+    assert len(names) == 5 and "tiny-bert" not in names
+
+
 def newest_tasks() -> dict[str, str]:
     """The tasks of the newest flow run, each with the name of its state."""
     with get_client(sync_client=True) as client:

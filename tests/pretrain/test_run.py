@@ -34,7 +34,7 @@ def test_results_and_progress_are_written(uninterrupted: Workspace) -> None:
     progress = json.loads((uninterrupted.root / "logs/pretrain/progress.json").read_text())
     assert progress["step"] == progress["num_steps"] == 24
     assert progress["tokens_per_second"] > 0 and 0 < progress["share_of_peak"] < 1
-    assert list((uninterrupted.root / "logs/pretrain/tensorboard").glob("events*"))
+    assert list((uninterrupted.root / "logs/pretrain/tensorboard/test-electra").glob("events*"))
 
 
 def test_cluster_section_is_not_in_the_fingerprint(workspace: Workspace) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from electra.common.errors import ConfigError
 from electra.review.sides import find_runs, render_runs, runs_as_json
+from electra.system.run_facts import run_name
 from tests.review.runs import Run
 
 
@@ -64,3 +65,22 @@ def test_a_line_for_every_run_with_what_was_changed(tmp_path: Path) -> None:
 def test_a_folder_without_history_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no git history here"):
         find_runs(tmp_path)
+
+
+def test_curves_are_in_a_folder_named_for_profile_method_and_what_differs_from_the_last_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DVC_EXP_NAME", raising=False)
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params.yaml").write_text("profile: mine\npretrain: {objective: bert}\ncluster: {num_threads: 1}\n")
+    profile = tmp_path / "params/mine.yaml"
+    profile.write_text("pretrain: {learning_rate: 1.0e-3, batch_size: 8}\ntasks: {source: none}\n")
+    assert run_name("mine", "bert", tmp_path) == "mine-bert", "no git yet"
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@localhost"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "start"]):
+        subprocess.run([*git, *command], check=True)
+    profile.write_text("pretrain: {learning_rate: 2.0e-3, batch_size: 8}\ntasks: {source: other}\n")
+    (tmp_path / "params.yaml").write_text("profile: mine\npretrain: {objective: bert}\ncluster: {num_threads: 2}\n")
+    assert run_name("mine", "bert", tmp_path) == "mine-bert-learning_rate-0.002"
+    monkeypatch.setenv("DVC_EXP_NAME", "crazy-cat")
+    assert run_name("mine", "bert", tmp_path) == "crazy-cat"
