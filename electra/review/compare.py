@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from electra.report.facts import Curves, parse_curves
 from electra.review.examples import Flips, Pairs, bootstrap, flips_of, pairs_of
-from electra.review.sides import Side
+from electra.review.sides import WORK_TREE, Side
 from electra.review.statistics import (
     Components,
     Difference,
@@ -280,11 +280,11 @@ def noise_file(profile: str) -> str:
 
 
 def _record(before: Side, after: Side) -> dict[str, Components]:
-    """The record of the profile, from the newer side first; empty where there is none or the profiles differ."""
+    """The record of the profile, from the newer side first, then the work tree; empty without one."""
     if before.profile != after.profile:
         return {}
-    for side in (after, before):
-        if facts := side.json(noise_file(side.profile)):
+    for side in (after, before, Side(WORK_TREE, after.folder)):  # commits may be older than the record
+        if facts := side.json(noise_file(after.profile)):
             return {name: Components(**values) for name, values in facts["figures"].items()}
     return {}
 

@@ -188,6 +188,8 @@ def test_one_command_makes_the_runs_of_a_record_and_does_not_make_them_again(tmp
     assert [command[4] for command in asked] == ["noise-smoke-1", "noise-smoke-2", "noise-smoke-3"]
     parts = json.loads(file.read_text())["figures"]["CoLA"]
     assert parts["finetune"] > 0 and (parts["degrees"], parts["within"]) == (2, 3)
+    runs = [open_side(f"noise-smoke-{n}", here.folder) for n in (1, 2)]
+    assert {row.figures.noise for row in compare(*runs).rows} == {"record"}, "the work tree's, which is newer than both"
     measure_noise(Paths(here.folder), runs=3, seeds=2, run=dvc)
     assert len(asked) == 3, "they are there"
     measure_noise(Paths(here.folder), runs=2, seeds=3, run=dvc)
