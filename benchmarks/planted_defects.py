@@ -260,8 +260,8 @@ def evaluation_texts(others: Iterator[str], documents: list[str], generator: ran
     known = {line for document in documents for line in document.split("\n")}
     candidates: list[str] = []
     for document in others:
-        lines = (line for line in document.split("\n") if len(line.split()) <= 60 and line not in known)
-        fitting = (line for line in lines if len(letters_of(line)) >= LEAST_LETTERS and len(words_of(line)) >= 8)
+        unknown = (line for line in document.split("\n") if len(line.split()) <= 60 and line not in known)
+        fitting = (line for line in unknown if len(letters_of(line)) >= LEAST_LETTERS and len(words_of(line)) >= 8)
         line = next(fitting, "")
         candidates += [line] if line and line not in candidates else []
         if len(candidates) == EVALUATION:

@@ -145,7 +145,7 @@ EVALUATION_TEXTS = 20_000
 
 
 def measure_steps(text: Path, sizes: list[int]) -> dict[str, Any]:
-    """Rates and peak memory of every step at every size."""
+    """Rates and memory of every step at every size."""
     rows: dict[str, dict[str, Any]] = {name: {} for name in (*STEPS, *STAGES)}
 
     for size in sizes:
@@ -157,7 +157,7 @@ def measure_steps(text: Path, sizes: list[int]) -> dict[str, Any]:
                 context = multiprocessing.get_context("fork")
                 with context.Pool(1) as pool:  # memory of one step is not another's
                     seconds, peak = pool.apply(run_step, (step, root))
-                rows[step][f"{size // 10**6} MB"] = {"mb_per_second": round(megabytes / seconds, 2), "peak_mib": peak}
+                rows[step][f"{size // 10**6} MB"] = {"mb_per_second": round(megabytes / seconds, 2), "memory_mib": peak}
                 print(f"{step:48} {size / 1e6:4.0f} MB {megabytes / seconds:8.1f} MB/s {peak:8} MiB", flush=True)
     return {"steps": rows, "evaluation_texts": EVALUATION_TEXTS}
 
