@@ -230,7 +230,7 @@ def test_the_tutorial_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
         assert said in output
 
 
-WORKFLOW = ROOT / "docs/examples/compare-on-github.yaml"
+WORKFLOW = ROOT / "docs/examples/github/compare.yaml"
 
 
 def test_the_workflow_for_pull_requests_is_yaml_whose_commands_exist() -> None:

@@ -19,6 +19,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.predict.probe import Probe, minimal_pairs, read_pairs, render, score_pairs, score_similarity
 from electra.system.hardware import choose_device, choose_precision, repeat_exactly
+from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_rows
 
 MASK = "[MASK]"  # in a text that somebody gives; other special tokens are text
@@ -99,7 +100,7 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
     """Write ``results/probe.json`` and its headline, ``results/metrics/probe.json``.
 
     Minimal pairs of ``tasks.pairs``, or microworld's own where the corpus has microworld; similarity where STS-B is
-    among the tasks, retrieval where SQuAD is; and sentences of the held-out text in which the generator replaced
+    among the tasks, retrieval where questions are; and sentences of the held-out text in which the generator replaced
     tokens. What cannot be asked of this run is left out.
 
     Raises:
@@ -118,10 +119,9 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
         pairs = read_pairs(files) if files else minimal_pairs(1, PER_KIND)
         scores = {way: _rounded(accuracies) for way, accuracies in score_pairs(probe, pairs).items()}
         found |= {"pairs": len(pairs), "pairs_of": "files" if files else "microworld", "accuracy": scores}
-    if "STS-B" in settings.cells.tasks:
-        found["similarity_spearman"] = round(score_similarity(probe, paths.tasks / "STS-B/dev.jsonl"), 4)
-    task = next((name for name in ("SQuAD1.1", "SQuAD2.0") if name in settings.cells.tasks), None)
-    if task:
+    if task := _first_task(settings, "regression"):
+        found["similarity_spearman"] = round(score_similarity(probe, paths.tasks / task / "dev.jsonl"), 4)
+    if task := _first_task(settings, "span"):
         found["retrieval"] = {"task": task, **_rounded(score_retrieval(probe, read_rows(paths, task, "dev")))}
     found["sentences"] = [show(probe, text, number) for number, text in enumerate(held_out_sentences(probe, paths))]
     write_json(paths.results / "probe.json", found)
@@ -131,6 +131,11 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
     write_json(paths.metrics / "probe.json", headline)
     print(render(found), end="")
     print(f"probe: {paths.results / 'probe.json'}, {len(found['sentences'])} sentences")
+
+
+def _first_task(settings: Settings, kind: str) -> str | None:
+    """The first benchmark task of a kind that the card has."""
+    return next((name for name in settings.cells.tasks if name in TASKS and TASKS[name].kind == kind), None)
 
 
 def _rounded(values: dict[str, float]) -> dict[str, float]:

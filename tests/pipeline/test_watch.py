@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows import watch
 from flows.plan import cells_per_gpu, needed
 from flows.stages import InfrastructureFailure, StageFailure, StageRunner
 from flows.watch import Devices, Limits, Watch
@@ -121,7 +120,7 @@ def slots(monkeypatch) -> list[int]:
         yield
         held.remove(occupy)
 
-    monkeypatch.setattr(watch, "concurrency", concurrency)
+    monkeypatch.setattr("prefect.concurrency.sync.concurrency", concurrency)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return held
 

@@ -128,11 +128,17 @@ def test_the_command_prints_score_number_and_text(
 
 
 BAD = {  # name: content, what is said
-    "missing.txt": (None, "cannot be read: No such file"),
     "folder": (None, "cannot be read: Is a directory"),
     "latin.txt": (b"the cat\ncaf\xe9\n", "not UTF-8 text: byte 0xe9 at byte 3 of the line\n  where: latin.txt:2"),
     "long.txt": (b"the cat\n" + b"x" * (4 << 20) + b"\n", "a line of more than 4 MiB\n  where: long.txt:2"),
 }
+
+
+def test_a_missing_file_is_a_mistake_of_the_command_line(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(paths, monkeypatch, "score", "missing.txt") == 2
+    assert "missing.txt" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", BAD)
