@@ -54,9 +54,10 @@ run: $(STAMP) .dvc/config.local ## run every stage that is out of date; ends wit
 flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuning, retries, logs, artifacts
 	@$(BIN)/python -m flows.pipeline
 
-# Two at a time, a file's tests together, in the order of tests/conftest.py; one thread each: the cores are taken.
+# Three at a time, since many wait for processes of their own; a file's tests together, in the order of tests/conftest.py;
+# one thread each: the cores are taken.
 test: $(STAMP) ## run the tests
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Ever other bytes, SECONDS of them for each reader: what fails is shown as small as it can be made.
 SECONDS ?= 600

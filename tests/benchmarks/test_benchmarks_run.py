@@ -11,6 +11,8 @@ from benchmarks import inference, input, measure, pipeline, scaling
 from benchmarks.training_run import Watch
 from benchmarks.workspace import copy_text
 from electra.config.text import SPECIAL_TOKENS
+from tests.reliability import faults
+from tests.workspace import forked
 
 WORDS = "the a cat dog sat ran big small red blue on in park house".split()
 
@@ -32,6 +34,19 @@ def vocab(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def stages_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages before the measured one come from a process that has imported them: nothing is measured there."""
+
+    def run_stage(folder: Path, *arguments: str) -> None:
+        process = forked(faults.run, list(arguments), folder, folder / "log")
+        process.join()
+        assert process.exitcode == 0, (folder / "log").read_text()
+
+    for module in (input, scaling):
+        monkeypatch.setattr(module, "run_stage", run_stage)
+
+
 def run(module, tmp_path: Path, monkeypatch, *arguments: str) -> dict:
     target = tmp_path / "result.json"
     command = [module.__name__, "--repeats", "1", "--device", "cpu", "--write", str(target), *arguments]
@@ -43,6 +58,7 @@ def run(module, tmp_path: Path, monkeypatch, *arguments: str) -> dict:
     return found
 
 
+@pytest.mark.usefixtures("stages_forked")
 def test_input(text, vocab, tmp_path, monkeypatch, capsys):
     found = run(
         input, tmp_path, monkeypatch, "--text", str(text), "--vocab", str(vocab), "--bytes", "40000", "--workers", "1",
@@ -75,6 +91,7 @@ def test_pipeline(text, tmp_path, monkeypatch):
     assert all(entry["peak_bytes"] > 2**20 for entry in found["memory"]["corpus"].values())
 
 
+@pytest.mark.usefixtures("stages_forked")
 def test_scaling_counts_the_bytes_that_the_method_must_move(text, vocab, tmp_path, monkeypatch):
     found = run(
         scaling, tmp_path, monkeypatch, "--text", str(text), "--vocab", str(vocab), "--bytes", "40000",

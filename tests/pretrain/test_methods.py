@@ -75,9 +75,10 @@ def test_two_stages_learn_the_same_under_zero(workspace: Workspace, two_stages: 
 
 @pytest.mark.parametrize("sharing", ["none", "gradient_disentangled"])
 def test_sharing_survives_zero_3_and_two_processes(workspace: Workspace, sharing: str) -> None:
-    reference = workspace.copy("reference").write(model={"embedding_sharing": sharing})
+    changes = {"model": {"embedding_sharing": sharing}, "pretrain": {"num_steps": 12, "eval_every": 6}}
+    reference = workspace.copy("reference").write(**changes)
     reference.pretrain()
-    workspace.write({"cluster": {"zero_stage": 3, "num_processes": 2}}, model={"embedding_sharing": sharing})
+    workspace.write({"cluster": {"zero_stage": 3, "num_processes": 2}}, **changes)
     workspace.pretrain()
     assert_curves_close(workspace, reference, 1e-5)
 
