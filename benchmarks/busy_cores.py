@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.estimate_hours import SHAPES, workspace
 from benchmarks.measure import table
+from benchmarks.workspace import run_stage
 from electra.system.hardware import busy_seconds
 
 
@@ -39,17 +39,10 @@ def timed_run(root: Path, busy: int) -> tuple[float, float, bool]:
             shutil.rmtree(root / name, ignore_errors=True)
         cores = os.sched_getaffinity(0)
         before, started = busy_seconds(cores), time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", "electra", "pretrain"],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        output = run_stage(root, "pretrain")
         seconds = time.monotonic() - started
         used = ((busy_seconds(cores) or 0.0) - (before or 0.0)) / seconds
-        return seconds, used, "WARNING other processes use the cores" in done.stdout
+        return seconds, used, "WARNING other processes use the cores" in output
     finally:
         for process in others:
             process.kill()

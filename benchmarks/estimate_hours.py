@@ -10,12 +10,12 @@ others use are told with the figures.
 import argparse
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.measure import table
+from benchmarks.workspace import run_stage
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
@@ -58,17 +58,10 @@ def workspace(root: Path, shape: str, steps: int) -> Settings:
 
 def rate_of_run(root: Path, steps: int) -> float:
     """Tokens a second of a real run, by its own progress: from its first step, start-up not counted."""
-    done = subprocess.run(
-        [sys.executable, "-m", "electra", "pretrain"],
-        cwd=root,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    rate = re.findall(rf"^step {steps}/{steps}  .*?([\d,]+) tokens/s", done.stdout, re.MULTILINE)
+    output = run_stage(root, "pretrain")
+    rate = re.findall(rf"^step {steps}/{steps}  .*?([\d,]+) tokens/s", output, re.MULTILINE)
     if not rate:
-        raise SystemExit(f"no rate in the output of the run: {done.stdout}")
+        raise SystemExit(f"no rate in the output of the run: {output}")
     return float(rate[-1].replace(",", ""))
 
 
