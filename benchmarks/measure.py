@@ -69,8 +69,9 @@ class Apart:
 
     Args:
         build: makes the side there; a function of a module, called with ``arguments``.
-        start: how the process begins; ``forkserver`` is as clean as a new interpreter and has the slow imports done;
-            ``fork`` is for a process that has no threads and no CUDA.
+        start: how the process begins. ``forkserver``, the default on a CPU, is as clean as a new interpreter and has
+            the slow imports done; ``spawn``, the default on a GPU, imports for itself: imports may initialize CUDA,
+            which does not survive a fork. ``fork`` is for a process that has no threads and no CUDA.
     """
 
     def __init__(
@@ -78,8 +79,9 @@ class Apart:
         device: Device,
         build: Callable[..., Side],
         *arguments: Any,
-        start: Literal["forkserver", "fork"] = "forkserver",
+        start: Literal["forkserver", "spawn", "fork"] | None = None,
     ):
+        start = start or ("forkserver" if device == "cpu" else "spawn")
         context = multiprocessing.get_context(start)
         if start == "forkserver":
             context.set_forkserver_preload([*SLOW_IMPORTS, build.__module__])

@@ -302,7 +302,7 @@ def time_both(
         TimeoutError: the time is over.
     """
     device = shape.machine.device
-    how: Any = "fork" if device == "cpu" else "forkserver"
+    how: Any = "fork" if device == "cpu" else None
     ours = measure.Apart(
         device, watched_steps, shape, file, calls + 1 if with_peer else 1, 0.1 if tiny else 0.5, start=how
     )
