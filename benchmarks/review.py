@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,14 +60,16 @@ class World:
         return float(100 * np.mean(strength + errors > self.difficulty[task]))
 
 
-def files_of(scores: dict[str, list[float]], encoder: str = "one", seed: int = 1) -> dict[str, str]:
+def files_of(
+    scores: dict[str, list[float]], encoder: str = "one", seed: int = 1, rows: Mapping[str, int] = ROWS
+) -> dict[str, str]:
     """The files of a run that a comparison reads: settings, lock, results."""
     seeds = range(1, 1 + len(next(iter(scores.values()))))
     tasks = {
         task: {
             "metric": "accuracy",
             "pretrained": float(np.median(values)),
-            "dev_rows": ROWS[task],
+            "dev_rows": rows[task],
             "seeds": {str(n): {"pretrained": {"accuracy": value}} for n, value in zip(seeds, values, strict=True)},
         }
         for task, values in scores.items()
