@@ -160,6 +160,73 @@ def croissant() -> None:
 
 
 @app.command(rich_help_panel=START)
+def init(
+    texts: Annotated[list[str], typer.Argument(help="text files, folders, globs or URLs: .txt, .jsonl, .parquet")],
+    table: Annotated[
+        Path | None, typer.Option(help="labelled examples to fine-tune on: .csv, .tsv, .jsonl, .json, .parquet")
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="the table's column with the text; twice for pairs")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="the table's column with the label or the score")
+    ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="labelled examples for development; a fifth of --table where none is given")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="of the profile; by the first text where none is given")] = None,
+    like: Annotated[str, typer.Option(metavar="PROFILE", help="take shape and recipe from this profile")] = "tiny",
+    cased: Annotated[bool, typer.Option("--cased", help="upper and lower case differ: German and others")] = False,
+    encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
+    steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by the size of the text")] = None,
+    time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
+) -> None:
+    """Write a profile for your own texts, and tell what was found and how long a run takes here.
+
+    Example: electra init corpus/ --table labels.csv --text review --label verdict
+    """
+    from electra.init.project import describe_project, plan_project, write_project
+
+    plan = plan_project(
+        texts,
+        name=name,
+        like=like,
+        table=table,
+        dev=dev,
+        text_columns=text,
+        label=label,
+        cased=cased,
+        encoding=encoding,
+        steps=steps,
+    )
+    write_project(plan)
+    minutes, used_by_others = None, 0.0
+    if time:
+        from electra.estimate.cost import measure_speed, run_minutes
+
+        vocab_size = plan.settings.tokenizer.vocab_size
+        rows = plan.table.rows["train"] if plan.table else 0
+        speed = measure_speed(plan.settings, vocab_size)
+        minutes = run_minutes(plan.settings, speed, vocab_size, plan.texts.num_bytes, rows)
+        used_by_others = speed.used_by_others
+    print(describe_project(plan, minutes, used_by_others), end="")
+
+
+@app.command(rich_help_panel=START)
+def check() -> None:
+    """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
+
+    Mistakes end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
+    """
+    from electra.preflight import check_run, warnings
+
+    told = check_run()
+    for warning in warnings():
+        print(f"warning: {warning}")
+    print(f"checked: {told}")
+
+
+@app.command(rich_help_panel=START)
 def estimate(
     published: Annotated[
         bool, typer.Option("--published", help="the paper's tables beside the counted values")
@@ -210,6 +277,19 @@ def estimate(
     print(render(counted, peak_flops, utilization) + render_machines(machines), end="")
     if memory and not gpu:
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")
+
+
+@app.command(rich_help_panel=START)
+def config(
+    help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
+) -> None:
+    """Check the settings and print them, or list every key with its description.
+
+    Example: electra config --help-fields
+    """
+    from electra.config.loading import describe_fields, dump_settings
+
+    print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
 
 
 @app.command(rich_help_panel=USE)
@@ -290,94 +370,19 @@ def resize(
     resize_vocabulary(source, vocab_file, target, tokenizer)
 
 
-@app.command(rich_help_panel=START)
-def config(
-    help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
-) -> None:
-    """Check the settings and print them, or list every key with its description.
-
-    Example: electra config --help-fields
-    """
-    from electra.config.loading import describe_fields, dump_settings
-
-    print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
-
-
-@app.command(rich_help_panel=START)
-def init(
-    texts: Annotated[list[str], typer.Argument(help="text files, folders, globs or URLs: .txt, .jsonl, .parquet")],
-    table: Annotated[
-        Path | None, typer.Option(help="labelled examples to fine-tune on: .csv, .tsv, .jsonl, .json, .parquet")
-    ] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="the table's column with the text; twice for pairs")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="the table's column with the label or the score")
-    ] = None,
-    dev: Annotated[
-        Path | None, typer.Option(help="labelled examples for development; a fifth of --table where none is given")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="of the profile; by the first text where none is given")] = None,
-    like: Annotated[str, typer.Option(metavar="PROFILE", help="take shape and recipe from this profile")] = "tiny",
-    cased: Annotated[bool, typer.Option("--cased", help="upper and lower case differ: German and others")] = False,
-    encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
-    steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by the size of the text")] = None,
-    time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
-) -> None:
-    """Write a profile for your own texts, and tell what was found and how long a run takes here.
-
-    Example: electra init corpus/ --table labels.csv --text review --label verdict
-    """
-    from electra.init.project import describe_project, plan_project, write_project
-
-    plan = plan_project(
-        texts,
-        name=name,
-        like=like,
-        table=table,
-        dev=dev,
-        text_columns=text,
-        label=label,
-        cased=cased,
-        encoding=encoding,
-        steps=steps,
-    )
-    write_project(plan)
-    minutes, used_by_others = None, 0.0
-    if time:
-        from electra.estimate.cost import measure_speed, run_minutes
-
-        vocab_size = plan.settings.tokenizer.vocab_size
-        rows = plan.table.rows["train"] if plan.table else 0
-        speed = measure_speed(plan.settings, vocab_size)
-        minutes = run_minutes(plan.settings, speed, vocab_size, plan.texts.num_bytes, rows)
-        used_by_others = speed.used_by_others
-    print(describe_project(plan, minutes, used_by_others), end="")
-
-
-@app.command(rich_help_panel=START)
-def check() -> None:
-    """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
-
-    Mistakes end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
-    """
-    from electra.preflight import check_run, warnings
-
-    told = check_run()
-    for warning in warnings():
-        print(f"warning: {warning}")
-    print(f"checked: {told}")
-
-
 @app.command(
     rich_help_panel=START,
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def cluster(context: typer.Context) -> None:
-    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands.
+    """Prepare a Prefect server for this project's deployments: init, worker.
 
-    Example: electra cluster prepare
+    Example: electra cluster init --gpus 8
     """
-    os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
+    if context.args and not {"-h", "--help"} & set(context.args):
+        os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
+    import runpy  # help in this process: a second interpreter would double its time
+
+    sys.argv[1:] = context.args
+    runpy.run_module("flows.cluster", run_name="__main__")
