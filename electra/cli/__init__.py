@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from electra.common.paths import Paths
     from electra.config import Cluster, Settings
 
-START, REVIEW, USE, WEIGHTS = "Start", "Review", "Use a model", "Weights of other makes"  # groups of commands in help
+START, REVIEW, USE, WEIGHTS = "Start", "Review", "Use a model", "Import weights"  # groups of commands in help
 STAGES = "Stages (`make run` runs those that are out of date, in this order)"
 GROUPS = (START, REVIEW, USE, WEIGHTS, STAGES)
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -97,7 +97,7 @@ def demo(
 
 @app.command(rich_help_panel=REVIEW)
 def seconds() -> None:
-    """Tell how long each fine-tuning cell of this workspace took.
+    """Show how long each fine-tuning cell of this workspace took.
 
     Example: electra seconds
     """
@@ -108,7 +108,7 @@ def seconds() -> None:
 
 @app.command(rich_help_panel=USE)
 def submission(
-    seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
+    seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are submitted")],
     fill_missing: Annotated[
         bool, typer.Option("--fill-missing", help="GLUE tasks without predictions get the majority class")
     ] = False,
@@ -116,7 +116,7 @@ def submission(
         float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score; tune it on development data")
     ] = 0.0,
     start_from: Annotated[
-        str | None, typer.Option(help="hand in tasks from their cells that started from this task, where there are any")
+        str | None, typer.Option(help="use the cells that started from this task's encoder, where they exist")
     ] = None,
 ) -> None:
     """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files.
@@ -133,9 +133,9 @@ def submission(
 @app.command(rich_help_panel=REVIEW)
 def trace(
     artefact: Annotated[str, typer.Argument(help="an output of a stage, such as models/export")] = "models/export",
-    all_files: Annotated[bool, typer.Option("--all", help="name every raw file")] = False,
+    all_files: Annotated[bool, typer.Option("--all", help="list every raw file")] = False,
 ) -> None:
-    """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums.
+    """Trace an artefact to the stages, code, settings and raw files (with checksums) it was made from.
 
     Example: electra trace models/export --all
     """
@@ -148,7 +148,7 @@ def trace(
 
 @app.command(rich_help_panel=REVIEW)
 def croissant() -> None:
-    """Print a Croissant description (JSON-LD) of data/corpus, for whoever publishes it.
+    """Print a Croissant description (JSON-LD) of data/corpus, for publishing it.
 
     Example: electra croissant > corpus.json
     """
@@ -172,16 +172,16 @@ def init(
         str | None, typer.Option(metavar="COLUMN", help="the table's column with the label or the score")
     ] = None,
     dev: Annotated[
-        Path | None, typer.Option(help="labelled examples for development; a fifth of --table where none is given")
+        Path | None, typer.Option(help="labelled examples for development; by default a fifth of --table")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="of the profile; by the first text where none is given")] = None,
+    name: Annotated[str | None, typer.Option(help="of the profile; by default that of the first text")] = None,
     like: Annotated[str, typer.Option(metavar="PROFILE", help="take shape and recipe from this profile")] = "tiny",
     cased: Annotated[bool, typer.Option("--cased", help="upper and lower case differ: German and others")] = False,
     encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
-    steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by the size of the text")] = None,
+    steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by default from the text size")] = None,
     time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
 ) -> None:
-    """Write a profile for your own texts, and tell what was found and how long a run takes here.
+    """Write a profile for your own texts; print what was found and how long a run takes here.
 
     Example: electra init corpus/ --table labels.csv --text review --label verdict
     """
@@ -216,7 +216,7 @@ def init(
 def check() -> None:
     """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
 
-    Mistakes end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
+    Errors end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
     """
     from electra.preflight import check_run, warnings
 
@@ -229,26 +229,26 @@ def check() -> None:
 @app.command(rich_help_panel=START)
 def estimate(
     published: Annotated[
-        bool, typer.Option("--published", help="the paper's tables beside the counted values")
+        bool, typer.Option("--published", help="compare the counts with the paper's tables")
     ] = False,
     peak_flops: Annotated[
-        float | None, typer.Option(help="FLOP/s the machine could reach, all devices together: also tells hours")
+        float | None, typer.Option(help="peak FLOP/s of the machine, all devices together; also print the hours")
     ] = None,
-    utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
+    utilization: Annotated[float, typer.Option(help="share of --peak-flops that training reaches")] = 0.3,
     gpu: Annotated[
         str | None, typer.Option(metavar="NxKIND", help="hours and memory on these GPUs: a100, h100, h200, 8xh100")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0, help="price of an hour of one GPU, or of this machine: also tells the cost")
+        float | None, typer.Option(min=0, help="price of an hour of one GPU, or of this machine; also print the cost")
     ] = None,
-    measure: Annotated[bool, typer.Option(help="measure this machine for some seconds")] = True,
-    memory: Annotated[bool, typer.Option(help="peak memory of a step, too: takes some seconds")] = True,
+    measure: Annotated[bool, typer.Option(help="measure the speed of this machine for some seconds")] = True,
+    memory: Annotated[bool, typer.Option(help="also predict the peak memory, which takes some seconds")] = True,
     cells: Annotated[
-        bool, typer.Option("--cells-per-gpu", help="only how many fine-tuning cells can share this machine's GPU")
+        bool, typer.Option("--cells-per-gpu", help="only print how many fine-tuning cells can share this machine's GPU")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours here and on GPUs, memory, money.
+    """Estimate the cost of pre-training: parameters, tokens, FLOPs, memory, hours here and on GPUs, price.
 
     Example: electra estimate --gpu 8xh100 --rate 2.5
     """
@@ -361,7 +361,7 @@ def resize(
         Path | None, typer.Option(help="folder of the old tokenizer; SOURCE/tokenizer where none is given")
     ] = None,
 ) -> None:
-    """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned.
+    """Change the vocabulary of pre-trained weights; wordpieces in both vocabularies keep their embeddings.
 
     Example: electra resize weights/small vocab.txt weights/mine
     """

@@ -64,15 +64,8 @@ WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from 
 
 # Holes in the C library's heap on a CPU: bytes per byte kept for the backward pass, without and with checkpointing,
 _HOLES, _HOLES_RECOMPUTED = 0.55, 0.2  # as measured (docs/long-sequences.md)
-LIBRARIES = {
-    0: 413_000_000,
-    1: 460_000_000,
-    2: 460_000_000,
-    3: 460_000_000,
-}  # imported code and its data, by ZeRO stage
-CHECKPOINT = (
-    3 * FP32
-)  # weights and moments of every parameter: the first process keeps its copy for the next checkpoint
+LIBRARIES = {0: 413_000_000, 1: 460_000_000, 2: 460_000_000, 3: 460_000_000}  # imports on a CPU, by ZeRO stage
+CHECKPOINT = 3 * FP32  # weights and moments: the first process keeps its copy of them for the next checkpoint
 
 
 @dataclass(frozen=True)
@@ -396,7 +389,7 @@ def render_memory(settings: config.Settings, vocab_size: int) -> str:
         ("  moments", _size(plain.moments)),
         ("  kept for backward", f"{_size(sum(plain.kept.values()))}: {kept}"),
         ("  peak", f"{_size(plain.peak)} of tensors, {_size(plain.process)} of the process"),
-        ("  peak, checkpointing", f"{_size(recomputed.process)} of the process with cluster.activation_checkpointing: layers"),
+        ("  peak, checkpointing", f"{_size(recomputed.process)} with cluster.activation_checkpointing: layers"),
         ("  free", _size(free_memory(machine))),
     ]  # fmt: skip
     return "".join(f"{name:<26}{value}\n" for name, value in lines)
