@@ -1,15 +1,24 @@
 """Peak memory of a pre-training step: as ``electra estimate`` predicts it, and as a process of its own really takes it.
 
     python -m benchmarks.memory [--only small] [--json results.json]
+    python -m benchmarks.memory --runs [--micro-batches 2 32] [--stages 0 3] [--processes 1 2] [--json results.json]
 
 Measured on a CPU is the highest resident set (VmHWM) of a fresh process over three steps of the real engine, less its
 resident set after all imports and a step of a toy; on CUDA ``torch.cuda.max_memory_allocated``.
+
+With ``--runs``: the highest resident set of a process of `electra pretrain` itself, from its start to the saved model,
+over two steps of two micro-batches on a CPU. Cases that the file of ``--json`` has are not run again; with ``--again``
+nothing is run, and predictions are made anew for its rows.
 """
 
 import argparse
 import json
+import os
+import random
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +26,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.measure import machine as describe_machine
+from benchmarks.workspace import ROOT, files_source, run_stage, write_workspace
 from electra.config import Model, Pretrain
 from electra.system.hardware import Machine, num_cores
 
@@ -138,12 +149,135 @@ def resident(kind: str) -> int:
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{kind}:")))
 
 
+LENGTH, STEPS, ACCUMULATION = 128, 2, 2  # of the runs
+CASE_KEYS = ("shape", "micro_batch", "zero_stage", "processes", "precision")
+
+
+def write_runs_workspace(folder: Path, vocab_size: int) -> None:
+    """Write text of invented words in long documents, and a vocabulary of this size that has the words whole."""
+    drawn = random.Random(1)
+    letters = [*"abcdefghijklmnopqrstuvwxyz.,"]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    words: dict[str, None] = {}
+    while len(words) < vocab_size - len(pieces):
+        words["".join(drawn.choice("bcdfglmnprstv") + drawn.choice("aeiou") for _ in range(drawn.randint(2, 5)))] = None
+    (folder / "vocab.txt").write_text("\n".join([*pieces, *words]) + "\n")
+    known = list(words)
+    documents = ("".join(" ".join(drawn.choices(known, k=70)) + ".\n" for _ in range(12)) for _ in range(60))
+    (folder / "text.txt").write_text("\n".join(documents))
+
+
+def change_run(folder: Path, case: dict[str, Any]) -> tuple[Any, int]:
+    """Write the settings of a case. Returns them and the size of the vocabulary."""
+    shape, vocab_size = SHAPES[case["shape"]]
+    cluster = {
+        "device": "cpu",
+        "precision": case["precision"],
+        "num_processes": case["processes"],
+        "zero_stage": case["zero_stage"],
+        "micro_batch_size": case["micro_batch"],
+        "num_threads": 1,
+    }
+    settings, _ = write_workspace(
+        folder,
+        "smoke",
+        cluster,
+        corpus={"sources": [files_source(folder / "text.txt")], "held_out_fraction": 0.1},
+        tokenizer={"vocab_file": str(folder / "vocab.txt"), "vocab_size": vocab_size},
+        shards={"max_length": LENGTH},
+        model=Model(**{**PAPER, **shape}).model_dump(),
+        pretrain={
+            "num_steps": STEPS,
+            "batch_size": case["micro_batch"] * case["processes"] * ACCUMULATION,
+            "warmup_steps": 1,
+            "eval_every": 10**6,
+            "eval_examples": 8,
+        },
+    )
+    return settings, vocab_size
+
+
+def predicted_run(folder: Path, case: dict[str, Any]) -> int:
+    """Bytes that ``electra estimate`` tells for a process of this run."""
+    from electra.estimate.memory import predict_step_memory
+    from electra.system.hardware import resolve_machine
+
+    settings, vocab_size = change_run(folder, case)
+    machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
+    return predict_step_memory(settings.model, settings.pretrain, machine, LENGTH, vocab_size).process
+
+
+def measured_run(folder: Path, case: dict[str, Any]) -> int:
+    """Highest resident set of a process of ``electra pretrain``, the largest where there are several."""
+    change_run(folder, case)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    with open(folder / "pretrain.log", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "electra", "pretrain"], cwd=folder, env=environment, stdout=log, stderr=log
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit((folder / "pretrain.log").read_text()[-2000:])
+    return usage.ru_maxrss * 1024
+
+
+def measure_runs(cases: list[dict[str, Any]], file: Path, again: bool) -> None:
+    """Run the cases that the file does not have yet, predict for all of its rows, and write it after each run."""
+    old = json.loads(file.read_text()) if file.exists() else {}
+    rows: list[dict[str, Any]] = old.get("rows", [])
+    known = [{key: row[key] for key in CASE_KEYS} for row in rows]
+    missing = [] if again else [case for case in cases if case not in known]
+    print(f"{'run':<64}{'predicted MB':>14}{'measured MB':>13}{'ratio':>7}")
+    for shape in dict.fromkeys(case["shape"] for case in [*known, *missing]):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_runs_workspace(folder, SHAPES[shape][1])
+            for row in (row for row in rows if row["shape"] == shape):
+                row["predicted"] = predicted_run(folder, row)
+                _print_row({key: row[key] for key in CASE_KEYS}, row)
+            todo = [case for case in missing if case["shape"] == shape]
+            for command in ("corpus", "tokenizer", "shards") if todo else ():
+                change_run(folder, todo[0])
+                run_stage(folder, command)
+            for case in todo:
+                measured_bytes = measured_run(folder, case)
+                rows.append({**case, "predicted": predicted_run(folder, case), "measured": measured_bytes})
+                _print_row(case, rows[-1])
+                about = {"length": LENGTH, "steps": STEPS, "micro_batches_per_step": ACCUMULATION, "threads": 1}
+                found = {"machine": old.get("machine") or describe_machine(), "runs": about, "rows": rows}
+                file.write_text(json.dumps(found, indent=2) + "\n")
+    if again:
+        file.write_text(json.dumps({**old, "rows": rows}, indent=2) + "\n")
+
+
+def _print_row(case: dict[str, Any], row: dict[str, Any]) -> None:
+    name, ratio = ", ".join(f"{key} {value}" for key, value in case.items()), row["predicted"] / row["measured"]
+    print(f"{name:<64}{row['predicted'] / 1e6:>14,.1f}{row['measured'] / 1e6:>13,.1f}{ratio:>7.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose shape begins so")
     parser.add_argument("--json", type=Path, help="also write the results here")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--runs", action="store_true", help="whole runs of electra pretrain on a CPU")
+    parser.add_argument("--shapes", nargs="+", default=["small", "smoke"], choices=list(SHAPES), help="of the runs")
+    parser.add_argument("--micro-batches", type=int, nargs="+", default=[2, 4, 8, 16, 32])
+    parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--again", action="store_true", help="predict anew for the rows of --json, measure nothing")
     arguments = parser.parse_args()
+    if arguments.runs or arguments.again:
+        cases = [
+            {"shape": shape, "micro_batch": size, "zero_stage": stage, "processes": count, "precision": "fp32"}
+            for shape in arguments.shapes
+            for count in arguments.processes
+            for stage in arguments.stages
+            for size in arguments.micro_batches
+        ]
+        measure_runs(cases, arguments.json or Path("logs/benchmarks/memory-runs.json"), arguments.again)
+        return
     if arguments.measure:
         print(measure_here(json.loads(arguments.measure)))
         return
@@ -152,9 +286,7 @@ def main() -> None:
     for case in (case for case in CASES if case["shape"].startswith(arguments.only)):
         row = {**case, "predicted": predicted(case), "measured": measured(case)}
         rows.append(row)
-        name = ", ".join(f"{key} {value}" for key, value in case.items())
-        ratio = row["predicted"] / row["measured"]
-        print(f"{name:<64}{row['predicted'] / 1e6:>14,.1f}{row['measured'] / 1e6:>13,.1f}{ratio:>7.2f}", flush=True)
+        _print_row(case, row)
     if arguments.json:
         machine = asdict(setting(CASES[0])[2])
         arguments.json.write_text(json.dumps({"torch": torch.__version__, "machine": machine, "rows": rows}, indent=2))

@@ -5,29 +5,38 @@ active Prefect profile names. It may be run again at any time: what is there is 
 """
 
 import sys
-import urllib.error
-import urllib.request
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
+from typer.core import TyperGroup
 
 from electra.common.errors import ConfigError, ElectraError, InfrastructureError
-from flows.guard import run_guarded
-from flows.watch import LIMIT
 
 PROCESS_POOL, KUBERNETES_POOL = "electra-process", "electra-kubernetes"
 ZOMBIES = "Crash zombie flows"
 HEARTBEATS_MISSED = 3
 SECONDS_BETWEEN_HEARTBEATS = 180  # Prefect's default: PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 
+
+class _Commands(TyperGroup):
+    """Commands whose help is shown before typer imports pydantic to check values."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        command = self.commands.get(args[0]) if args[1:] in (["-h"], ["--help"]) else None
+        if command:
+            command.main(args[1:], prog_name=args[0], parent=ctx)
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Prepare a Prefect server for this project's deployments.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
@@ -40,14 +49,19 @@ def commands() -> None:
 def init(
     gpus: Annotated[int, typer.Option(min=0, help="slots of the limit `gpu`: the GPUs of all workers together")] = 0,
     runs: Annotated[
-        int, typer.Option(min=1, help="runs side by side in the process pool; they share a folder: keep 1 there")
+        int, typer.Option(min=1, help="runs side by side in the process pool; 1 where they share a folder")
     ] = 1,
 ) -> None:
-    """Create the work pools, the GPU limit and the automation against zombie runs; changes nothing that is right."""
+    """Create or update work pools, GPU limit and automation.
+
+    The automation marks runs whose process died as crashed. The command may be run again at any time.
+    """
     from prefect.client.orchestration import get_client
 
+    from flows.watch import LIMIT
+
+    _must_answer()
     with get_client(sync_client=True) as client:
-        _must_answer(str(client.api_url))
         for name, kind, limit, template in (
             (PROCESS_POOL, "process", runs, None),
             (KUBERNETES_POOL, "kubernetes", None, kubernetes_template()),
@@ -60,18 +74,31 @@ def init(
 
 @app.command()
 def worker() -> None:
-    """Start a worker of the process pool; on SIGTERM its runs end too, after a checkpoint."""
+    """Start a worker of the process pool.
+
+    On SIGTERM its runs end too, after a checkpoint.
+    """
+    from flows.guard import run_guarded
+
     sys.exit(run_guarded([sys.executable, "-m", "prefect", "worker", "start", "--pool", PROCESS_POOL], is_service=True))
 
 
 def kubernetes_template() -> dict[str, Any]:
     """The base job template of the Kubernetes pool."""
+    import yaml
+
     return yaml.safe_load(Path(__file__).with_name("kubernetes-pool.yaml").read_text(encoding="utf-8"))
 
 
-def _must_answer(url: str) -> None:
-    """A server must be configured: Prefect's temporary one would forget everything at once."""
-    if not url.startswith(("http://", "https://")) or "ephemeral" in url:
+def _must_answer() -> None:
+    """Raise an error unless a server is configured and answers; without one, Prefect starts a temporary server."""
+    import urllib.error
+    import urllib.request
+
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    if not url:
         raise ConfigError("no Prefect server is configured", next_step="export PREFECT_API_URL=http://HOST:4200/api")
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10):
@@ -106,6 +133,8 @@ def _ensure_pool(client: Any, name: str, kind: str, limit: int | None, template:
 
 def _ensure_automation(client: Any) -> None:
     """A run whose process died without a word is marked as crashed after three missed heartbeats."""
+    from datetime import timedelta
+
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
     from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
@@ -139,7 +168,7 @@ def _ensure_automation(client: Any) -> None:
 def main() -> int:
     """Command line; returns the exit code."""
     try:
-        app(standalone_mode=True)
+        app(prog_name="electra cluster")
     except ElectraError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -25,15 +25,15 @@ def compare(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="everything, as JSON")] = False,
     gate: Annotated[
-        Path | None, typer.Option(help="YAML with thresholds: end with 1 and the reasons where B misses one")
+        Path | None, typer.Option(help="YAML with thresholds: exit with 1 and print the reasons if B misses one")
     ] = None,
-    smallest: Annotated[float, typer.Option(min=0, help="points of a task that matter")] = 2.0,
+    smallest: Annotated[float, typer.Option(min=0, help="smallest difference that matters, in points")] = 2.0,
     record_noise: Annotated[
         bool,
         typer.Option("--record-noise", help="write results/noise/<profile>.json from runs that differ in seeds alone"),
     ] = False,
 ) -> None:
-    """Tell what differs between two runs, and whether it is more than noise.
+    """Compare two runs: what was changed, and which scores differ by more than noise.
 
     Example: electra compare          (HEAD against the work tree)
 
@@ -73,8 +73,8 @@ def compare(
 
 @app.command(rich_help_panel=REVIEW)
 def noise(
-    num_runs: Annotated[int, typer.Option("--runs", min=2, help="pre-trainings, each with a seed of its own")] = 4,
-    num_seeds: Annotated[int, typer.Option("--seeds", min=1, help="fine-tuning seeds of each")] = 2,
+    num_runs: Annotated[int, typer.Option("--runs", min=2, help="number of pre-trainings, each with its own seed")] = 4,
+    num_seeds: Annotated[int, typer.Option("--seeds", min=1, help="number of fine-tuning seeds of each")] = 2,
 ) -> None:
     """Measure how far scores differ by seeds alone, for `electra compare`: runs the profile several times.
 
@@ -90,8 +90,8 @@ def noise(
 
 @app.command(rich_help_panel=REVIEW)
 def runs(
-    most: Annotated[int, typer.Option("-n", "--most", min=1, help="how many, the newest first")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON, all changed parameters with it")] = False,
+    most: Annotated[int, typer.Option("-n", "--most", min=1, help="number of runs, the newest first")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON, with all changed parameters")] = False,
 ) -> None:
     """List the runs in git and DVC's experiments: what was changed, mean, AUC, minutes.
 
@@ -104,10 +104,10 @@ def runs(
 
 @app.command(rich_help_panel=REVIEW)
 def plan(
-    stages: Annotated[list[str] | None, typer.Argument(help="only these stages and what they need")] = None,
+    stages: Annotated[list[str] | None, typer.Argument(help="only these stages and those they depend on")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Tell which stages are cached, to run or blocked, why, and the minutes, disk and GPUs; nothing is run.
+    """Show which stages would run and why, with minutes, disk and GPUs; nothing is run.
 
     Example: electra plan pretrain
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=STAGES)
 def inputs(
     watch: Annotated[
-        bool, typer.Option("--watch", help="only bring what DVC watches (dvc.yaml) into step with the settings")
+        bool, typer.Option("--watch", help="only update the list of files that DVC watches (dvc.yaml)")
     ] = False,
 ) -> None:
     """List the files from outside that the settings name, with their sha256.
@@ -64,7 +64,7 @@ def corpus(
 
 @app.command(rich_help_panel=STAGES)
 def validate_corpus() -> None:
-    """Judge the corpus; critical failures end with exit code 3.
+    """Check the corpus; critical failures end with exit code 3.
 
     Example: electra validate-corpus
     """
@@ -75,7 +75,7 @@ def validate_corpus() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def tokenizer() -> None:
-    """Train the WordPiece vocabulary, or take an existing one.
+    """Train the WordPiece vocabulary, or copy an existing one.
 
     Example: electra tokenizer
     """
@@ -97,7 +97,7 @@ def shards() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def validate_shards() -> None:
-    """Judge vocabulary and shards; critical failures end with exit code 3.
+    """Check vocabulary and shards; critical failures end with exit code 3.
 
     Example: electra validate-shards
     """
@@ -139,7 +139,7 @@ def tasks() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def validate_tasks() -> None:
-    """Judge the labelled tasks; critical failures end with exit code 3.
+    """Check the labelled tasks; critical failures end with exit code 3.
 
     Example: electra validate-tasks
     """
@@ -162,10 +162,10 @@ def finetune(
     ] = None,
     encoder: Annotated[
         Path | None,
-        typer.Option(help="start from what transformers loads: a folder with safetensors, or owner/name on the hub"),
+        typer.Option(help="start from a model of transformers: a folder with safetensors, or owner/name on the hub"),
     ] = None,
     encoder_name: Annotated[
-        str | None, typer.Option(help="name in the cell's name; the folder's own where none is given")
+        str | None, typer.Option(help="name of this encoder in the cell's name; by default the folder's")
     ] = None,
     encoder_revision: Annotated[str | None, typer.Option(help="full commit of the encoder on the hub")] = None,
     intermediate: Annotated[
@@ -238,7 +238,7 @@ def evaluate(
     ] = None,
     gold: Annotated[Path | None, typer.Option(help="the task's own file with the right answers")] = None,
     task: Annotated[
-        str | None, typer.Option(help="of which task: SQuAD1.1, SQuAD2.0, MRPC, ..., or conll for column files")
+        str | None, typer.Option(help="the task: SQuAD1.1, SQuAD2.0, MRPC, ..., or conll for column files")
     ] = None,
     na_prob_file: Annotated[
         Path | None, typer.Option(help="SQuAD 2.0: JSON with the no-answer score of every question")
@@ -317,11 +317,9 @@ def export(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="of the fine-tuned model; the lowest that was kept where none is given")
+        int | None, typer.Option(min=0, help="seed of the fine-tuned model; by default the lowest that was kept")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="the folder to write; models/exported/<cell> where none is given")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder to write; by default models/exported/<cell>")] = None,
 ) -> None:
     """Write discriminator and generator as Hugging Face folders; with --task: a fine-tuned model.
 

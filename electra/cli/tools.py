@@ -97,7 +97,7 @@ def demo(
 
 @app.command(rich_help_panel=REVIEW)
 def seconds() -> None:
-    """Tell how long each fine-tuning cell of this workspace took.
+    """Show how long each fine-tuning cell of this workspace took.
 
     Example: electra seconds
     """
@@ -108,7 +108,7 @@ def seconds() -> None:
 
 @app.command(rich_help_panel=USE)
 def submission(
-    seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are handed in")],
+    seed: Annotated[int, typer.Option(help="fine-tuning seed whose predictions are submitted")],
     fill_missing: Annotated[
         bool, typer.Option("--fill-missing", help="GLUE tasks without predictions get the majority class")
     ] = False,
@@ -116,7 +116,7 @@ def submission(
         float, typer.Option(help="SQuAD 2.0: no answer above this no-answer score; tune it on development data")
     ] = 0.0,
     start_from: Annotated[
-        str | None, typer.Option(help="hand in tasks from their cells that started from this task, where there are any")
+        str | None, typer.Option(help="use the cells that started from this task's encoder, where they exist")
     ] = None,
 ) -> None:
     """Write models/submission/<seed>: GLUE test predictions as a zip for the leaderboard, SQuAD's JSON files.
@@ -133,9 +133,9 @@ def submission(
 @app.command(rich_help_panel=REVIEW)
 def trace(
     artefact: Annotated[str, typer.Argument(help="an output of a stage, such as models/export")] = "models/export",
-    all_files: Annotated[bool, typer.Option("--all", help="name every raw file")] = False,
+    all_files: Annotated[bool, typer.Option("--all", help="list every raw file")] = False,
 ) -> None:
-    """Tell where an artefact comes from: stages, code, settings, and the raw files with their checksums.
+    """Trace an artefact to the stages, code, settings and raw files (with checksums) it was made from.
 
     Example: electra trace models/export --all
     """
@@ -148,7 +148,7 @@ def trace(
 
 @app.command(rich_help_panel=REVIEW)
 def croissant() -> None:
-    """Print a Croissant description (JSON-LD) of data/corpus, for whoever publishes it.
+    """Print a Croissant description (JSON-LD) of data/corpus, for publishing it.
 
     Example: electra croissant > corpus.json
     """
@@ -160,28 +160,93 @@ def croissant() -> None:
 
 
 @app.command(rich_help_panel=START)
-def estimate(
-    published: Annotated[
-        bool, typer.Option("--published", help="the paper's tables beside the counted values")
-    ] = False,
-    peak_flops: Annotated[
-        float | None, typer.Option(help="FLOP/s the machine could reach, all devices together: also tells hours")
+def init(
+    texts: Annotated[list[str], typer.Argument(help="text files, folders, globs or URLs: .txt, .jsonl, .parquet")],
+    table: Annotated[
+        Path | None, typer.Option(help="labelled examples to fine-tune on: .csv, .tsv, .jsonl, .json, .parquet")
     ] = None,
-    utilization: Annotated[float, typer.Option(help="share of the peak that training reaches")] = 0.3,
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="the table's column with the text; twice for pairs")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="the table's column with the label or the score")
+    ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(help="labelled examples for development; by default a fifth of --table")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="of the profile; by default that of the first text")] = None,
+    like: Annotated[str, typer.Option(metavar="PROFILE", help="take shape and recipe from this profile")] = "tiny",
+    cased: Annotated[bool, typer.Option("--cased", help="upper and lower case differ: German and others")] = False,
+    encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
+    steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by default from the text size")] = None,
+    time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
+) -> None:
+    """Write a profile for your own texts; print what was found and how long a run takes here.
+
+    Example: electra init corpus/ --table labels.csv --text review --label verdict
+    """
+    from electra.init.project import describe_project, plan_project, write_project
+
+    plan = plan_project(
+        texts,
+        name=name,
+        like=like,
+        table=table,
+        dev=dev,
+        text_columns=text,
+        label=label,
+        cased=cased,
+        encoding=encoding,
+        steps=steps,
+    )
+    write_project(plan)
+    minutes, used_by_others = None, 0.0
+    if time:
+        from electra.estimate.cost import measure_speed, run_minutes
+
+        vocab_size = plan.settings.tokenizer.vocab_size
+        rows = plan.table.rows["train"] if plan.table else 0
+        speed = measure_speed(plan.settings, vocab_size)
+        minutes = run_minutes(plan.settings, speed, vocab_size, plan.texts.num_bytes, rows)
+        used_by_others = speed.used_by_others
+    print(describe_project(plan, minutes, used_by_others), end="")
+
+
+@app.command(rich_help_panel=START)
+def check() -> None:
+    """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
+
+    Errors end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
+    """
+    from electra.preflight import check_run, warnings
+
+    told = check_run()
+    for warning in warnings():
+        print(f"warning: {warning}")
+    print(f"checked: {told}")
+
+
+@app.command(rich_help_panel=START)
+def estimate(
+    published: Annotated[bool, typer.Option("--published", help="compare the counts with the paper's tables")] = False,
+    peak_flops: Annotated[
+        float | None, typer.Option(help="peak FLOP/s of the machine, all devices together; also print the hours")
+    ] = None,
+    utilization: Annotated[float, typer.Option(help="share of --peak-flops that training reaches")] = 0.3,
     gpu: Annotated[
         str | None, typer.Option(metavar="NxKIND", help="hours and memory on these GPUs: a100, h100, h200, 8xh100")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0, help="price of an hour of one GPU, or of this machine: also tells the cost")
+        float | None, typer.Option(min=0, help="price of an hour of one GPU, or of this machine; also print the cost")
     ] = None,
-    measure: Annotated[bool, typer.Option(help="measure this machine for some seconds")] = True,
-    memory: Annotated[bool, typer.Option(help="peak memory of a step, too: takes some seconds")] = True,
+    measure: Annotated[bool, typer.Option(help="measure the speed of this machine for some seconds")] = True,
+    memory: Annotated[bool, typer.Option(help="also predict the peak memory, which takes some seconds")] = True,
     cells: Annotated[
-        bool, typer.Option("--cells-per-gpu", help="only how many fine-tuning cells can share this machine's GPU")
+        bool, typer.Option("--cells-per-gpu", help="only print how many fine-tuning cells can share this machine's GPU")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
 ) -> None:
-    """Tell what pre-training will cost: parameters, tokens, FLOPs, hours here and on GPUs, memory, money.
+    """Estimate the cost of pre-training: parameters, tokens, FLOPs, memory, hours here and on GPUs, price.
 
     Example: electra estimate --gpu 8xh100 --rate 2.5
     """
@@ -210,6 +275,19 @@ def estimate(
     print(render(counted, peak_flops, utilization) + render_machines(machines), end="")
     if memory and not gpu:
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")
+
+
+@app.command(rich_help_panel=START)
+def config(
+    help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
+) -> None:
+    """Check the settings and print them, or list every key with its description.
+
+    Example: electra config --help-fields
+    """
+    from electra.config.loading import describe_fields, dump_settings
+
+    print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
 
 
 @app.command(rich_help_panel=USE)
@@ -281,7 +359,7 @@ def resize(
         Path | None, typer.Option(help="folder of the old tokenizer; SOURCE/tokenizer where none is given")
     ] = None,
 ) -> None:
-    """Give pre-trained weights another vocabulary; wordpieces in both keep what was learned.
+    """Change the vocabulary of pre-trained weights; wordpieces in both vocabularies keep their embeddings.
 
     Example: electra resize weights/small vocab.txt weights/mine
     """
@@ -290,94 +368,19 @@ def resize(
     resize_vocabulary(source, vocab_file, target, tokenizer)
 
 
-@app.command(rich_help_panel=START)
-def config(
-    help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
-) -> None:
-    """Check the settings and print them, or list every key with its description.
-
-    Example: electra config --help-fields
-    """
-    from electra.config.loading import describe_fields, dump_settings
-
-    print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
-
-
-@app.command(rich_help_panel=START)
-def init(
-    texts: Annotated[list[str], typer.Argument(help="text files, folders, globs or URLs: .txt, .jsonl, .parquet")],
-    table: Annotated[
-        Path | None, typer.Option(help="labelled examples to fine-tune on: .csv, .tsv, .jsonl, .json, .parquet")
-    ] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="the table's column with the text; twice for pairs")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="the table's column with the label or the score")
-    ] = None,
-    dev: Annotated[
-        Path | None, typer.Option(help="labelled examples for development; a fifth of --table where none is given")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="of the profile; by the first text where none is given")] = None,
-    like: Annotated[str, typer.Option(metavar="PROFILE", help="take shape and recipe from this profile")] = "tiny",
-    cased: Annotated[bool, typer.Option("--cased", help="upper and lower case differ: German and others")] = False,
-    encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
-    steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by the size of the text")] = None,
-    time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
-) -> None:
-    """Write a profile for your own texts, and tell what was found and how long a run takes here.
-
-    Example: electra init corpus/ --table labels.csv --text review --label verdict
-    """
-    from electra.init.project import describe_project, plan_project, write_project
-
-    plan = plan_project(
-        texts,
-        name=name,
-        like=like,
-        table=table,
-        dev=dev,
-        text_columns=text,
-        label=label,
-        cased=cased,
-        encoding=encoding,
-        steps=steps,
-    )
-    write_project(plan)
-    minutes, used_by_others = None, 0.0
-    if time:
-        from electra.estimate.cost import measure_speed, run_minutes
-
-        vocab_size = plan.settings.tokenizer.vocab_size
-        rows = plan.table.rows["train"] if plan.table else 0
-        speed = measure_speed(plan.settings, vocab_size)
-        minutes = run_minutes(plan.settings, speed, vocab_size, plan.texts.num_bytes, rows)
-        used_by_others = speed.used_by_others
-    print(describe_project(plan, minutes, used_by_others), end="")
-
-
-@app.command(rich_help_panel=START)
-def check() -> None:
-    """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
-
-    Mistakes end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
-    """
-    from electra.preflight import check_run, warnings
-
-    told = check_run()
-    for warning in warnings():
-        print(f"warning: {warning}")
-    print(f"checked: {told}")
-
-
 @app.command(
     rich_help_panel=START,
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def cluster(context: typer.Context) -> None:
-    """Prepare a Prefect server for this project's deployments; `electra cluster --help` lists its commands.
+    """Prepare a Prefect server for this project's deployments: init, worker.
 
-    Example: electra cluster prepare
+    Example: electra cluster init --gpus 8
     """
-    os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
+    if context.args and not {"-h", "--help"} & set(context.args):
+        os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
+    import runpy  # help in this process: a second interpreter would double its time
+
+    sys.argv[1:] = context.args
+    runpy.run_module("flows.cluster", run_name="__main__")

@@ -25,17 +25,17 @@ class DeepSpeedLauncher(Section):
 class Slurm(Section):
     """Launcher ``slurm``: a batch job with one task per process."""
 
-    partition: str | None = Field(None, description="of the cluster; none: its default")
-    account: str | None = Field(None, description="that the job is charged to")
+    partition: str | None = Field(None, description="Slurm partition; none: the default")
+    account: str | None = Field(None, description="account that the job is charged to")
     qos: str | None = Field(None, description="quality of service")
-    constraint: str | None = Field(None, description="features that the nodes must have")
+    constraint: str | None = Field(None, description="node features that are required")
     time_limit_minutes: int = Field(
-        1440, gt=0, le=1_000_000, description="of one job; what is left goes on in the next one"
+        1440, gt=0, le=1_000_000, description="of one job; a longer run continues in the next one"
     )
     cpus_per_task: int | None = Field(
         None, gt=0, le=65_536, description="cores per process; none: 8 beside a GPU, else the cluster's default"
     )
-    memory_gb: float | None = Field(None, gt=0, le=1_000_000, description="per node; none: the cluster's default")
+    memory_gb: float | None = Field(None, gt=0, le=1_000_000, description="memory per node; none: the default")
     warning_seconds: int = Field(
         300, gt=0, le=1_000_000, description="before the time limit: a checkpoint is written and the job ends"
     )
@@ -46,17 +46,17 @@ class Slurm(Section):
 class Kubernetes(Section):
     """Launcher ``kubernetes``: an Indexed Job with one pod per node, and the headless Service they meet at."""
 
-    image: str = Field("", description="with this project and its environment installed")
-    namespace: str = Field("default", description="where the Job is created")
-    context: str | None = Field(None, description="of kubectl's configuration; none: the current one")
-    volume_claim: str = Field("", description="that holds this workspace; several nodes: ReadWriteMany")
+    image: str = Field("", description="container image with this project installed")
+    namespace: str = Field("default", description="namespace of the Job")
+    context: str | None = Field(None, description="kubectl context; none: the current one")
+    volume_claim: str = Field("", description="volume claim with this workspace; several nodes: ReadWriteMany")
     workspace: str = Field("/workspace", description="this workspace's folder inside the pods")
-    sub_path: str | None = Field(None, description="of the volume that is this workspace; none: the whole volume")
-    cpus: str | None = Field(None, description="per pod, such as `16`")
-    memory: str | None = Field(None, description="per pod, such as `128Gi`")
+    sub_path: str | None = Field(None, description="this workspace in the volume; none: the whole volume")
+    cpus: str | None = Field(None, description="CPUs per pod, such as `16`")
+    memory: str | None = Field(None, description="memory per pod, such as `128Gi`")
     shared_memory: str = Field("8Gi", description="size of /dev/shm; it counts as memory")
     gpu_resource: str = Field("nvidia.com/gpu", description="name under which the nodes offer their GPUs")
-    service_account: str | None = Field(None, description="of the pods")
+    service_account: str | None = Field(None, description="service account of the pods")
     resources: dict[str, str] = Field(
         {}, description="further resources per pod, such as {rdma/hca_shared_devices_a: '1'} for InfiniBand"
     )
@@ -94,7 +94,7 @@ class Cluster(Section):
     )
     activation_checkpointing: Literal["auto", "off", "layers"] | None = Field(
         None,
-        description="layers: a layer keeps its input alone and runs again in the backward pass, for memory against "
+        description="layers: a layer keeps only its input and runs again in the backward pass, for memory against "
         "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md); none: auto on "
         "CUDA, off on a CPU",
     )
@@ -119,7 +119,7 @@ class Cluster(Section):
         "auto", description="threads per training process; auto: all cores"
     )
     executor: Literal["local", "dask"] = Field(
-        "local", description="who does the text stages: processes of this machine, or a Dask cluster (docs/scaling.md)"
+        "local", description="where text stages run: processes of this machine, or a Dask cluster (docs/scaling.md)"
     )
     dask_scheduler: str | None = Field(
         None, description="address such as tcp://host:8786 or tls://host:8786, for executor: dask"
@@ -145,7 +145,7 @@ class Cluster(Section):
         60.0,
         gt=0,
         le=1_000_000,
-        description="without a sign of life from another process after which pre-training ends and names it",
+        description="without a heartbeat of another process after which pre-training ends and names it",
     )
 
     launcher: Literal["local", "torchrun", "deepspeed", "slurm", "kubernetes"] = Field(
@@ -153,7 +153,7 @@ class Cluster(Section):
     )
     num_nodes: Processes = Field(1, description="machines of one pre-training; num_processes is of all together")
     resubmissions: int = Field(
-        20, ge=0, le=10_000, description="of a job that met its time limit or lost a node, as long as each got further"
+        20, ge=0, le=10_000, description="of a job after its time limit or a lost node, while each gets further"
     )
     torchrun: Torchrun = Field(Torchrun(), description="settings of this launcher")
     deepspeed: DeepSpeedLauncher = Field(DeepSpeedLauncher(), description="settings of this launcher")

@@ -153,7 +153,7 @@ class FilesCorpus(Section):
         "utf-8", description="of .txt and .jsonl files, such as cp1252, shift_jis, gb18030 or utf-16"
     )
     checksums: str | None = Field(
-        None, description="file as sha256sum writes it, with a line for every input file; another content is refused"
+        None, description="as sha256sum writes it, with a line for every input file; other content is an error"
     )
     documents: Literal["blank_line", "line", "file"] = Field(
         "blank_line", description="what separates documents in a .txt file"

@@ -59,7 +59,7 @@ class Model(Section):
     num_heads: int = Field(gt=0, le=65_536, description="discriminator attention heads")
     intermediate_size: int = Field(gt=0, le=16_777_216, description="discriminator feed-forward width")
     embedding_size: int = Field(
-        gt=0, le=65_536, description="width of the shared embeddings; projected where it differs"
+        gt=0, le=65_536, description="width of the shared embeddings; projected if it differs from hidden_size"
     )
     generator_width: float = Field(0.25, gt=0, le=1, description="generator width as a fraction of hidden_size")
     generator_depth: float = Field(1.0, gt=0, le=1, description="generator layers as a fraction of num_layers")
@@ -106,7 +106,7 @@ class Method(Section):
 
     objective: ObjectiveName = Field("electra", description="pre-training method, by the paper's names")
     generator: Literal["transformer", "uniform", "unigram"] = Field(
-        "transformer", description="who proposes replacements: a trained transformer, or fixed token frequencies"
+        "transformer", description="source of replacements: a trained transformer, or fixed token frequencies"
     )
     generator_weight: float = Field(1.0, ge=0, le=1_000_000, description="weight of the generator's loss")
     discriminator_weight: float = Field(50.0, ge=0, le=1_000_000, description="weight of the discriminator's loss")
@@ -161,7 +161,7 @@ class Pretrain(Method):
         None, description="shorter examples in the first steps, with as many tokens a step (docs/long-sequences.md)"
     )
     alarm_after: int = Field(
-        5_000, ge=0, le=1_000_000_000, description="steps before a run is judged as collapsed; warm-up never is"
+        5_000, ge=0, le=1_000_000_000, description="steps before collapse alarms are raised; never during warm-up"
     )
     alarm_patience: int = Field(
         20_000,

@@ -1,10 +1,8 @@
 """How much memory a step of pre-training takes, found by running the step itself on tensors without memory.
 
 PyTorch's fake tensors have shapes and storages but no bytes, so a step of any size runs in seconds, and what it keeps,
-frees and peaks at is what the code does, not what a formula says it does. Added by hand is only what DeepSpeed holds
-beside the module's own tensors (``_ENGINE``).
-
-Bytes are above what the process takes before the model is built.
+frees and peaks at is measured on the code itself. Added are constants for what DeepSpeed holds beside the module's own
+tensors (``_ENGINE``) and, on a CPU, for holes in the heap, the copy for checkpoints and imported libraries.
 """
 
 import os
@@ -42,6 +40,7 @@ class EngineBytes:
         weights, weights_share: for the whole run; a stage above 0 has flat copies of its own.
         gradients, gradients_share: at the end of the backward pass, beside those that the module has.
         moments, moments_share: Adam's two.
+        heap: holes that flat copies of all weights leave in the C library's heap, on a CPU.
     """
 
     weights: int
@@ -50,21 +49,23 @@ class EngineBytes:
     gradients_share: int
     moments: int
     moments_share: int
+    heap: int
 
 
 # DeepSpeed 0.19.8 with buckets that hold the whole model (on a CPU, below 500M parameters), as measured
 _ENGINE = {
-    0: EngineBytes(4, 0, 4, 0, 8, 0),  # gradients are averaged in a flat copy, by a lone process too
-    1: EngineBytes(4, 4, 4, 4, 0, 8),  # an fp32 copy of its share, which the optimizer works on
-    2: EngineBytes(4, 4, 4, 4, 0, 8),
-    3: EngineBytes(4, 8, 4, 4, 0, 8),  # gathered weights stay until the last layer is through
+    0: EngineBytes(4, 0, 4, 0, 8, 0, heap=3),  # gradients are averaged in a flat copy, by a lone process too
+    1: EngineBytes(4, 4, 4, 4, 0, 8, heap=4),  # an fp32 copy of its share, which the optimizer works on
+    2: EngineBytes(4, 4, 4, 4, 0, 8, heap=4),
+    3: EngineBytes(4, 8, 4, 4, 0, 8, heap=14),  # gathered weights stay until the last layer is through
 }
 
 WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
 
-# The C library's heap on a CPU has holes that nothing fits into: bytes per byte kept for the backward pass, as measured
-# (docs/long-sequences.md), and with activation checkpointing, where large blocks lie outside of the heap.
-_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2
+# Holes in the C library's heap on a CPU: bytes per byte kept for the backward pass, without and with checkpointing,
+_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2  # as measured (docs/long-sequences.md)
+LIBRARIES = {0: 413_000_000, 1: 460_000_000, 2: 460_000_000, 3: 460_000_000}  # imports on a CPU, by ZeRO stage
+CHECKPOINT = 3 * FP32  # weights and moments: the first process keeps its copy of them for the next checkpoint
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class StepMemory:
         peak: the most that is alive at once, all of these and temporary tensors: on CUDA, what
             ``torch.cuda.max_memory_allocated`` tells.
         resident: what the process takes for that: on a CPU the heap has holes.
+        process: on a CPU, the highest resident set of the first process from start to end: imports and checkpoints too.
     """
 
     weights: int
@@ -85,15 +87,13 @@ class StepMemory:
     kept: dict[str, int]
     peak: int
     resident: int
+    process: int = 0
 
 
 class LiveBytes(TorchDispatchMode):
     """Bytes of the tensors that are alive, at present and at most: those that operations have returned in this context.
 
-    What an operation takes for itself while it runs is not seen.
-
-    Args:
-        model: its parameters do not count.
+    What an operation takes for itself while it runs is not seen. Parameters of ``model`` do not count.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -173,9 +173,8 @@ def recompute_layers(model: nn.Module) -> None:
 def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int) -> bool:
     """Return whether this process needs activation checkpointing; with ``auto`` where a step would not fit without."""
     if machine.activation_checkpointing == "auto":
-        needed = predict_step_memory(
-            settings.model, settings.pretrain, machine, settings.shards.max_length, vocab_size
-        ).resident
+        length = settings.shards.max_length
+        needed = predict_step_memory(settings.model, settings.pretrain, machine, length, vocab_size).resident
         return needed > free_memory(machine)
     return machine.activation_checkpointing == "layers"
 
@@ -205,7 +204,8 @@ def fitted(settings: config.Settings, machine: Machine, vocab_size: int, free: i
         ).peak
 
     length, share = settings.shards.max_length, settings.pretrain.batch_size // machine.num_processes
-    sizes = _divisors(share) if machine.fits_itself else [machine.micro_batch_size]
+    divisors = [size for size in range(1, share + 1) if share % size == 0]
+    sizes = divisors if machine.fits_itself else [machine.micro_batch_size]
     limit = FILL * free if machine.fits_itself else free
     choices = {"off": [False], "layers": [True], "auto": [False, True]}[machine.activation_checkpointing]
     chosen, recompute = 0, choices[-1]
@@ -218,10 +218,6 @@ def fitted(settings: config.Settings, machine: Machine, vocab_size: int, free: i
     if not chosen:
         raise _does_not_fit(machine, peak, sizes[0], recompute, length, free)
     return replace(machine, micro_batch_size=chosen, activation_checkpointing="layers" if recompute else "off")
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number + 1) if number % size == 0]
 
 
 def _largest_that_fits(peak: Callable[[int], int], sizes: list[int], length: int, limit: float) -> int:
@@ -341,8 +337,12 @@ def _phase_memory(
         buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)
     workspaces = WORKSPACES if machine.device == "cuda" else 0
     peak = weights + moments + buckets + workspaces + max(live.peak, gradients)
-    holes = (_HOLES_RECOMPUTED if recompute else _HOLES) if machine.device == "cpu" else 0.0
-    return StepMemory(weights, gradients, moments, dict(kept), peak, peak + int(holes * kept.total()))
+    if machine.device == "cuda":
+        return StepMemory(weights, gradients, moments, dict(kept), peak, peak, peak)
+    holes = _HOLES_RECOMPUTED * kept.total() if recompute else _HOLES * kept.total() + engine.heap * num_trained
+    resident = peak + int(holes)
+    process = resident + CHECKPOINT * num_trained + LIBRARIES[machine.zero_stage]
+    return StepMemory(weights, gradients, moments, dict(kept), peak, resident, process)
 
 
 def traced_device(machine: Machine) -> str:
@@ -375,8 +375,7 @@ def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -
 
 def render_memory(settings: config.Settings, vocab_size: int) -> str:
     """Predicted memory of a step on this machine, as text; with activation checkpointing and without."""
-    machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
-    length = settings.shards.max_length
+    machine, length = resolve_machine(settings.cluster, settings.pretrain.batch_size), settings.shards.max_length
     plain, recomputed = (
         predict_step_memory(settings.model, settings.pretrain, machine, length, vocab_size, recompute=recompute)
         for recompute in (False, True)
@@ -389,8 +388,8 @@ def render_memory(settings: config.Settings, vocab_size: int) -> str:
         ("  gradients", _size(plain.gradients)),
         ("  moments", _size(plain.moments)),
         ("  kept for backward", f"{_size(sum(plain.kept.values()))}: {kept}"),
-        ("  peak", f"{_size(plain.peak)} of tensors, {_size(plain.resident)} of the process"),
-        ("  peak, checkpointing", f"{_size(recomputed.resident)} with cluster.activation_checkpointing: layers"),
+        ("  peak", f"{_size(plain.peak)} of tensors, {_size(plain.process)} of the process"),
+        ("  peak, checkpointing", f"{_size(recomputed.process)} with cluster.activation_checkpointing: layers"),
         ("  free", _size(free_memory(machine))),
     ]  # fmt: skip
     return "".join(f"{name:<26}{value}\n" for name, value in lines)

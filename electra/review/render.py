@@ -190,7 +190,7 @@ def _some(told: list[str], most: int = 3) -> str:
 
 
 def _short(value: Any) -> str:
-    text = "-" if value is None else str(value)
+    text = "not set" if value is None else str(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 

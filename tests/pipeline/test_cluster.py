@@ -81,3 +81,14 @@ def test_the_job_of_a_run_is_a_valid_manifest_with_gpus_and_shared_memory(deploy
     assert manifest["spec"]["backoffLimit"] == 0
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == asked.get("gpus", "0")
     assert {"name": "dev-shm", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
+
+
+def test_without_a_server_nothing_is_created_in_a_temporary_one(monkeypatch):
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    import flows.cluster
+    from electra.common.errors import ConfigError
+
+    monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: pytest.fail("a client was opened"))
+    with temporary_settings({PREFECT_API_URL: None}), pytest.raises(ConfigError, match="no Prefect server"):
+        flows.cluster.init()
