@@ -130,6 +130,29 @@ def ngram_hashes(words: np.ndarray, n: int) -> np.ndarray:
         return mixed ^ (mixed >> np.uint64(29))
 
 
+class SpacedWords:
+    """The words of a text, which stand between single spaces: characters of each [num_words], hashes of n-grams."""
+
+    def __init__(self, text: str):
+        data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+        spaces = np.flatnonzero(data == ord(" "))
+        starts, ends = np.concatenate(([0], spaces + 1)), np.concatenate((spaces, [len(data)]))
+        self.lengths = ends - starts
+        if not text.isascii():  # bytes that continue a character do not count
+            before = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))
+            self.lengths = before[ends] - before[starts]
+        # a polynomial of the bytes, modulo 2^64: that of a part is a difference, brought to one power
+        powers = np.cumprod(np.full(len(data) + 1, 0x9E3779B97F4A7C15, dtype=np.uint64))
+        sums = np.zeros(len(data) + 1, dtype=np.uint64)
+        np.cumsum(data * powers[:-1], out=sums[1:])
+        self._starts, self._ends, self._powers = sums[starts], sums[ends], powers[len(data) - starts]
+
+    def ngrams(self, n: int) -> np.ndarray:
+        """Hashes that tell whether two n-grams of the text are the same, uint64 [num_words - n + 1]."""
+        count = len(self.lengths) - n + 1
+        return (self._ends[n - 1 :] - self._starts[:count]) * self._powers[:count]
+
+
 SEED = 1  # of the permutations
 MAX_COMPARED = 200  # kept documents that one is compared with, the first ones
 RULE = "near_duplicates.document"
