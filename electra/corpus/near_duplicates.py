@@ -183,9 +183,11 @@ class Signer:
     def sign(self, text: str) -> Signature:
         """The signature of a text; an empty one if it has no words."""
         rules = self._rules
-        shingles = np.unique((ngram_hashes(self._hasher.words(text), rules.shingle_words) >> 32).astype(np.uint32))
+        shingles = (ngram_hashes(self._hasher.words(text), rules.shingle_words) >> 32).astype(np.uint32)
         if not len(shingles):
             return Signature(b"", b"")
+        shingles.sort()
+        shingles = shingles[np.concatenate(([True], shingles[1:] != shingles[:-1]))]
         matrix = self._minhash.digest_matrix_from_flat_token_hashes(
             _spread(shingles), np.array([0, len(shingles)], dtype=np.uint64), rules.bands * rules.rows, SEED
         )
