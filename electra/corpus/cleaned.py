@@ -96,8 +96,8 @@ def cut(text: str, max_chars: int) -> str:
     return text[:max_chars]
 
 
-BATCH_DOCUMENTS = 512
-BATCH_CHARACTERS = 4_000_000
+BATCH_DOCUMENTS = 64
+BATCH_CHARACTERS = 1_000_000
 SCHEMA = pa.schema(
     [
         ("text", pa.large_string()),

@@ -268,7 +268,7 @@ def apply_steps(text: str, steps: list[CleaningStep], notes: Notes) -> str | Non
     return "\n".join(lines)
 
 
-SAMPLE_CHARS = 2000  # from the middle of a document, where headers and licences are not
+SAMPLE_CHARS = 1000  # from the middle of a document, where headers and licences are not
 
 
 def other_language(lines: list[str], step: Language) -> str | None:

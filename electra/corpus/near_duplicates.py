@@ -79,7 +79,7 @@ def full_disk(path: Path) -> Iterator[None]:
 
 # Han, kana, Thai, Lao, Myanmar, Khmer: scripts without spaces between words; Hangul has spaces
 WORD = re.compile(r"[぀-ヿ㐀-鿿豈-﫿\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff]|[^\W_]+")
-REMEMBERED_WORDS = 1_000_000
+REMEMBERED_WORDS = 50_000
 NO_WORD = {point: " " for point in range(128) if not chr(point).isalnum()}
 
 
