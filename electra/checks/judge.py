@@ -301,7 +301,7 @@ def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: 
             where=str(report_path),
             next_step="; ".join(hints),
         )
-    for line in drift(statistics, _committed(report_path)):
+    for line in drift(statistics, committed_statistics(report_path)):
         print(f"validate_{name}: {line}")
     num_warnings = len(failed["warning"])
     warnings = "1 warning" if num_warnings == 1 else f"{num_warnings or 'no'} warnings"
@@ -310,8 +310,8 @@ def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: 
 
 def drift(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
     """Statistics, present on both sides, that moved by more than :data:`DRIFT` (shares also by ``DRIFT_POINTS``)."""
-    old, found = _leaves(before), []
-    for name, value in _leaves(now).items():
+    old, found = leaves(before), []
+    for name, value in leaves(now).items():
         was = old.get(name, value)
         least = DRIFT_POINTS if name.endswith("_share") else 0
         if abs(value - was) > max(DRIFT * abs(was), least):
@@ -320,18 +320,18 @@ def drift(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
     return found
 
 
-def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, float]:
+def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers of a tree by their path."""
     found: dict[str, float] = {}
     for key, value in tree.items():
         if isinstance(value, dict):
-            found |= _leaves(value, f"{prefix}{key}.")
+            found |= leaves(value, f"{prefix}{key}.")
         elif isinstance(value, int | float):
             found[f"{prefix}{key}"] = value
     return found
 
 
-def _committed(report: Path) -> dict[str, Any]:
+def committed_statistics(report: Path) -> dict[str, Any]:
     """Statistics of the report in the last commit; none where there is no such commit or report."""
     command = ["git", "show", f"HEAD:./{report.name}"]
     try:

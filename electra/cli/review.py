@@ -103,6 +103,22 @@ def runs(
 
 
 @app.command(rich_help_panel=REVIEW)
+def data_docs(
+    file: Annotated[Path, typer.Argument(help="the page to write")] = Path("logs/data-docs.html"),
+) -> None:
+    """Write what the validations found in corpus, shards and tasks as one offline page, and what moved.
+
+    Example: electra data-docs
+    """
+    from electra.common.artifacts import write_text
+    from electra.common.paths import Paths
+    from electra.review.data_docs import render_data_docs
+
+    write_text(file, render_data_docs(Paths()))
+    print(f"written: {file}")
+
+
+@app.command(rich_help_panel=REVIEW)
 def plan(
     stages: Annotated[list[str] | None, typer.Argument(help="only these stages and those they depend on")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,

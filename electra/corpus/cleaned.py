@@ -28,6 +28,9 @@ LINE_END = re.compile(rf"\r\n|[{LINE_ENDS}]")
 # Not ASCII, and never a trace of wrong decoding by itself: ftfy, which takes long, need not see lines with no others
 SOUND = frozenset("“”‘’–—…")
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+# Each pattern by which ftfy tells mojibake has one of these: two characters in a row that are not ASCII, a C1 control
+# character, or one of four letters with anything but a letter after it. Accented letters of European texts stand alone.
+SUSPECT = re.compile(r"[^\x00-\x7f](?:(?=[^\x00-\x7f])|(?<=[\x80-\x9f])|(?<=[ŒœÂÃ])(?![A-Za-z]))")
 # C0 (but line feed and white space, which become spaces later), DEL, C1 (but U+0085, white space too), soft hyphen,
 # zero-width space, marks of writing direction, word joiner and its kin, byte order mark, lone surrogates,
 # non-characters. The joiners U+200C and U+200D stay: they change words in Persian and Indic scripts.
@@ -62,16 +65,21 @@ def clean(text: str, repair_mojibake: bool) -> tuple[str, int]:
     if any(end in text for end in LINE_ENDS):
         text = LINE_END.sub("\n", text)
     for line in text.split("\n"):
-        if not line.isascii():
-            if repair_mojibake and not SOUND.issuperset(NOT_ASCII.findall(line)):
+        is_ascii = line.isascii()
+        if not is_ascii:
+            if repair_mojibake and SUSPECT.search(line) and not SOUND.issuperset(NOT_ASCII.findall(line)):
                 line = ftfy.fix_text(line, REPAIR)
             if REPLACEMENT in line:
                 lost += 1
                 continue
-            line = unicodedata.normalize("NFC", UNREADABLE.sub("", line))
-        elif not line.isprintable():
+        printable = line.isprintable()  # then the only white space is the space, and nothing is unreadable
+        if not printable:
             line = UNREADABLE.sub("", line)
-        if line := " ".join(line.split()):
+        if not is_ascii:
+            line = unicodedata.normalize("NFC", line)
+        if not printable or "  " in line or line[:1] == " " or line[-1:] == " ":
+            line = " ".join(line.split())
+        if line:
             lines.append(line)
     return "\n".join(lines), lost
 
@@ -88,8 +96,8 @@ def cut(text: str, max_chars: int) -> str:
     return text[:max_chars]
 
 
-BATCH_DOCUMENTS = 512
-BATCH_CHARACTERS = 4_000_000
+BATCH_DOCUMENTS = 64
+BATCH_CHARACTERS = 1_000_000
 SCHEMA = pa.schema(
     [
         ("text", pa.large_string()),

@@ -9,7 +9,6 @@ without spaces every character is a word. The hashes are the same on every machi
 """
 
 import errno
-import hashlib
 import os
 import re
 import sqlite3
@@ -17,6 +16,7 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -79,39 +79,46 @@ def full_disk(path: Path) -> Iterator[None]:
 
 # Han, kana, Thai, Lao, Myanmar, Khmer: scripts without spaces between words; Hangul has spaces
 WORD = re.compile(r"[぀-ヿ㐀-鿿豈-﫿\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff]|[^\W_]+")
-REMEMBERED_WORDS = 1_000_000
-NO_WORD = {point: " " for point in range(128) if not chr(point).isalnum()}
+# ASCII as words count: lower case, a space for what is neither letter nor digit
+FOLDED = bytes(ord(chr(point).lower()) if point < 128 and chr(point).isalnum() else ord(" ") for point in range(256))
+BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
+KEPT_POWERS = 1 << 15  # longer texts compute their own
 
 
-class WordHasher:
-    """64-bit hashes of the words of texts; remembers those it met."""
+def word_hashes(text: str) -> np.ndarray:
+    """64-bit hashes of the words of a text (:func:`words_of`), uint64 [num_words]: the same in every text.
 
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}
+    A word's hash is a polynomial of its bytes, then mixed; all of them are differences of one running sum.
+    """
+    data = text.encode().translate(FOLDED) if text.isascii() else " ".join(words_of(text)).encode()
+    letters = np.frombuffer(data, dtype=np.uint8)
+    inside = np.zeros(len(letters) + 2, dtype=bool)
+    np.not_equal(letters, ord(" "), out=inside[1:-1])
+    edges = np.flatnonzero(inside[1:] != inside[:-1])
+    starts, ends = edges[::2], edges[1::2]
+    sums = np.zeros(len(letters) + 1, dtype=np.uint64)
+    np.cumsum(letters * _powers(BASE, len(letters)), out=sums[1:])
+    return _spread((sums[ends] - sums[starts]) * _powers(pow(BASE, -1, 2**64), len(letters))[starts])
 
-    def words(self, text: str) -> np.ndarray:
-        """uint64 [num_words]."""
-        words = words_of(text)
-        known = self._known
-        try:
-            return np.fromiter(map(known.__getitem__, words), dtype=np.uint64, count=len(words))
-        except KeyError:
-            pass
-        if len(known) > REMEMBERED_WORDS:
-            known.clear()
-        for word in set(words).difference(known):
-            known[word] = int.from_bytes(hashlib.blake2b(word.encode("utf-8"), digest_size=8).digest(), "little")
-        return np.fromiter(map(known.__getitem__, words), dtype=np.uint64, count=len(words))
+
+def _powers(base: int, count: int) -> np.ndarray:
+    """1st to ``count``th power modulo 2^64."""
+    return _first_powers(base)[:count] if count <= KEPT_POWERS else np.cumprod(np.full(count, base, dtype=np.uint64))
+
+
+@cache
+def _first_powers(base: int) -> np.ndarray:
+    return np.cumprod(np.full(KEPT_POWERS, base, dtype=np.uint64))
 
 
 def words_of(text: str) -> list[str]:
     """Casefolded words without punctuation, in Unicode NFKC."""
     if text.isascii():
-        return text.lower().translate(NO_WORD).split()  # the same, several times as fast
+        return text.encode().translate(FOLDED).decode().split()  # the same, several times as fast
     words: list[str] = []
     for line in text.split("\n"):
         if line.isascii():
-            words += line.lower().translate(NO_WORD).split()
+            words += line.encode().translate(FOLDED).decode().split()
         else:
             words += WORD.findall(unicodedata.normalize("NFKC", line).casefold())
     return words
@@ -128,6 +135,29 @@ def ngram_hashes(words: np.ndarray, n: int) -> np.ndarray:
             mixed = (mixed[:-1] ^ (mixed[:-1] >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15) + words[step:]
         mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
         return mixed ^ (mixed >> np.uint64(29))
+
+
+class SpacedWords:
+    """The words of a text, which stand between single spaces: characters of each [num_words], hashes of n-grams."""
+
+    def __init__(self, text: str):
+        data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
+        spaces = np.flatnonzero(data == ord(" "))
+        starts, ends = np.concatenate(([0], spaces + 1)), np.concatenate((spaces, [len(data)]))
+        self.lengths = ends - starts
+        if not text.isascii():  # bytes that continue a character do not count
+            before = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))
+            self.lengths = before[ends] - before[starts]
+        # a polynomial of the bytes, modulo 2^64: that of a part is a difference, brought to one power
+        powers = _powers(BASE, len(data) + 1)
+        sums = np.zeros(len(data) + 1, dtype=np.uint64)
+        np.cumsum(data * powers[:-1], out=sums[1:])
+        self._starts, self._ends, self._powers = sums[starts], sums[ends], powers[len(data) - starts]
+
+    def ngrams(self, n: int) -> np.ndarray:
+        """Hashes that tell whether two n-grams of the text are the same, uint64 [num_words - n + 1]."""
+        count = len(self.lengths) - n + 1
+        return (self._ends[n - 1 :] - self._starts[:count]) * self._powers[:count]
 
 
 SEED = 1  # of the permutations
@@ -155,14 +185,16 @@ class Signer:
     def __init__(self, rules: NearDuplicates):
         from rensa import RMinHash
 
-        self._rules, self._minhash, self._hasher = rules, RMinHash, WordHasher()
+        self._rules, self._minhash = rules, RMinHash
 
     def sign(self, text: str) -> Signature:
         """The signature of a text; an empty one if it has no words."""
         rules = self._rules
-        shingles = np.unique((ngram_hashes(self._hasher.words(text), rules.shingle_words) >> 32).astype(np.uint32))
+        shingles = (ngram_hashes(word_hashes(text), rules.shingle_words) >> 32).astype(np.uint32)
         if not len(shingles):
             return Signature(b"", b"")
+        shingles.sort()
+        shingles = shingles[np.concatenate(([True], shingles[1:] != shingles[:-1]))]
         matrix = self._minhash.digest_matrix_from_flat_token_hashes(
             _spread(shingles), np.array([0, len(shingles)], dtype=np.uint64), rules.bands * rules.rows, SEED
         )

@@ -231,7 +231,8 @@ class _Pool:
 
 CONNECT_SECONDS = 30
 NO_WORKER_SECONDS = 300  # a cluster that grows on demand needs some time to start its first worker
-LIBRARIES = ("ftfy", "numpy", "pyarrow", "rensa", "tokenizers", "zstandard")  # those that the bytes written depend on
+# those that the bytes written depend on
+LIBRARIES = ("ftfy", "numpy", "py3langid", "pyarrow", "rensa", "tokenizers", "zstandard")
 
 
 @contextmanager

@@ -2,17 +2,22 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from electra.common.artifacts import write_manifest
+from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
-from electra.config import Corpus
+from electra.config import Corpus, Settings
 from electra.config.loading import load_settings
+from electra.corpus import cleaned
 from electra.corpus.build import build_corpus
 from electra.corpus.decontamination import collect_evaluation_texts
 from tests.corpus.small import REPO, Built
+from tests.reliability import jobs
 
 VOCABULARY = "the of and to have that with be in a house river mountain child ship letter winter garden road".split()
 EVALUATION = "An evaluation text that somebody has copied into the corpus word by word without a thought about it."
@@ -42,9 +47,8 @@ def write_inputs() -> None:
     write_manifest(Paths().tasks, source={"kind": "files"}, tasks={"RTE": {"rows": {"dev": 1}}})
 
 
-def test_every_step_gives_the_same_bytes_with_two_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_inputs()
+def every_step(num_workers: int = 1, **cluster: Any) -> Settings:
+    """All steps of the corpus stage on, for the inputs of :func:`write_inputs`."""
     steps = ["unwrap", "boilerplate", "markup", "personal_data", "gopher", "repetition", "fineweb", "repeated_lines"]
     cleaning = [{"kind": kind, **({"scope": "corpus"} if kind == "repeated_lines" else {})} for kind in steps]
     corpus = Corpus.model_validate(
@@ -57,16 +61,44 @@ def test_every_step_gives_the_same_bytes_with_two_workers(tmp_path: Path, monkey
             "max_documents": 80,
         }
     )
-    settings = load_settings(REPO).model_copy(update={"corpus": corpus})
-    collect_evaluation_texts(settings, Paths())
-    written = []
-    for num_workers in (1, 2):
-        cluster = settings.cluster.model_copy(update={"num_workers": num_workers, "executor": "local"})
-        build_corpus(settings.model_copy(update={"cluster": cluster}), Paths())
-        written.append(Built(Path()).bytes())
-    assert written[0] == written[1]
+    settings = load_settings(REPO)
+    changed = settings.cluster.model_copy(update={"num_workers": num_workers, "executor": "local", **cluster})
+    return settings.model_copy(update={"corpus": corpus, "cluster": changed})
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_inputs()
+    collect_evaluation_texts(every_step(), Paths())
+
+
+def built(settings: Settings) -> dict[str, bytes]:
+    build_corpus(settings, Paths())
+    return Built(Path()).bytes()
+
+
+@pytest.mark.usefixtures("inputs")
+def test_every_step_gives_the_same_bytes_with_two_workers() -> None:
+    alone = built(every_step())
+    assert built(every_step(num_workers=2)) == alone
     dropped = Built(Path()).manifest["dropped"]
     assert all(dropped[reason] for reason in ("duplicate", "cleaning", "near_duplicate")), dropped
-    rules = json.loads(written[0]["cleaning.json"])
+    rules = json.loads(alone["cleaning.json"])
     for rule in ("boilerplate.site_notice", "markup.tag", "decontamination.paragraph", "repeated_lines.corpus"):
         assert rule in rules
+
+
+@pytest.mark.usefixtures("inputs")
+def test_a_killed_worker_leaves_the_corpus_as_it_was_and_the_next_run_writes_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = built(every_step())
+    monkeypatch.setattr(cleaned, "write_cleaned", jobs.clean_or_die)
+    with pytest.raises(InfrastructureError, match="worker process died"):
+        built(every_step(num_workers=2))
+    assert Path("killed-in-corpus").exists()
+    assert Built(Path()).bytes() == alone
+    assert not [path for path in Path("data").iterdir() if path.name.startswith(".")]
+    shutil.rmtree(Paths().corpus)
+    assert built(every_step(num_workers=2)) == alone

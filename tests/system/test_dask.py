@@ -21,10 +21,12 @@ from electra.common.paths import Paths
 from electra.config import Cluster, Settings
 from electra.corpus import cleaned
 from electra.corpus.build import build_corpus
+from electra.corpus.decontamination import collect_evaluation_texts
 from electra.shards import build as shards
 from electra.system import executors as dask_cluster
 from electra.system.executors import open_workers
 from electra.tokenizer import build as tokenizer
+from tests.corpus.test_any_number_of_workers import built, every_step, write_inputs
 from tests.reliability import jobs
 from tests.workspace import ROOT, Workspace
 
@@ -132,6 +134,19 @@ def test_dask_writes_the_same_bytes_as_one_process_even_when_workers_are_killed(
         "killed-in-tokenizer",
         "killed-in-validate_corpus",
     ]
+
+
+def test_cleaning_near_duplicates_and_decontamination_on_dask_with_a_killed_worker_write_the_same_bytes(
+    tmp_path: Path, scheduler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_inputs()
+    collect_evaluation_texts(every_step(), Paths())
+    alone = built(every_step())
+    monkeypatch.setattr(cleaned, "write_cleaned", jobs.clean_or_die)
+    assert built(every_step(executor="dask", dask_scheduler=scheduler)) == alone
+    assert Path("killed-in-corpus").exists()
+    assert b"near_duplicates.document" in alone["cleaning.json"]
 
 
 def test_a_failure_of_the_data_is_the_same_as_local_and_not_tried_again(texts: Workspace, scheduler: str) -> None:

@@ -1,0 +1,97 @@
+"""Data docs: what the suites of Great Expectations found in corpus, shards and tasks, as one offline page.
+
+Made from ``results/validation`` and the same files of the last commit: no time of day, so the same files give the same
+bytes.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from electra.checks.judge import committed_statistics, drift, leaves
+from electra.common.artifacts import read_json
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.report.build import page_style
+
+SUITES = ("corpus", "shards", "tasks")
+TEMPLATE = Path(__file__).with_name("data_docs.html.j2")
+
+
+@dataclass(frozen=True)
+class SuiteDocs:
+    """A suite's section of the page.
+
+    Attributes:
+        name: corpus, shards or tasks; those of its stage, ``validate_<name>``.
+        report: its file in ``results/validation``.
+        failed: checks that do not hold, by severity.
+        statistics: (name, at the last commit, now, whether it moved by more than the validation tells) of each figure.
+    """
+
+    name: str
+    report: dict[str, Any]
+    failed: dict[str, int]
+    statistics: list[tuple[str, str, str, bool]]
+
+    @property
+    def verdict(self) -> str:
+        if self.failed["critical"]:
+            return "failed"
+        return "passed, with warnings" if self.failed["warning"] else "passed"
+
+    @property
+    def moved(self) -> int:
+        return sum(moved for *_, moved in self.statistics)
+
+
+def render_data_docs(paths: Paths) -> str:
+    """The page's HTML.
+
+    Raises:
+        DataError: no suite has been judged yet, or a report is broken.
+    """
+    folder = paths.results / "validation"
+    files = [folder / f"{name}.json" for name in SUITES if (folder / f"{name}.json").is_file()]
+    if not files:
+        raise DataError(
+            "no data has been validated yet",
+            where=str(folder),
+            next_step="run: dvc repro validate_corpus validate_shards validate_tasks",
+        )
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        suites=[_suite(file) for file in files],
+        style=page_style(),
+        observed=_observed,
+        missing=[name for name in SUITES if folder / f"{name}.json" not in files],
+    )
+
+
+def _suite(file: Path) -> SuiteDocs:
+    report = read_json(file)
+    try:
+        failed = {kind: int(report[f"failed_{kind}"]) for kind in ("critical", "warning")}
+        before, now = committed_statistics(file), report["statistics"]
+        old, moved = leaves(before), {line.split(" was ")[0] for line in drift(now, before)}
+        statistics = [
+            (name, f"{old[name]:,.6g}" if name in old else "", f"{value:,.6g}", name in moved)
+            for name, value in leaves(now).items()
+        ]
+        return SuiteDocs(report["suite"], report, failed, statistics)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"not a report of a validation: {error!r}",
+            where=str(file),
+            next_step=f"make it again: dvc repro -f validate_{file.stem}",
+        ) from None
+
+
+def _observed(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{value['unexpected']:,} of {value['rows']:,} rows break it"
+    return f"{value:,.6g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
