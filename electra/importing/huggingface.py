@@ -27,6 +27,7 @@ from electra.importing.weights import (
     differing_embeddings,
     electra_of_pair,
     fitting_tensors,
+    is_byte_level,
     model_of_pair,
     tokenizer_files,
     write_pretrained,
@@ -127,10 +128,11 @@ def import_huggingface(
         ours, facts = _half(folder), read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
         theirs = None if generator_folder is None else _half(generator_folder)
         model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
-    vocabulary, tokenizer = _tokenizer(folder, model.max_positions)
-    if ours.shape.is_modern:
+    vocabulary, tokenizer, is_wordpiece = _tokenizer(folder, model.max_positions)
+    if ours.shape.is_modern and is_wordpiece:
         tokenizer = restore_segments(tokenizer)
-    if len(vocabulary) != ours.shape.vocab_size:
+    # tables of models with other tokenizers are often padded to a round number of rows
+    if len(vocabulary) > ours.shape.vocab_size or (is_wordpiece and len(vocabulary) != ours.shape.vocab_size):
         raise DataError(
             f"the tokenizer has {len(vocabulary)} entries, the word table {ours.shape.vocab_size} rows",
             where=str(folder),
@@ -142,8 +144,13 @@ def import_huggingface(
     origin = {"discriminator": _origin(discriminator, folder, revision)}
     if generator is not None and generator_folder is not None:
         origin["generator"] = _origin(generator, generator_folder, generator_revision)
-    write_pretrained(target, electra, model, len(vocabulary), tokenizer, imported_from=origin)
+    write_pretrained(target, electra, model, ours.shape.vocab_size, tokenizer, imported_from=origin)
     print(f"import-huggingface: {target}, {len(vocabulary):,} entries, {ours.shape.num_layers} layers")
+    if not is_wordpiece:
+        print(
+            "import: its tokenizer is byte-level BPE, and examples are made with WordPiece: carry the weights over to "
+            f"a vocabulary of your text before pre-training: electra resize {target} data/tokenizer/vocab.txt NEW"
+        )
 
 
 def _half(folder: Path) -> Half:
@@ -213,12 +220,14 @@ def _read_weights(folder: Path) -> Tensors:
     return Tensors(tensors | {name: value.float() for name, value in own_parts.items()}, str(folder))
 
 
-def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]]:
-    """Vocabulary and tokenizer files: those of the folder, the missing ones made from them.
+def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str], bool]:
+    """Vocabulary and tokenizer files: those of the folder, the missing ones made from them; is it WordPiece?
 
     Raises:
+        ConfigError: it is neither WordPiece nor byte-level BPE.
         DataError: there is neither vocab.txt nor tokenizer.json, one is unusable, or they disagree.
     """
+    is_wordpiece = True
     vocab_file, finished = folder / "vocab.txt", folder / "tokenizer.json"
     given = folder / "tokenizer_config.json"
     settings = read_facts(given, TokenizerFacts, FETCH_AGAIN) if given.is_file() else {}
@@ -229,7 +238,14 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
             raise DataError(
                 f"the tokenizer cannot be read: {error}", where=str(finished), next_step=FETCH_AGAIN
             ) from None
-        vocabulary = _entries(tokenizer, finished)
+        kind = type(tokenizer.model).__name__
+        is_wordpiece = kind == "WordPiece"
+        if not is_wordpiece and not is_byte_level(tokenizer):
+            raise ConfigError(
+                f"the tokenizer is {kind}; only WordPiece and byte-level BPE (ModernBERT, Ettin) are supported",
+                where=str(finished),
+            )
+        vocabulary = _entries(tokenizer, finished, padded_with_zeros=is_wordpiece)
         if vocab_file.is_file() and read_vocab_file(vocab_file) != vocabulary:
             raise DataError("vocab.txt and tokenizer.json hold different vocabularies", where=str(folder))
     elif vocab_file.is_file():
@@ -247,14 +263,14 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
     for name in TOKENIZER:
         if (folder / name).is_file():
             files[name] = (folder / name).read_bytes().decode()
-    return vocabulary, files
+    return vocabulary, files, is_wordpiece
 
 
 def _lowercases(settings: dict[str, Any]) -> bool:
     return settings.get("do_lower_case", True)  # the default of transformers' ElectraTokenizer
 
 
-def _entries(tokenizer: Tokenizer, where: Path) -> list[str]:
+def _entries(tokenizer: Tokenizer, where: Path, *, padded_with_zeros: bool) -> list[str]:
     """The vocabulary in the order of its ids, which must leave out none."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
     entries = sorted(ids, key=ids.__getitem__)
@@ -262,7 +278,7 @@ def _entries(tokenizer: Tokenizer, where: Path) -> list[str]:
         raise DataError("the ids of the vocabulary are not 0, 1, 2, ...", where=str(where))
     if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
         raise DataError(f"the vocabulary lacks {', '.join(missing)}", where=str(where))
-    if entries[0] != "[PAD]":
+    if padded_with_zeros and entries[0] != "[PAD]":
         raise DataError(f"the id 0 is {entries[0]!r}, it must be [PAD]: examples are padded with it", where=str(where))
     return entries
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from electra import config
@@ -232,6 +232,13 @@ def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:
     """Names of the embedding tensors that are not the same in both halves."""
     others = generator.embeddings()
     return [name for name, ours in discriminator.embeddings().items() if not torch.equal(ours, others[name])]
+
+
+def is_byte_level(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer is byte-level BPE, as ModernBERT's: entries that spell the bytes of a text."""
+    parts = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
+    kinds = {part.get("type") for part in parts.get("pretokenizers", [parts])}
+    return isinstance(tokenizer.model, models.BPE) and "ByteLevel" in kinds
 
 
 def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: bool, max_length: int) -> dict[str, str]:
