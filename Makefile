@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run flow test fuzz test-gpu accept-gpu test-cluster soak test-tensorflow docs lint hooks
+.PHONY: help env run flow test fuzz test-gpu accept-gpu test-cluster soak test-tensorflow test-transformers docs lint hooks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,20 @@ soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, 
 test-tensorflow: $(STAMP) ## install TensorFlow (1.4 GB) and test the import of the original's checkpoints
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[tensorflow]'
 	@$(BIN)/python -m pytest tests/importing/test_import_tensorflow.py
+
+# Environments of their own, .venv-transformers-4.48 and so on: PyTorch as pinned, and that version of transformers. Folders of
+# every kind are written by .venv with the logits to expect, and compared by each (tests/publish/parity.py).
+TRANSFORMERS ?= 4.48.0 5.0.0
+PARITY := .pytest_cache/parity
+test-transformers: $(STAMP) ## exported folders in older versions of transformers (TRANSFORMERS="4.48.0 5.0.0")
+	@rm -rf $(PARITY)
+	@$(BIN)/python -m tests.publish.parity $(PARITY)
+	@for version in $(TRANSFORMERS); do \
+		folder=.venv-transformers-$${version%.*}; \
+		test -x $$folder/bin/python || $(PYTHON) -m venv $$folder || exit 2; \
+		$$folder/bin/python -m pip install --quiet 'torch==$(TORCH)' safetensors "transformers==$$version" || exit 2; \
+		$$folder/bin/python tests/publish/parity.py $(PARITY) || exit 1; \
+	done
 
 docs: $(STAMP) ## build docs/ as a site in site/, with reference pages made from the code
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'

@@ -35,7 +35,7 @@ from electra.finetune.trainer import train
 from electra.model.heads import DiscriminatorHead
 from electra.model.pretrained import load_encoder
 from electra.predict.run import predict_file
-from electra.publish.export import discriminator_weights
+from electra.publish.papers import discriminator_weights
 from electra.system.hardware import choose_precision
 from electra.tasks.catalogue import TASKS
 

@@ -1,9 +1,9 @@
-"""Folders of ``transformers``, ELECTRA or ModernBERT -> the project's format: the way back from electra/publish."""
+"""Folders of ``transformers`` -> the project's format: the way back from electra/publish.
 
-import json
+ELECTRA is read here, RoFormer and ModernBERT in roformer.py and modernbert.py.
+"""
+
 import pickle
-import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from electra.common.artifacts import read_facts, sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
+from electra.importing.modernbert import modernbert_half, restore_segments
+from electra.importing.roformer import electra_tensors
 from electra.importing.weights import (
     Half,
     Tensors,
@@ -25,6 +27,7 @@ from electra.importing.weights import (
     differing_embeddings,
     electra_of_pair,
     fitting_tensors,
+    is_byte_level,
     model_of_pair,
     tokenizer_files,
     write_pretrained,
@@ -34,7 +37,8 @@ from electra.tokenizer.wordpiece import bert_normalizer, make_tokenizer, normali
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
-FILES = ("config.json", *WEIGHTS, *TOKENIZER)
+OWN_PARTS = "own_parts.safetensors"  # beside the weights: what their class of transformers has no place for
+FILES = ("config.json", *WEIGHTS, OWN_PARTS, *TOKENIZER)
 SIZES = {  # names in config.json, and ours
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
@@ -67,6 +71,8 @@ class ConfigFacts(BaseModel):
     hidden_dropout_prob: NonNegativeFloat = 0.0
     attention_probs_dropout_prob: NonNegativeFloat = 0.0
     layer_norm_eps: NonNegativeFloat = 0.0
+    rotary_value: bool = False
+    rotary_base: NonNegativeFloat = 10_000.0
     hidden_activation: str = ""
     embedding_dropout: NonNegativeFloat = 0.0
     attention_dropout: NonNegativeFloat = 0.0
@@ -97,10 +103,11 @@ def import_huggingface(
     """Write ``target``, a folder like ``models/pretrained`` with the tokenizer in ``tokenizer/``.
 
     Without a generator, the generator starts from random weights; so does the discriminator's head where the folder has
-    none (a bare ``ElectraModel`` or ``ModernBertModel``, or a fine-tuned one). Weights are read from safetensors, or
-    from a ``.bin`` file with ``weights_only``: nothing in a folder is ever run. Importing what ``electra export`` wrote
-    gives the same bits; of the modern architecture, a table that was folded with its projection comes back as wide as
-    the layers, and gives the same outputs.
+    none (a bare ``ElectraModel`` or ``ModernBertModel``, one for masked words, or a fine-tuned one). Weights are read
+    from safetensors, or from a ``.bin`` file with ``weights_only``: nothing in a folder is ever run. Importing what
+    ``electra export`` wrote gives the same bits, as long as the folder has its ``own_parts.safetensors``: without it
+    RoFormer has no discriminator head, and a table that ModernBERT has folded with its projection comes back as wide as
+    the layers, with the same outputs.
 
     Args:
         discriminator: a folder, or ``owner/name`` on the Hugging Face hub; its tokenizer is taken.
@@ -121,10 +128,11 @@ def import_huggingface(
         ours, facts = _half(folder), read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
         theirs = None if generator_folder is None else _half(generator_folder)
         model = model_of_pair(ours, theirs, facts.get("initializer_range", 0.02))
-    vocabulary, tokenizer = _tokenizer(folder, model.max_positions)
-    if ours.shape.is_modern:
+    vocabulary, tokenizer, is_wordpiece = _tokenizer(folder, model.max_positions)
+    if ours.shape.is_modern and is_wordpiece:
         tokenizer = restore_segments(tokenizer)
-    if len(vocabulary) != ours.shape.vocab_size:
+    # tables of models with other tokenizers are often padded to a round number of rows
+    if len(vocabulary) > ours.shape.vocab_size or (is_wordpiece and len(vocabulary) != ours.shape.vocab_size):
         raise DataError(
             f"the tokenizer has {len(vocabulary)} entries, the word table {ours.shape.vocab_size} rows",
             where=str(folder),
@@ -136,8 +144,13 @@ def import_huggingface(
     origin = {"discriminator": _origin(discriminator, folder, revision)}
     if generator is not None and generator_folder is not None:
         origin["generator"] = _origin(generator, generator_folder, generator_revision)
-    write_pretrained(target, electra, model, len(vocabulary), tokenizer, imported_from=origin)
+    write_pretrained(target, electra, model, ours.shape.vocab_size, tokenizer, imported_from=origin)
     print(f"import-huggingface: {target}, {len(vocabulary):,} entries, {ours.shape.num_layers} layers")
+    if not is_wordpiece:
+        print(
+            "import: its tokenizer is byte-level BPE, and examples are made with WordPiece: carry the weights over to "
+            f"a vocabulary of your text before pre-training: electra resize {target} data/tokenizer/vocab.txt NEW"
+        )
 
 
 def _half(folder: Path) -> Half:
@@ -147,9 +160,10 @@ def _half(folder: Path) -> Half:
     facts = read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
     if facts.get("model_type") == "modernbert":
         return modernbert_half(facts, _read_weights(folder), str(folder))
-    if facts.get("model_type") != "electra":
+    if facts.get("model_type") not in ("electra", "roformer"):
         raise ConfigError(
-            f"this is a model of type {facts.get('model_type')!r}, not electra or modernbert", where=str(folder)
+            f"this is a model of type {facts.get('model_type')!r}, not electra, roformer or modernbert",
+            where=str(folder),
         )
     activation, positions = facts.get("hidden_act", "gelu"), facts.get("position_embedding_type", "absolute")
     if (activation, positions) != ("gelu", "absolute"):
@@ -157,8 +171,10 @@ def _half(folder: Path) -> Half:
             f"hidden_act {activation} with {positions} positions is not supported, only gelu with absolute ones",
             where=str(folder / "config.json"),
         )
-    tensors = _read_weights(folder)
-    sizes = tensors.sizes()
+    tensors, rotary = _read_weights(folder), dict[str, Any]()
+    if facts["model_type"] == "roformer":
+        tensors, rotary = electra_tensors(facts, tensors)
+    sizes = {**tensors.sizes(), **rotary}
     said = {ours: facts[theirs] for theirs, ours in SIZES.items() if theirs in facts}
     if wrong := [
         f"{name} {said[name]} but the tensors have {sizes[name]}" for name in said if said[name] != sizes[name]
@@ -183,8 +199,10 @@ def _read_weights(folder: Path) -> Tensors:
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise DataError(f"there is neither {' nor '.join(WEIGHTS)}", where=str(folder))
-    state: dict[str, Tensor]
+    state, own_parts = dict[str, Tensor](), dict[str, Tensor]()
     try:
+        if (folder / OWN_PARTS).is_file():
+            own_parts = load_file(folder / OWN_PARTS)
         if path.suffix == ".safetensors":
             state = load_file(path)
         else:
@@ -197,17 +215,19 @@ def _read_weights(folder: Path) -> Tensors:
         ) from None
     if "embeddings.tok_embeddings.weight" in state:  # a plain ModernBertModel
         state = {f"model.{name}": value for name, value in state.items()}
-    bare = any(name.startswith("encoder.layer.") for name in state)  # a plain ElectraModel
+    bare = any(name.startswith("encoder.layer.") for name in state)  # a plain ElectraModel or RoFormerModel
     tensors = {f"electra.{name}" if bare else name: value.float() for name, value in state.items() if is_tensor(value)}
-    return Tensors(tensors, str(folder))
+    return Tensors(tensors | {name: value.float() for name, value in own_parts.items()}, str(folder))
 
 
-def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]]:
-    """Vocabulary and tokenizer files: those of the folder, the missing ones made from them.
+def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str], bool]:
+    """Vocabulary and tokenizer files: those of the folder, the missing ones made from them; is it WordPiece?
 
     Raises:
+        ConfigError: it is neither WordPiece nor byte-level BPE.
         DataError: there is neither vocab.txt nor tokenizer.json, one is unusable, or they disagree.
     """
+    is_wordpiece = True
     vocab_file, finished = folder / "vocab.txt", folder / "tokenizer.json"
     given = folder / "tokenizer_config.json"
     settings = read_facts(given, TokenizerFacts, FETCH_AGAIN) if given.is_file() else {}
@@ -218,7 +238,14 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
             raise DataError(
                 f"the tokenizer cannot be read: {error}", where=str(finished), next_step=FETCH_AGAIN
             ) from None
-        vocabulary = _entries(tokenizer, finished)
+        kind = type(tokenizer.model).__name__
+        is_wordpiece = kind == "WordPiece"
+        if not is_wordpiece and not is_byte_level(tokenizer):
+            raise ConfigError(
+                f"the tokenizer is {kind}; only WordPiece and byte-level BPE (ModernBERT, Ettin) are supported",
+                where=str(finished),
+            )
+        vocabulary = _entries(tokenizer, finished, padded_with_zeros=is_wordpiece)
         if vocab_file.is_file() and read_vocab_file(vocab_file) != vocabulary:
             raise DataError("vocab.txt and tokenizer.json hold different vocabularies", where=str(folder))
     elif vocab_file.is_file():
@@ -236,14 +263,14 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
     for name in TOKENIZER:
         if (folder / name).is_file():
             files[name] = (folder / name).read_bytes().decode()
-    return vocabulary, files
+    return vocabulary, files, is_wordpiece
 
 
 def _lowercases(settings: dict[str, Any]) -> bool:
     return settings.get("do_lower_case", True)  # the default of transformers' ElectraTokenizer
 
 
-def _entries(tokenizer: Tokenizer, where: Path) -> list[str]:
+def _entries(tokenizer: Tokenizer, where: Path, *, padded_with_zeros: bool) -> list[str]:
     """The vocabulary in the order of its ids, which must leave out none."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
     entries = sorted(ids, key=ids.__getitem__)
@@ -251,7 +278,7 @@ def _entries(tokenizer: Tokenizer, where: Path) -> list[str]:
         raise DataError("the ids of the vocabulary are not 0, 1, 2, ...", where=str(where))
     if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
         raise DataError(f"the vocabulary lacks {', '.join(missing)}", where=str(where))
-    if entries[0] != "[PAD]":
+    if padded_with_zeros and entries[0] != "[PAD]":
         raise DataError(f"the id 0 is {entries[0]!r}, it must be [PAD]: examples are padded with it", where=str(where))
     return entries
 
@@ -269,128 +296,3 @@ def _origin(source: Path, folder: Path, revision: str | None) -> dict[str, str]:
     path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
     named = {"name": source.name} if source.is_dir() else {"repository": str(source), "revision": str(revision)}
     return {**named, "weights": path.name, "sha256": sha256(path)}
-
-
-LAYER = {
-    "attention.qkv": "attn.Wqkv",
-    "attention.output": "attn.Wo",
-    "attention_norm": "mlp_norm",
-    "feed_forward_in": "mlp.Wi",
-    "feed_forward_out": "mlp.Wo",
-}
-TABLE = "model.embeddings.tok_embeddings.weight"
-THETA = {"full_attention": ("global_rope_theta", 160_000.0), "sliding_attention": ("local_rope_theta", 10_000.0)}
-
-
-@dataclass(frozen=True)
-class ModernHalf(Half):
-    """A bare ``ModernBertModel``, one with a token classifier of original and replaced, or one for masked words."""
-
-    def embeddings(self) -> dict[str, Tensor]:
-        return {TABLE: self.tensors.take(TABLE)}
-
-    def encoder(self) -> dict[str, Tensor]:
-        take, last = self.tensors.take, self.shape.num_layers - 1
-        ours = {"embeddings.word.weight": take(TABLE), "embedding_norm.weight": take("model.embeddings.norm.weight")}
-        for number in range(self.shape.num_layers):
-            for name, theirs in LAYER.items():
-                ours[f"layers.{number}.{name}.weight"] = take(f"model.layers.{number}.{theirs}.weight")
-            after = "final_norm" if number == last else f"layers.{number + 1}.attn_norm"
-            ours[f"layers.{number}.feed_forward_norm.weight"] = take(f"model.{after}.weight")
-        return ours
-
-    def discriminator_head(self) -> dict[str, Tensor] | None:
-        """None where there is none, or where the two labels are not one logit's: a classifier of something else."""
-        if not self.tensors.holds("classifier."):
-            return None
-        weight, bias = self.tensors.take("classifier.weight"), self.tensors.take("classifier.bias")
-        if len(weight) != 2 or not (torch.equal(weight[0], -weight[1]) and torch.equal(bias[0], -bias[1])):
-            return None
-        output = {"output.weight": 2 * weight[1:], "output.bias": 2 * bias[1:]}
-        return self._transform() | output
-
-    def generator_head(self) -> dict[str, Tensor]:
-        return self._transform() | {"bias": self.tensors.take("decoder.bias")}
-
-    def _transform(self) -> dict[str, Tensor]:
-        names = {"transform.weight": "head.dense.weight", "norm.weight": "head.norm.weight"}
-        return {ours: self.tensors.take(theirs) for ours, theirs in names.items()}
-
-
-def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> ModernHalf:
-    """Weights and shape; the sizes in config.json must be those of the tensors.
-
-    Raises:
-        ConfigError: it has biases, another activation, scaled rotary positions or another pattern of layers.
-        DataError: config.json and the tensors contradict each other.
-    """
-    biased = [name for name in ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias") if facts.get(name)]
-    if biased or facts.get("hidden_activation", "gelu") != "gelu":
-        raise ConfigError(
-            f"only ModernBERT without biases and with gelu is supported, this has {', '.join(biased) or 'another one'}",
-            where=where,
-        )
-    vocab_size, hidden_size = tensors.take(TABLE).shape
-    numbers = [re.match(r"model\.layers\.(\d+)\.", name) for name in tensors.by_name]
-    sizes = {
-        "vocab_size": vocab_size,
-        "hidden_size": hidden_size,
-        "intermediate_size": tensors.take("model.layers.0.mlp.Wo.weight").shape[1],
-        "num_hidden_layers": 1 + max(int(number[1]) for number in numbers if number),
-    }
-    if wrong := [
-        f"{n} {facts[n]} but the tensors have {sizes[n]}" for n in sizes if facts.get(n, sizes[n]) != sizes[n]
-    ]:
-        raise DataError(f"config.json says {'; '.join(wrong)}", where=where)
-    decoder = tensors.by_name.get("decoder.weight")
-    if decoder is not None and not torch.equal(decoder, tensors.take(TABLE)):
-        raise DataError("the generator's output matrix is not its word table, as here it has to be", where=where)
-    local, every = _local(facts, sizes["num_hidden_layers"], where)
-    shape = EncoderConfig(
-        vocab_size=vocab_size,
-        embedding_size=hidden_size,
-        hidden_size=hidden_size,
-        num_layers=sizes["num_hidden_layers"],
-        num_heads=facts.get("num_attention_heads", 12),  # the defaults of transformers' ModernBertConfig
-        intermediate_size=sizes["intermediate_size"],
-        max_positions=facts.get("max_position_embeddings", 8192),
-        dropout=facts.get("embedding_dropout", 0.0),
-        attention_dropout=facts.get("attention_dropout", 0.0),
-        layer_norm_eps=facts.get("norm_eps", 1e-5),
-        architecture="modern",
-        positions="rotary",
-        norm="pre",
-        feed_forward="geglu",
-        rotary_base=_base(facts, "full_attention", where),
-        local_rotary_base=_base(facts, "sliding_attention", where),
-        local_attention=local,
-        global_every=every,
-    )
-    return ModernHalf(tensors, shape)
-
-
-def restore_segments(files: dict[str, str]) -> dict[str, str]:
-    """Tokenizer files as the tokenizer stage writes them: with the segments that this architecture ignores."""
-    facts = json.loads(files["tokenizer_config.json"])
-    facts["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    return {**files, "tokenizer_config.json": json.dumps(facts, indent=2, ensure_ascii=False) + "\n"}
-
-
-def _base(facts: dict[str, Any], kind: str, where: str) -> float:
-    rope = (facts.get("rope_parameters") or {}).get(kind) or {}
-    if rope.get("rope_type", "default") != "default":
-        raise ConfigError(f"rotary positions of type {rope['rope_type']} are not supported", where=where)
-    older, default = THETA[kind]
-    return float(rope.get("rope_theta", facts.get(older, default)))
-
-
-def _local(facts: dict[str, Any], num_layers: int, where: str) -> tuple[int | None, int]:
-    """``model.local_attention`` and ``global_every``."""
-    given, every = facts.get("layer_types"), facts.get("global_attn_every_n_layers", 3)
-    local = [kind == "sliding_attention" for kind in given] if given else [bool(n % every) for n in range(num_layers)]
-    if not any(local):
-        return None, 3
-    for number in range(2, num_layers + 1):
-        if local == [layer % number != 0 for layer in range(num_layers)]:
-            return facts.get("local_attention", 128), number
-    raise ConfigError("its local layers do not come in a regular pattern", where=where)

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from electra import config
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
-from electra.importing.weights import SEED, check_target, tokenizer_files, write_pretrained
+from electra.config.text import SPECIAL_TOKENS
+from electra.importing.weights import SEED, check_target, is_byte_level, tokenizer_files, write_pretrained
 from electra.model.objective import build_objective
 from electra.model.pretrained import load_objective, read_config
 from electra.tokenizer.wordpiece import make_tokenizer, normalizer_facts, read_vocab_file
@@ -23,10 +24,15 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
     pre-training (tables truncated normal with the model's ``initializer_range``, output biases zero; seeded). This
     holds for all that has one row per wordpiece: word tables and the output bias.
 
+    Weights with a byte-level BPE tokenizer (an imported ModernBERT) change to WordPiece: an entry that begins a word is
+    what they spell it with after a space, one with ``##`` without. The new tokenizer lowercases where no entry of the
+    vocabulary has a capital.
+
     Args:
         source: a folder like ``models/pretrained``.
         vocab_file: the new vocab.txt.
-        target: the folder to write, with its tokenizer in ``tokenizer/``; it normalises text as the old one does.
+        target: the folder to write, with its tokenizer in ``tokenizer/``; it normalises text as the old one does,
+            where that is WordPiece.
         tokenizer: folder of the old tokenizer; ``source/tokenizer`` where none is given.
 
     Raises:
@@ -43,10 +49,9 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
     old = _old_tokenizer(tokenizer or source / "tokenizer", facts.tokenizer_sha256)
     vocabulary = read_vocab_file(vocab_file)
     plan = plan_rows(old, vocabulary)
-    counts = {
-        "carried": sum(entry in old.get_vocab() for entry in vocabulary),
-        "random": sum(not rows for rows in plan),
-    }
+    counts = {"carried": sum(len(rows) == 1 for rows in plan), "random": sum(not rows for rows in plan)}
+    if not is_byte_level(old):  # here an old entry may be another's only known part
+        counts["carried"] = sum(entry in old.get_vocab() for entry in vocabulary)
     counts["composed"] = len(vocabulary) - counts["carried"] - counts["random"]
 
     before, model = load_objective(source), facts.model
@@ -55,8 +60,11 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
     _carry(before, after, _vocabulary_sized(model, before.method), plan)
 
     lowercase = bool(normalizer_facts(old).get("lowercase", True))
+    if is_byte_level(old):
+        lowercase = all(entry in SPECIAL_TOKENS or entry == entry.lower() for entry in vocabulary)
     new = make_tokenizer(vocabulary, lowercase=lowercase)
-    new.normalizer, new.pre_tokenizer = old.normalizer, old.pre_tokenizer
+    if not is_byte_level(old):
+        new.normalizer, new.pre_tokenizer = old.normalizer, old.pre_tokenizer
     files = tokenizer_files(new, vocabulary, lowercase=lowercase, max_length=model.max_positions)
     origin = {"tokenizer_sha256": facts.tokenizer_sha256, "weights_sha256": sha256(source / "model.safetensors")}
     write_pretrained(target, after, model, len(vocabulary), files, resized_from=origin, rows=counts)
@@ -68,6 +76,8 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
 
 def plan_rows(old: Tokenizer, vocabulary: list[str]) -> list[list[int]]:
     """For each new entry the old rows it starts as the mean of; none where the old vocabulary cannot spell it."""
+    if is_byte_level(old):
+        return [_spelt_by_bytes(old, entry) for entry in vocabulary]
     ids, inside = old.get_vocab(), _inside_words(old)
     unknown = ids["[UNK]"]
 
@@ -79,6 +89,17 @@ def plan_rows(old: Tokenizer, vocabulary: list[str]) -> list[list[int]]:
         return [row for row in pieces.ids if row != unknown]
 
     return [rows(entry) for entry in vocabulary]
+
+
+def _spelt_by_bytes(old: Tokenizer, entry: str) -> list[int]:
+    """Rows of byte-level BPE that spell a wordpiece; a word begins with its space, punctuation without one."""
+    if entry in SPECIAL_TOKENS:
+        row = old.token_to_id(entry)
+        return [] if row is None else [row]
+    continues = entry.startswith("##") and len(entry) > 2
+    text = entry[2:] if continues else f" {entry}" if entry[0].isalnum() else entry
+    rows: list[int] = old.encode(text, add_special_tokens=False).ids
+    return rows
 
 
 def _inside_words(old: Tokenizer) -> Tokenizer:
@@ -106,8 +127,8 @@ def _old_tokenizer(folder: Path, expected_sha256: str) -> Tokenizer:
             next_step="name the folder of the right one: --tokenizer",
         )
     tokenizer = Tokenizer.from_file(str(path))
-    if json.loads(tokenizer.to_str())["model"]["type"] != "WordPiece":
-        raise DataError("the tokenizer is not a WordPiece one", where=str(path))
+    if json.loads(tokenizer.to_str())["model"]["type"] != "WordPiece" and not is_byte_level(tokenizer):
+        raise DataError("the tokenizer is neither WordPiece nor byte-level BPE", where=str(path))
     return tokenizer
 
 

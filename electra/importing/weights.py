@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from electra import config
@@ -94,7 +94,11 @@ class Tensors:
         return any(name.startswith(prefix) for name in self.by_name)
 
     def sizes(self) -> dict[str, Any]:
-        """The fields of :class:`EncoderConfig` that can be read off the tensors: all sizes, but not the heads."""
+        """The fields of :class:`EncoderConfig` that can be read off the tensors: all sizes, but not the heads.
+
+        Without a table of positions their number is left out.
+        """
+        positions = "electra.embeddings.position_embeddings.weight"
         vocab_size, embedding_size = self.take("electra.embeddings.word_embeddings.weight").shape
         numbers = [re.match(r"electra\.encoder\.layer\.(\d+)\.", name) for name in self.by_name]
         first = "electra.encoder.layer.0"
@@ -104,7 +108,7 @@ class Tensors:
             "hidden_size": self.take(f"{first}.attention.self.query.weight").shape[0],
             "num_layers": 1 + max(int(number[1]) for number in numbers if number),
             "intermediate_size": self.take(f"{first}.intermediate.dense.weight").shape[0],
-            "max_positions": self.take("electra.embeddings.position_embeddings.weight").shape[0],
+            **({"max_positions": len(self.by_name[positions])} if positions in self.by_name else {}),
             "num_segments": self.take("electra.embeddings.token_type_embeddings.weight").shape[0],
         }
 
@@ -129,9 +133,14 @@ class Half:
     tensors: Tensors
     shape: EncoderConfig
 
+    @property
+    def _embeddings(self) -> dict[str, str]:
+        has_table = self.shape.positions == "learned"
+        return {ours: theirs for ours, theirs in EMBEDDINGS.items() if has_table or ours != "position.weight"}
+
     def embeddings(self) -> dict[str, Tensor]:
         """What a generator shares with its discriminator, by the names of ``transformers``."""
-        names = [f"electra.embeddings.{theirs}" for theirs in EMBEDDINGS.values()]
+        names = [f"electra.embeddings.{theirs}" for theirs in self._embeddings.values()]
         return {name: self.tensors.take(name) for name in names}
 
     def discriminator_head(self) -> dict[str, Tensor] | None:
@@ -146,7 +155,7 @@ class Half:
     def encoder(self) -> dict[str, Tensor]:
         """The encoder's tensors, named as the parameters of :class:`electra.model.encoder.Encoder`."""
         take = self.tensors.take
-        ours = {f"embeddings.{name}": take(f"electra.embeddings.{theirs}") for name, theirs in EMBEDDINGS.items()}
+        ours = {f"embeddings.{name}": take(f"electra.embeddings.{theirs}") for name, theirs in self._embeddings.items()}
         for kind in ("weight", "bias"):
             if self.shape.embedding_size != self.shape.hidden_size:
                 ours[f"projection.{kind}"] = take(f"electra.embeddings_project.{kind}")
@@ -223,6 +232,13 @@ def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:
     """Names of the embedding tensors that are not the same in both halves."""
     others = generator.embeddings()
     return [name for name, ours in discriminator.embeddings().items() if not torch.equal(ours, others[name])]
+
+
+def is_byte_level(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer is byte-level BPE, as ModernBERT's: entries that spell the bytes of a text."""
+    parts = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
+    kinds = {part.get("type") for part in parts.get("pretokenizers", [parts])}
+    return isinstance(tokenizer.model, models.BPE) and "ByteLevel" in kinds
 
 
 def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: bool, max_length: int) -> dict[str, str]:

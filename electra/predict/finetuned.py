@@ -3,8 +3,8 @@
 Our heads are one linear layer. ``transformers`` has more between encoder and output in some classes, and computes the
 same function with the right weights:
 
-* ELECTRA's sentence head is dense, GELU, dense. gelu(x) - gelu(-x) = x, so two hidden units for each class hold its
-  logit and the negative of it.
+* The sentence heads of ELECTRA and RoFormer are dense, GELU, dense. gelu(x) - gelu(-x) = x, so two hidden units for
+  each class hold its logit and the negative of it.
 * ModernBERT's heads are dense, activation, LayerNorm, dense. The last norm of the encoder is divided out, the
   activation is ``linear``, and the head's norm, of what is normalized already, multiplies the weight in again.
 """
@@ -36,7 +36,7 @@ from electra.finetune.saved import SavedModel, load_model
 from electra.importing.weights import tokenizer_files
 from electra.model.encoder import Encoder
 from electra.predict.run import find_model
-from electra.publish import export, modernbert
+from electra.publish import export, modernbert, papers
 from electra.report.facts import gather
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.cells import PRETRAINED, cell_key, read_lines, read_rows
@@ -131,9 +131,9 @@ def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, 
         facts |= {"classifier_activation": "linear", "classifier_dropout": HEAD_DROPOUT}
         weights = modernbert.encoder_weights(encoder, "model.") | _modern_head(encoder, weight, bias)
     else:
-        facts = export.huggingface_config(shape, f"Electra{kind}", INITIALIZER_RANGE, inputs.pad)
+        facts = papers.huggingface_config(shape, f"{papers.family(shape)}{kind}", INITIALIZER_RANGE, inputs.pad)
         facts |= {"classifier_dropout": HEAD_DROPOUT, "summary_use_proj": False, "summary_activation": "linear"}
-        weights = dict(export.encoder_weights(encoder)) | _electra_head(kind, weight, bias)
+        weights = papers.encoder_weights(encoder) | _electra_head(kind, weight, bias)
     if spec.kind == "regression":
         facts["problem_type"] = "regression"
     if spec.kind == "classification":
@@ -161,7 +161,7 @@ def _electra_head(kind: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
     (num_outputs, width), unit = weight.shape, torch.eye(len(weight))
     if 2 * num_outputs > width:
         raise ConfigError(
-            f"transformers' ELECTRA has room for {width // 2} classes behind {width} hidden units, the task has "
+            f"transformers' head has room for {width // 2} classes behind {width} hidden units, the task has "
             f"{num_outputs}",
             next_step="use electra predict, or model.architecture: modern",
         )

@@ -1,16 +1,16 @@
 """The export stage: discriminator and generator as folders that ``transformers`` loads.
 
-Names and configuration are those of ``transformers``' ELECTRA (modeling_electra.py); the modern architecture is written
-as its ModernBERT (modernbert.py). Each folder gets a model card: what it is, what it was trained on, how good it is.
+The paper's blocks are written as ``transformers``' ELECTRA, with rotary positions as its RoFormer (papers.py), the
+modern architecture as its ModernBERT (modernbert.py). Each folder gets a model card: what it is, what it was trained
+on, how good it is.
 """
 
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import NamedTuple, cast
 
-import torch
 from huggingface_hub import EvalResult, ModelCardData
 from safetensors.torch import save_file
 from torch import Tensor
@@ -19,104 +19,20 @@ from electra.common.artifacts import building, read_json, write_json, write_mani
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.estimate.cost import estimate
-from electra.model.encoder import Encoder, Layer
+from electra.model.encoder import Encoder
 from electra.model.generator import WithGenerator
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.layers import Embeddings
 from electra.model.objective import Objective
 from electra.model.pretrained import load_objective, special_token_ids
 from electra.model.shape import EncoderConfig
-from electra.publish import modernbert
+from electra.publish import modernbert, papers
 from electra.report.build import table
 from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
 from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks, zero_shot
 from electra.tasks.catalogue import TASKS, TaskSpec
 
-
-def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
-    """State of ``ElectraForPreTraining``."""
-    return encoder_weights(encoder) | {
-        f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(head, ours), kind)
-        for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
-        for kind in ("weight", "bias")
-    }
-
-
-def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
-    """State of ``ElectraForMaskedLM``; its output matrix is the word table, written twice because files cannot tie."""
-    return encoder_weights(encoder) | {
-        "generator_predictions.dense.weight": head.transform.weight,
-        "generator_predictions.dense.bias": head.transform.bias,
-        "generator_predictions.LayerNorm.weight": head.norm.weight,
-        "generator_predictions.LayerNorm.bias": head.norm.bias,
-        "generator_lm_head.weight": head.weight.clone(),
-        "generator_lm_head.bias": head.bias,
-    }
-
-
-def huggingface_config(
-    config: EncoderConfig, architecture: str, initializer_range: float, pad_id: int
-) -> dict[str, Any]:
-    """``config.json`` for one of the two."""
-    return {
-        "architectures": [architecture],
-        "model_type": "electra",
-        "vocab_size": config.vocab_size,
-        "embedding_size": config.embedding_size,
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "intermediate_size": config.intermediate_size,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "max_position_embeddings": config.max_positions,
-        "type_vocab_size": config.num_segments,
-        "initializer_range": initializer_range,
-        "layer_norm_eps": config.layer_norm_eps,
-        "pad_token_id": pad_id,
-        "tie_word_embeddings": True,
-        "summary_type": "first",
-        "summary_use_proj": True,
-        "summary_activation": "gelu",
-        "summary_last_dropout": 0.1,
-        "dtype": "float32",
-    }
-
-
-def encoder_weights(encoder: Encoder) -> dict[str, Tensor]:
-    """The part of every class's state that is the encoder."""
-    return dict(_encoder(encoder))
-
-
-def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
-    embeddings = encoder.embeddings
-    assert isinstance(embeddings, Embeddings)
-    yield "electra.embeddings.word_embeddings.weight", embeddings.word.weight
-    yield "electra.embeddings.position_embeddings.weight", embeddings.position.weight
-    yield "electra.embeddings.token_type_embeddings.weight", embeddings.segment.weight
-    yield from _both("electra.embeddings.LayerNorm", embeddings.norm)
-    if isinstance(encoder.projection, torch.nn.Linear):
-        yield from _both("electra.embeddings_project", encoder.projection)
-    for number, layer in enumerate(encoder.layers):
-        assert isinstance(layer, Layer)
-        prefix = f"electra.encoder.layer.{number}"
-        for kind in ("weight", "bias"):
-            for name, part in zip(("query", "key", "value"), getattr(layer.attention.qkv, kind).chunk(3), strict=True):
-                yield f"{prefix}.attention.self.{name}.{kind}", part
-        yield from _both(f"{prefix}.attention.output.dense", layer.attention.output)
-        yield from _both(f"{prefix}.attention.output.LayerNorm", layer.attention_norm)
-        yield from _both(f"{prefix}.intermediate.dense", layer.feed_forward_in)
-        yield from _both(f"{prefix}.output.dense", layer.feed_forward_out)
-        yield from _both(f"{prefix}.output.LayerNorm", layer.feed_forward_norm)
-
-
-def _both(name: str, module: Any) -> Iterator[tuple[str, Tensor]]:
-    yield f"{name}.weight", module.weight
-    yield f"{name}.bias", module.bias
-
-
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
+OWN_PARTS = "own_parts.safetensors"  # of a folder: read by electra import-huggingface alone
 
 
 def export_model(settings: Settings, paths: Paths) -> None:
@@ -124,7 +40,9 @@ def export_model(settings: Settings, paths: Paths) -> None:
 
     A method without a discriminator has ``encoder`` instead, one without a trained generator has no ``generator``. With
     ``architecture: modern`` the discriminator is a bare encoder, and the token classifier that says what was replaced
-    stands beside it as ``detector``: two labels would otherwise start any two-class fine-tuning.
+    stands beside it as ``detector``: two labels would otherwise start any two-class fine-tuning. What a class of
+    ``transformers`` has no place for (the tables of a folded one, the discriminator's head in RoFormer) is in the
+    folder's ``own_parts.safetensors``, so that importing gives the same bits.
 
     Raises:
         ConfigError: ``transformers`` has no model of these blocks.
@@ -135,49 +53,76 @@ def export_model(settings: Settings, paths: Paths) -> None:
     modernbert.check_home(encoder.config)
     special = dict(zip(("pad", "cls", "sep"), special_token_ids(paths.tokenizer), strict=False))
 
-    def write(folder: Path, weights: dict[str, Tensor], shape: EncoderConfig, architecture: str) -> None:
+    def write(folder: Path, model: Exported) -> None:
         folder.mkdir()
-        tensors = {name: tensor.detach().contiguous().clone() for name, tensor in weights.items()}
-        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        _save(model.weights, folder / "model.safetensors")
+        if model.own_parts:
+            _save(model.own_parts, folder / OWN_PARTS)
+        shape, initializer_range = model.shape, settings.model.initializer_range
         if shape.is_modern:
-            facts = modernbert.modernbert_config(shape, architecture, settings.model.initializer_range, special)
+            facts = modernbert.modernbert_config(shape, model.architecture, initializer_range, special)
         else:
-            facts = huggingface_config(shape, architecture, settings.model.initializer_range, special["pad"])
+            facts = papers.huggingface_config(shape, model.architecture, initializer_range, special["pad"])
         write_json(folder / "config.json", facts)
         for name in TOKENIZER_FILES:
             shutil.copyfile(paths.tokenizer / name, folder / name)
         if shape.is_modern:
             config_file = folder / "tokenizer_config.json"
             write_json(config_file, modernbert.tokenizer_facts(read_json(config_file)))
-        is_modern = encoder.config.is_modern
-        card = model_card(settings, paths, is_modern=is_modern, main=objective.main, folder=folder.name)
+        card = model_card(settings, paths, family=family(encoder.config), main=objective.main, folder=folder.name)
         write_text(folder / "README.md", card)
 
     with building(paths.export) as scratch:
-        for name, weights, shape, architecture in _models(objective, encoder):
-            write(scratch / name, weights, shape, architecture)
+        for model in _models(objective, encoder):
+            write(scratch / model.folder, model)
         folders = ", ".join(sorted(path.name for path in scratch.iterdir()))
         write_manifest(scratch)
     print(f"export: {paths.export}: {folders}, loadable with transformers' from_pretrained")
 
 
-def _models(objective: Objective, encoder: Encoder) -> Iterator[tuple[str, dict[str, Tensor], EncoderConfig, str]]:
-    """Folder, weights, shape and class of each model to write; the main one first."""
-    shape, main, is_modern = encoder.config, objective.main, encoder.config.is_modern
-    mlm_weights, mlm_class = masked_language_model_weights, "ElectraForMaskedLM"
-    if is_modern:
-        mlm_weights, mlm_class = modernbert.masked_language_model_weights, "ModernBertForMaskedLM"
+class Exported(NamedTuple):
+    """One folder to write: its class of ``transformers``, the state of that, and what the class has no place for."""
+
+    folder: str
+    architecture: str
+    shape: EncoderConfig
+    weights: dict[str, Tensor]
+    own_parts: dict[str, Tensor]
+
+
+def family(shape: EncoderConfig) -> str:
+    """The name that the classes of ``transformers`` begin with: Electra, RoFormer or ModernBert."""
+    return "ModernBert" if shape.is_modern else papers.family(shape)
+
+
+def _models(objective: Objective, encoder: Encoder) -> Iterator[Exported]:
+    """The models to write, the main one first."""
+    shape, main, name = encoder.config, objective.main, family(encoder.config)
+    of_room = modernbert if shape.is_modern else papers
+    mlm_weights, own_parts = of_room.masked_language_model_weights, of_room.own_parts
     head = getattr(objective, "discriminator_head", None)
     if not isinstance(head, DiscriminatorHead):
-        yield main, mlm_weights(encoder, cast(VocabularyHead, objective.head)), shape, mlm_class
-    elif is_modern:
-        yield main, modernbert.encoder_weights(encoder), shape, "ModernBertModel"
-        yield "detector", modernbert.detector_weights(encoder, head), shape, "ModernBertForTokenClassification"
+        weights = mlm_weights(encoder, cast(VocabularyHead, objective.head))
+        yield Exported(main, f"{name}ForMaskedLM", shape, weights, own_parts(encoder))
+    elif shape.is_modern:
+        bare, own = modernbert.encoder_weights(encoder), own_parts(encoder)
+        yield Exported(main, "ModernBertModel", shape, bare, own)
+        weights = modernbert.detector_weights(encoder, head)
+        yield Exported("detector", "ModernBertForTokenClassification", shape, weights, own)
+    elif papers.is_roformer(shape):
+        own = papers.head_weights(head)
+        yield Exported(main, "RoFormerModel", shape, papers.encoder_weights(encoder, prefix=""), own)
     else:
-        yield main, discriminator_weights(encoder, head), shape, "ElectraForPreTraining"
+        yield Exported(main, "ElectraForPreTraining", shape, papers.discriminator_weights(encoder, head), {})
     if isinstance(objective, WithGenerator) and objective.generator is not None:
         generator, generator_head = objective.generator, cast(VocabularyHead, objective.generator_head)
-        yield "generator", mlm_weights(generator, generator_head), generator.config, mlm_class
+        weights = mlm_weights(generator, generator_head)
+        yield Exported("generator", f"{name}ForMaskedLM", generator.config, weights, own_parts(generator))
+
+
+def _save(weights: dict[str, Tensor], file: Path) -> None:
+    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in weights.items()}
+    save_file(tensors, file, metadata={"format": "pt"})
 
 
 ROLES = {  # folder -> pipeline of the hub's pages, its own tag, and what it is for
@@ -203,7 +148,7 @@ def model_card(
     settings: Settings,
     paths: Paths,
     *,
-    is_modern: bool = False,
+    family: str = "Electra",
     main: str = "discriminator",
     folder: str | None = None,
 ) -> str:
@@ -213,7 +158,7 @@ def model_card(
     the training text.
 
     Args:
-        is_modern: the folders are ModernBERT's, not ELECTRA's.
+        family: the name that the folders' classes begin with.
         main: folder of the encoder to fine-tune.
         folder: of which of the exported folders; the main one where None.
     """
@@ -232,7 +177,7 @@ def model_card(
         *([table(zero_shot(facts))] if facts.probe and folder == main else []),
         _listed(plateaus(facts)),
         *([_scores(facts), _listed(score_remarks(facts))] if folder == main else []),
-        _how_to_load_modern(main) if is_modern else _how_to_load(),
+        _how_to_load() if family == "Electra" else _how_to_load_others(main, family),
         limits(facts),
     ]
     return "\n".join(part for part in parts if part)
@@ -361,8 +306,8 @@ The generator loads with `ElectraForMaskedLM.from_pretrained("path/to/generator"
 """
 
 
-def _how_to_load_modern(main: str) -> str:
-    """The same for folders of ModernBERT's classes; an encoder that is a masked language model is its own folder."""
+def _how_to_load_others(main: str, family: str) -> str:
+    """The same for folders of other classes; an encoder that is a masked language model is its own folder."""
     lines = [
         "## How to load",
         "",
@@ -370,10 +315,11 @@ def _how_to_load_modern(main: str) -> str:
         "from transformers import AutoModel, AutoTokenizer, pipeline",
         "",
         f'tokenizer = AutoTokenizer.from_pretrained("path/to/{main}")',
-        f'encoder = AutoModel.from_pretrained("path/to/{main}")  # ModernBertModel: the encoder to fine-tune',
+        f'encoder = AutoModel.from_pretrained("path/to/{main}")  # {family}Model: the encoder to fine-tune',
     ]
     if main == "discriminator":
-        lines.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
+        if family == "ModernBert":
+            lines.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
         lines.append('pipeline("fill-mask", "path/to/generator")  # where one was trained')
     else:
         lines.append(f'pipeline("fill-mask", "path/to/{main}")')

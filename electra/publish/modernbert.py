@@ -13,6 +13,7 @@ from electra.common.errors import ConfigError
 from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.shape import EncoderConfig
+from electra.publish.papers import is_roformer
 
 LAYER = {  # but for the norm after the feed-forward part
     "attention.qkv": "attn.Wqkv",
@@ -31,20 +32,19 @@ def check_home(shape: EncoderConfig) -> None:
         ConfigError: with the reason.
     """
     parts = (shape.architecture, shape.positions, shape.norm, shape.feed_forward)
-    if shape.is_the_papers or parts == ("modern", "rotary", "pre", "geglu"):
+    if shape.is_the_papers or is_roformer(shape) or parts == ("modern", "rotary", "pre", "geglu"):
         return
     named = ", ".join(["architecture {}", "positions {}", "norm {}", "feed_forward {}"]).format(*parts)
     reason = (
-        "transformers has no model of these parts: ELECTRA's are learned, post, gelu; ModernBERT's rotary, pre, geglu"
+        "transformers has no model of these parts: ELECTRA's are learned, post, gelu; RoFormer's rotary, post, gelu; "
+        "ModernBERT's rotary, pre, geglu"
     )
-    if parts == ("electra", "rotary", "post", "gelu") and shape.local_attention is None:
-        reason = "these are RoFormer's blocks, and exporting as RoFormer is not built"
-    elif shape.local_attention is not None and parts[0] == "electra":
-        reason = "transformers' ELECTRA has no local layers"
+    if shape.local_attention is not None and parts[0] == "electra":
+        reason = "transformers' ELECTRA and RoFormer have no local layers"
     raise ConfigError(
         f"there is nothing to export {named} as: {reason}",
         where="model",
-        next_step="use the weights in models/pretrained, or pre-train with one of the two architectures as it is",
+        next_step="use the weights in models/pretrained, or pre-train with the parts of one of these",
     )
 
 
@@ -66,13 +66,14 @@ def detector_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Ten
 
 
 def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
-    """State of ``ModernBertForMaskedLM``; its output matrix is the folded table, as our head goes back the same way."""
-    weights = encoder_weights(encoder, "model.")
+    """State of ``ModernBertForMaskedLM``; its output matrix is the folded table, as our head goes back the same way.
+
+    It stands there once, as ``save_pretrained`` writes tied tables: version 5.0 unties what it finds twice.
+    """
     return {
-        **weights,
+        **encoder_weights(encoder, "model."),
         "head.dense.weight": head.transform.weight,
         "head.norm.weight": head.norm.weight,
-        "decoder.weight": weights["model.embeddings.tok_embeddings.weight"].clone(),
         "decoder.bias": head.bias,
     }
 
@@ -81,6 +82,14 @@ def folded_table(encoder: Encoder) -> Tensor:
     """The word table, times the projection where there is one [V, D]."""
     table, projection = encoder.plain_embeddings.word.weight, getattr(encoder.projection, "weight", None)
     return table if projection is None else (table.double() @ projection.double().t()).to(table.dtype)
+
+
+def own_parts(encoder: Encoder) -> dict[str, Tensor]:
+    """The two factors of :func:`folded_table`, where there are two."""
+    projection = getattr(encoder.projection, "weight", None)
+    if projection is None:
+        return {}
+    return {"embeddings.word.weight": encoder.plain_embeddings.word.weight, "projection.weight": projection}
 
 
 def modernbert_config(

@@ -1,6 +1,7 @@
 """What ``transformers`` or ``electra export`` wrote comes in whole, and what does not fit is named."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,18 +9,26 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
-from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    ElectraModel,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    ModernBertModel,
+)
 
-from electra.common.artifacts import read_json, read_manifest
+from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.common.paths import Paths, local_folder
-from electra.config import Model
+from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.huggingface import import_huggingface
-from electra.model.pretrained import load_electra, save_pretrained
-from electra.objectives.electra import Electra
-from electra.publish.export import export_model
+from electra.importing.resize import resize_vocabulary
+from electra.microworld.stories import documents
+from electra.model.pretrained import load_electra
+from electra.pretrain.start import start_from
 from electra.tokenizer.wordpiece import make_tokenizer
 from tests.workspace import Workspace
 
@@ -66,31 +75,6 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Non
 def change_config(folder: Path, **values: object) -> None:
     facts = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**facts, **values}))
-
-
-@pytest.mark.parametrize("sharing", ["embeddings", "none", "all"])
-def test_what_was_exported_comes_back_bit_for_bit(sharing: str, prepared: Workspace, tmp_path: Path) -> None:
-    settings = prepared.settings()
-    full = {"generator_width": 1.0, "intermediate_size": 128} if sharing == "all" else {}
-    model = Model(**{**settings.model.model_dump(), "embedding_sharing": sharing, **full})
-    (tmp_path / "data").symlink_to(prepared.root / "data")
-    paths, electra = Paths(tmp_path), Electra(model, vocab_size=600, mask_id=4)
-    electra.initialize(0.2, seed=1)
-    with torch.no_grad():
-        for parameter in electra.parameters():
-            parameter.add_(0.05 * torch.randn_like(parameter))
-    weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
-    save_pretrained(paths.pretrained, weights, model, 600, paths.tokenizer)
-    export_model(settings, paths)
-
-    import_huggingface(paths.export / "discriminator", paths.export / "generator", tmp_path / "again")
-
-    again = load_file(tmp_path / "again/model.safetensors")
-    assert again.keys() == weights.keys()
-    assert all(torch.equal(again[name], weights[name]) for name in weights)
-    assert read_json(tmp_path / "again/config.json") == read_json(paths.pretrained / "config.json")
-    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        assert (tmp_path / "again/tokenizer" / name).read_bytes() == (paths.tokenizer / name).read_bytes()
 
 
 @torch.no_grad()
@@ -212,7 +196,7 @@ def test_a_lost_tensor_is_named(folders: Folders, tmp_path: Path) -> None:
 
 def test_other_models_are_refused(folders: Folders, tmp_path: Path) -> None:
     change_config(folders[0], model_type="bert")
-    with pytest.raises(ConfigError, match="type 'bert', not electra or modernbert"):
+    with pytest.raises(ConfigError, match="type 'bert', not electra, roformer or modernbert"):
         import_huggingface(*folders, tmp_path / "ours")
     with pytest.raises(ConfigError, match="there is no folder"):
         import_huggingface(tmp_path / "nowhere", None, tmp_path / "ours")
@@ -279,3 +263,79 @@ def test_a_hub_repository_is_fetched_at_its_commit(tmp_path: Path, monkeypatch: 
     )
     assert local_folder(Path("owner/name"), "9" * 40, ["*.json"]) == tmp_path
     assert asked == [("owner/name", {"revision": "9" * 40, "allow_patterns": ["*.json"]})]
+
+
+def published_modernbert(folder: Path) -> Tokenizer:
+    """A folder as ModernBERT's authors publish theirs: for masked words, byte-level BPE with the special tokens last,
+    rows padded to a round number, local and global layers with rotary bases of their own.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    bpe.train_from_iterator(list(documents(100, 1)), trainer)
+    bpe.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"])
+    facts = ModernBertConfig(
+        vocab_size=448, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=2,
+        max_position_embeddings=128, local_attention=8, global_attn_every_n_layers=3, initializer_range=0.1,
+        **{f"{name}_token_id": bpe.token_to_id(token) for name, token in
+           (("pad", "[PAD]"), ("cls", "[CLS]"), ("bos", "[CLS]"), ("sep", "[SEP]"), ("eos", "[SEP]"))},
+    )  # fmt: skip
+    torch.manual_seed(1)
+    ModernBertForMaskedLM(facts).save_pretrained(folder)
+    bpe.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return bpe
+
+
+@torch.no_grad()
+def test_a_published_modernbert_keeps_its_states(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published_modernbert(tmp_path / "published")
+    import_huggingface(tmp_path / "published", None, tmp_path / "start")
+    said = capsys.readouterr().out
+    assert "its tokenizer is byte-level BPE" in said and "electra resize" in said
+    assert "no discriminator head" in said and "no generator" in said
+    ours, theirs = load_electra(tmp_path / "start"), ModernBertModel.from_pretrained(tmp_path / "published").eval()
+    shape = ours.discriminator.config
+    assert (shape.rotary_base, shape.local_rotary_base) == (160_000, 10_000)
+    assert [shape.is_local(layer) for layer in range(4)] == [False, True, True, False]
+    tokens, mask = torch.randint(0, 400, (2, 100)), torch.ones(2, 100, dtype=torch.bool)
+    mask[1, 60:] = False
+    hidden = theirs(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
+    assert (ours.discriminator(tokens, torch.zeros_like(tokens), mask) - hidden)[mask].abs().max() < 1e-5
+
+
+def test_pretraining_goes_on_from_a_published_modernbert(workspace: Workspace, tmp_path: Path) -> None:
+    """Carried over to the vocabulary of one's own text: rows are means of what spells an entry, and training starts."""
+    bpe = published_modernbert(tmp_path / "published")
+    import_huggingface(tmp_path / "published", None, tmp_path / "start")
+    with pytest.raises(DataError, match="the weights belong to another vocabulary"):
+        start = workspace.write(pretrain={"initialize_from": str(tmp_path / "start")}).settings()
+        start_from(load_electra(tmp_path / "start"), start.pretrain, workspace.paths)
+    vocab_file = workspace.paths.tokenizer / "vocab.txt"
+    resize_vocabulary(tmp_path / "start", vocab_file, tmp_path / "mine")
+
+    vocabulary = vocab_file.read_text().split("\n")[:-1]
+    old, new = (load_electra(tmp_path / name).discriminator.embeddings.word.weight for name in ("start", "mine"))
+    for entry, text in (("the", " the"), ("##s", "s"), (".", "."), ("[MASK]", "[MASK]")):
+        rows = bpe.encode(text, add_special_tokens=False).ids
+        assert torch.allclose(new[vocabulary.index(entry)], old[rows].mean(0), atol=1e-6), entry
+    assert read_manifest(tmp_path / "mine")["rows"]["random"] == 0, "bytes spell everything"
+    tokenizer = Tokenizer.from_file(str(tmp_path / "mine/tokenizer/tokenizer.json"))
+    assert tokenizer.encode("The robin").ids == Tokenizer.from_file(
+        str(workspace.paths.tokenizer / "tokenizer.json")
+    ).encode("The robin").ids  # fmt: skip
+
+    model = json.loads((tmp_path / "mine/config.json").read_text())["model"]
+    recipe = {"initialize_from": str(tmp_path / "mine"), "num_steps": 2, "warmup_steps": 1, "learning_rate": 1e-9}
+    workspace.write(model=model, pretrain={**recipe, "eval_every": 2})
+    assert re.search(r"starting from .*/mine: (\d+) of \1 tensors", workspace.pretrain())
+    after, before = (load_file(path / "model.safetensors") for path in (workspace.paths.pretrained, tmp_path / "mine"))
+    assert all((after[name] - before[name]).abs().max() < 1e-5 for name in before)
+
+
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+    published_modernbert(tmp_path / "published")
+    Tokenizer(models.Unigram([("[UNK]", 0.0), ("a", -1.0)], unk_id=0)).save(str(tmp_path / "published/tokenizer.json"))
+    with pytest.raises(ConfigError, match="the tokenizer is Unigram; only WordPiece and byte-level BPE"):
+        import_huggingface(tmp_path / "published", None, tmp_path / "start")

@@ -6,7 +6,7 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from electra.config import Model
 from electra.objectives.electra import Electra
-from electra.publish.export import discriminator_weights, huggingface_config, masked_language_model_weights
+from electra.publish.papers import discriminator_weights, huggingface_config, masked_language_model_weights
 from tests.model.test_electra import BASE, LARGE, SMALL
 
 V = 400
