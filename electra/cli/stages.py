@@ -319,9 +319,7 @@ def export(
     seed: Annotated[
         int | None, typer.Option(min=0, help="seed of the fine-tuned model; by default the lowest that was kept")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="the folder to write; by default models/exported/<cell>")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder to write; by default models/exported/<cell>")] = None,
 ) -> None:
     """Write discriminator and generator as Hugging Face folders; with --task: a fine-tuned model.
 

@@ -228,9 +228,7 @@ def check() -> None:
 
 @app.command(rich_help_panel=START)
 def estimate(
-    published: Annotated[
-        bool, typer.Option("--published", help="compare the counts with the paper's tables")
-    ] = False,
+    published: Annotated[bool, typer.Option("--published", help="compare the counts with the paper's tables")] = False,
     peak_flops: Annotated[
         float | None, typer.Option(help="peak FLOP/s of the machine, all devices together; also print the hours")
     ] = None,
