@@ -40,7 +40,7 @@ class EngineBytes:
         weights, weights_share: for the whole run; a stage above 0 has flat copies of its own.
         gradients, gradients_share: at the end of the backward pass, beside those that the module has.
         moments, moments_share: Adam's two.
-        heap: holes that flat copies of all weights leave in the C library's heap, on a CPU.
+        heap: holes that flat copies of the weights leave in the C library's heap, on a CPU.
     """
 
     weights: int
@@ -49,15 +49,15 @@ class EngineBytes:
     gradients_share: int
     moments: int
     moments_share: int
-    heap: int
+    heap: int = 0
 
 
 # DeepSpeed 0.19.8 with buckets that hold the whole model (on a CPU, below 500M parameters), as measured
 _ENGINE = {
-    0: EngineBytes(4, 0, 4, 0, 8, 0, heap=3),  # gradients are averaged in a flat copy, by a lone process too
-    1: EngineBytes(4, 4, 4, 4, 0, 8, heap=4),  # an fp32 copy of its share, which the optimizer works on
-    2: EngineBytes(4, 4, 4, 4, 0, 8, heap=4),
-    3: EngineBytes(4, 8, 4, 4, 0, 8, heap=14),  # gathered weights stay until the last layer is through
+    0: EngineBytes(4, 0, 4, 0, 8, 0),  # gradients are averaged in a flat copy, by a lone process too
+    1: EngineBytes(4, 4, 4, 4, 0, 8),  # an fp32 copy of its share, which the optimizer works on
+    2: EngineBytes(4, 4, 4, 4, 0, 8),
+    3: EngineBytes(4, 8, 4, 4, 0, 8, heap=12),  # gathered weights stay until the last layer is through
 }
 
 WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
