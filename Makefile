@@ -101,6 +101,9 @@ test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, Po
 
 soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, then 50 runs in a row through a server and worker
 	@$(BIN)/python -m pytest -m cluster
+	@ELECTRA_TEST_ARCHITECTURE=modern $(BIN)/python -m pytest -m "cluster or not gpu" tests/pretrain/test_resume.py \
+		tests/pretrain/test_mirror.py tests/pretrain/test_loop.py tests/pretrain/test_start.py tests/reliability \
+		tests/cluster/test_killed_at_random.py
 	@$(BIN)/python -m tests.cluster.cells
 	@$(BIN)/python -m tests.cluster.kills
 	@$(BIN)/python -m tests.cluster.soak

@@ -1,6 +1,7 @@
 """One joint pre-training step: this project's beside transformers' two ELECTRA models, in one run.
 
     python -m benchmarks.pretrain_step --shape small --length 128 --precision bf16
+    python -m benchmarks.pretrain_step --shape small --architecture modern
 
 Ours is the project's own step: DeepSpeed engine, masked positions only through the generator's head, the optimizer
 without bias correction and its guard, clip 1.0. The peers train ElectraForMaskedLM and ElectraForPreTraining together
@@ -12,6 +13,10 @@ compiled on CUDA; the peers run as they come, and with the C library's allocator
 without that, a library that makes large tensors anew in every step spends much of its time in page faults.
 ``--compile`` adds compiled peers. The matrix peak is the best of several square products in the same precision, before
 and after the sides.
+
+With ``--architecture modern`` the shapes are those of modern-small and modern-base, which cost the same FLOPs, our step
+of the paper's blocks runs beside, and the peers are ModernBertForMaskedLM and ModernBertForTokenClassification. These
+have a table each: the library's are as wide as the layers, so a narrower generator cannot share one.
 """
 
 import argparse
@@ -32,6 +37,7 @@ import yaml
 from benchmarks import measure
 from benchmarks.memory import resident
 from electra.common.artifacts import write_json
+from electra.common.errors import ConfigError
 from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
 from electra.estimate.cost import flops_per_token
@@ -41,6 +47,7 @@ from electra.model.objective import Batch
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
 from electra.pretrain.engine import build_engine, set_step, start_distributed
+from electra.publish.modernbert import modernbert_config
 from electra.system.hardware import Machine, matrix_peak, resolve_machine
 from electra.system.memory import keep_freed_memory
 
@@ -48,6 +55,7 @@ VOCAB_SIZE, MASK = 30522, 103
 STEPS = 3  # per call, unless said otherwise
 KEPT, COMPILED = ", allocator as ours", ", allocator as ours, compiled"
 OURS, ALL, MASKED = "ours", "transformers, all positions", "transformers, masked positions"
+PAPERS = "ours, the paper's blocks"
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,7 @@ class Shape:
 def main() -> None:
     parser = measure.argument_parser(__doc__, "pretrain_step")
     parser.add_argument("--shape", choices=("small", "base", "large"), default="small")
+    parser.add_argument("--architecture", choices=("electra", "modern"), default="electra")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch-size", type=int, help="examples per step; default: small 32, base 8, large 4")
     parser.add_argument("--precision", choices=get_args(Cluster.model_fields["precision"].annotation), default="bf16")
@@ -82,6 +91,9 @@ def main() -> None:
     shape = make_shape(options)
     torch.set_num_threads(shape.machine.num_threads)
     sides: dict[str, measure.Side] = {OURS: measure.apart(shape.machine.device, our_steps, shape)}
+    if options.architecture == "modern":
+        papers = make_shape(argparse.Namespace(**{**vars(options), "architecture": "electra"}))
+        sides[PAPERS] = measure.apart(shape.machine.device, our_steps, papers)
     for name, masked_only in [(ALL, False), (MASKED, True)]:
         if ("masked" if masked_only else "all") in options.peers:
             for kind in ("", KEPT, COMPILED) if options.compile else ("", KEPT):
@@ -92,7 +104,7 @@ def main() -> None:
     result = {
         "machine": measure.machine(shape.machine.device),
         "shape": {
-            "profile": options.shape,
+            "profile": options.shape if options.architecture == "electra" else f"modern-{options.shape}",
             "layers": shape.settings.model.num_layers,
             "length": shape.length,
             "batch_size": shape.batch_size,
@@ -113,16 +125,21 @@ def make_shape(options: argparse.Namespace) -> Shape:
     """The profile's model at the length asked for, on the device asked for.
 
     Raises:
-        ConfigError: CUDA is asked for and not there.
+        ConfigError: CUDA is asked for and not there, or there is no such profile.
     """
+    modern = getattr(options, "architecture", "electra") == "modern"
+    name = f"modern-{options.shape}" if modern else options.shape
+    file = Path(__file__).parents[1] / f"params/{name}.yaml"
+    if not file.is_file():
+        raise ConfigError(f"there is no profile {name}", next_step="--architecture modern has --shape small and base")
     batch_size = options.batch_size or {"small": 32, "base": 8, "large": 4}[options.shape]
-    profile = yaml.safe_load((Path(__file__).parents[1] / f"params/{options.shape}.yaml").read_text())
+    profile = yaml.safe_load(file.read_text())
     profile["shards"]["max_length"] = options.length
     profile["pretrain"]["batch_size"] = batch_size
     if options.layers:
         profile["model"]["num_layers"] = options.layers
     cluster = {"device": options.device, "precision": options.precision, "num_processes": 1}
-    common = {"profile": options.shape, "cells": {"tasks": ["CoLA"], "seeds": [1]}, "cluster": cluster}
+    common = {"profile": name, "cells": {"tasks": ["CoLA"], "seeds": [1]}, "cluster": cluster}
     settings = parse_settings({**common, **profile}, where="benchmarks.pretrain_step")
     return Shape(settings, resolve_machine(settings.cluster, batch_size), batch_size, options.length)
 
@@ -174,38 +191,19 @@ def our_steps(shape: Shape) -> measure.Side:
 
 
 def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
-    """transformers' generator and discriminator, trained jointly with one table of embeddings."""
-    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
-
+    """transformers' generator and discriminator, trained jointly; ELECTRA's with one table of embeddings."""
     torch.set_num_threads(shape.machine.num_threads)
     torch.set_flush_denormal(True)
     if kind:
         keep_freed_memory()
-    device = torch.device(shape.machine.device)
+    device, is_modern = torch.device(shape.machine.device), shape.settings.model.architecture == "modern"
     batch = make_batch(shape, seed=1).to(device)
-
-    def config(encoder: EncoderConfig) -> ElectraConfig:
-        return ElectraConfig(
-            vocab_size=VOCAB_SIZE,
-            embedding_size=encoder.embedding_size,
-            hidden_size=encoder.hidden_size,
-            num_hidden_layers=encoder.num_layers,
-            num_attention_heads=encoder.num_heads,
-            intermediate_size=encoder.intermediate_size,
-            max_position_embeddings=encoder.max_positions,
-            attn_implementation="sdpa",
-        )
-
-    model = shape.settings.model
     torch.manual_seed(1)
-    discriminator = ElectraForPreTraining(config(EncoderConfig.discriminator(model, VOCAB_SIZE))).to(device).train()
-    generator = ElectraForMaskedLM(config(EncoderConfig.generator(model, VOCAB_SIZE))).to(device).train()
-    generator.electra.embeddings = discriminator.electra.embeddings
-    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    discriminator, generator = (model.to(device).train() for model in (modern_peers if is_modern else peers)(shape))
     parameters = list(dict.fromkeys([*generator.parameters(), *discriminator.parameters()]))
     optimizer = torch.optim.AdamW(parameters, lr=1e-5, fused=True)
     masked_BT = batch.is_masked_BT()
-    inputs = {"token_type_ids": batch.segments_BT}
+    inputs = {} if is_modern else {"token_type_ids": batch.segments_BT}
     if device.type == "cpu":  # on CUDA a mask, even one that blocks nothing, would rule out the flash kernel
         inputs["attention_mask"] = batch.mask_BT.long()
     rows_B1, places_BK = torch.arange(shape.batch_size, device=device)[:, None], batch.positions_BK
@@ -214,8 +212,9 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
 
     def propose() -> tuple[Any, torch.Tensor]:
         if masked_only:
-            hidden = generator.electra(input_ids=shown_BT, **inputs)[0][rows_B1, places_BK]
-            logits = generator.generator_lm_head(generator.generator_predictions(hidden))
+            hidden = generator.base_model(input_ids=shown_BT, **inputs)[0][rows_B1, places_BK]
+            transform = generator.head if is_modern else generator.generator_predictions
+            logits = generator.get_output_embeddings()(transform(hidden))
             return F.cross_entropy(logits.float().flatten(0, 1), batch.originals_BK().flatten()), logits
         labels_BT = batch.tokens_BT.masked_fill(~masked_BT, -100)
         found = generator(input_ids=shown_BT, labels=labels_BT, **inputs)
@@ -242,6 +241,47 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
             optimizer.zero_grad()
 
     return steps
+
+
+def peers(shape: Shape) -> tuple[Any, Any]:
+    """ElectraForPreTraining and ElectraForMaskedLM of a shape, which share their embeddings."""
+    from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
+
+    def config(encoder: EncoderConfig) -> ElectraConfig:
+        return ElectraConfig(
+            vocab_size=VOCAB_SIZE,
+            embedding_size=encoder.embedding_size,
+            hidden_size=encoder.hidden_size,
+            num_hidden_layers=encoder.num_layers,
+            num_attention_heads=encoder.num_heads,
+            intermediate_size=encoder.intermediate_size,
+            max_position_embeddings=encoder.max_positions,
+            attn_implementation="sdpa",
+        )
+
+    model = shape.settings.model
+    discriminator = ElectraForPreTraining(config(EncoderConfig.discriminator(model, VOCAB_SIZE)))
+    generator = ElectraForMaskedLM(config(EncoderConfig.generator(model, VOCAB_SIZE)))
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    return discriminator, generator
+
+
+def modern_peers(shape: Shape) -> tuple[Any, Any]:
+    """ModernBertForTokenClassification and ModernBertForMaskedLM of a shape."""
+    from transformers import ModernBertConfig, ModernBertForMaskedLM, ModernBertForTokenClassification
+
+    def config(encoder: EncoderConfig, kind: type) -> ModernBertConfig:
+        facts = modernbert_config(encoder, kind.__name__, 0.02, {"pad": 0, "cls": 101, "sep": 102})
+        return ModernBertConfig(**{**facts, "attn_implementation": "sdpa"})
+
+    encoders = (EncoderConfig.discriminator, EncoderConfig.generator)
+    kinds = (ModernBertForTokenClassification, ModernBertForMaskedLM)
+    one, other = (
+        kind(config(encoder(shape.settings.model, VOCAB_SIZE), kind))
+        for encoder, kind in zip(encoders, kinds, strict=True)
+    )
+    return one, other
 
 
 def plan_step(file: Path, shape: Shape) -> None:

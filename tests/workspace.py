@@ -1,6 +1,7 @@
 """A small workspace with real shards, made once; each test copies it and trains in a process of its own."""
 
 import multiprocessing
+import os
 import shutil
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
@@ -57,6 +58,12 @@ PROFILE: dict[str, Any] = {
     "tasks": {"source": {"kind": "embedded", "train_examples": 10, "dev_examples": 10}},
     "finetune": {"learning_rate": 1e-3, "max_length": 64, "span_max_length": 64},
 }
+# `make soak` runs the tests of faults, resuming and numbers of processes again with this set to modern
+if os.environ.get("ELECTRA_TEST_ARCHITECTURE", "electra") == "modern":
+    PROFILE["model"] |= {
+        "architecture": "modern", "intermediate_size": 48, "layer_norm_eps": 1e-5, "local_attention": 8,
+        "global_every": 2,
+    }  # fmt: skip
 
 
 def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:

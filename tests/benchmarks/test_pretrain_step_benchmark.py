@@ -33,6 +33,16 @@ def test_all_sides_are_timed_and_compared(tmp_path: Path) -> None:
     assert "| ours |" in done.stdout
 
 
+@pytest.mark.cluster
+def test_modern_is_timed_beside_the_papers_blocks_and_modernbert(tmp_path: Path) -> None:
+    file = tmp_path / "step.json"
+    done = benchmark(*TINY, "--architecture", "modern", "--peers", "masked", "--device", "cpu", "--write", str(file))
+    assert done.returncode == 0, done.stderr
+    result, peer = json.loads(file.read_text()), "transformers, masked positions"
+    assert set(result["tokens_per_second"]) == {"ours", "ours, the paper's blocks", peer, f"{peer}, allocator as ours"}
+    assert result["shape"]["profile"] == "modern-small"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_cuda_is_refused_where_there_is_none() -> None:
     done = benchmark(*TINY, "--device", "cuda")

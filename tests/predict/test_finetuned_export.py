@@ -43,6 +43,7 @@ SHAPE: dict[str, Any] = {
 PAPERS = {"architecture": "electra", "positions": "learned", "norm": "post", "feed_forward": "gelu"}
 MODERN = {"architecture": "modern", "positions": "rotary", "norm": "pre", "feed_forward": "geglu",
           "layer_norm_eps": 1e-5, "local_attention": 4, "global_every": 2}  # fmt: skip
+ROTARY = {**PAPERS, "positions": "rotary", "rotary_base": 20_000.0}
 SHAPES = pytest.mark.parametrize("parts", [PAPERS, MODERN], ids=["electra", "modern"])
 AUTO = {
     "classification": AutoModelForSequenceClassification,
@@ -105,14 +106,14 @@ def logits_of(saved: SavedModel, folder: Path, batch: Batch) -> tuple[Any, Any]:
     theirs, loading = AUTO[saved.spec.kind].from_pretrained(folder, output_loading_info=True)
     assert not any(loading[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), loading
     inputs = {"input_ids": batch.tokens_BT, "attention_mask": batch.mask_BT.long()}
-    if theirs.config.model_type == "electra":
+    if theirs.config.model_type != "modernbert":
         inputs["token_type_ids"] = batch.segments_BT
     if saved.spec.kind == "multiple_choice":
         inputs = {name: tensor[None] for name, tensor in inputs.items()}
     return saved.model(batch), theirs.eval()(**inputs)
 
 
-@SHAPES
+@pytest.mark.parametrize("parts", [PAPERS, ROTARY, MODERN], ids=["electra", "roformer", "modern"])
 @pytest.mark.parametrize("task", ["CoLA", "MNLI", "STS-B", "CoNLL-2003", "SQuAD1.1", "SWAG"])
 def test_logits_agree_padded_and_not(task: str, parts: dict[str, Any], keep: Keep, paths: Paths) -> None:
     saved = keep(task, parts)

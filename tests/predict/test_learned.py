@@ -5,8 +5,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModel, AutoTokenizer
 from typer.testing import CliRunner
 
 from electra import __main__ as cli
@@ -16,8 +18,8 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.inputs import outside
 from electra.predict.learned import fills, held_out_sentences, probe_pretrained, replaced, score_retrieval, show
-from electra.predict.probe import Probe
-from tests.predict.test_probe import workspace_of
+from electra.predict.probe import Probe, minimal_pairs
+from tests.predict.test_probe import MODERN, workspace_of
 from tests.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -138,6 +140,34 @@ def test_retrieval_is_ndcg_and_reciprocal_rank_of_the_own_paragraph(
     assert found["ndcg_at_10"] == pytest.approx(sum(1 / math.log2(rank + 1) for rank in range(1, 11)) / 14)
     same = score_retrieval(probe, [{"question": "q", "context": "p0"}, {"question": "q", "context": "q"}])
     assert same["mrr"] == pytest.approx(0.5), "a tie counts as behind"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("changes", [{}, MODERN], ids=["electra", "modern"])
+def test_retrieval_is_that_of_a_plain_script(changes: dict[str, Any], prepared: Workspace, tmp_path: Path) -> None:
+    paths = workspace_of(prepared, tmp_path / "root", **changes)
+    rows = [
+        {"question": f"who {pair['sentence_bad'].lower()}", "context": f"{pair['sentence_good']} It was {number // 2}."}
+        for number, pair in enumerate(minimal_pairs(3, 8))
+    ]
+    tokenizer, encoder = (kind.from_pretrained(paths.export / "discriminator") for kind in (AutoTokenizer, AutoModel))
+
+    def embed(text: str) -> Any:
+        return encoder.eval()(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).numpy()
+
+    contexts = list(dict.fromkeys(row["context"] for row in rows))
+    there = np.stack([embed(text) for text in contexts])
+    gains, ranks = [], []
+    for row in rows:
+        asked = embed(row["question"])
+        cosines = there @ asked / np.linalg.norm(there, axis=1) / np.linalg.norm(asked)
+        order = [contexts[place] for place in np.argsort(-cosines)]
+        ranks.append(order.index(row["context"]) + 1)
+        gains.append(sum((text == row["context"]) / np.log2(n + 2) for n, text in enumerate(order[:10])))
+    found = score_retrieval(Probe(paths, CPU, bf16=False), rows)
+    assert (found["questions"], found["paragraphs"]) == (len(rows), len(contexts)) and max(ranks) > 10
+    assert found["ndcg_at_10"] == pytest.approx(np.mean(gains))
+    assert found["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
 
 
 def test_no_held_out_text_is_said(probed: Paths, tmp_path: Path) -> None:
