@@ -285,7 +285,7 @@ def language_model() -> Any:
     """py3langid's model, with the walk over a text's bytes done on arrays: the same answers in a fifth of the time."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    class ArrayIdentifier(LanguageIdentifier):  # type: ignore[misc]
+    class ArrayIdentifier(LanguageIdentifier):
         def __init__(self, nb_ptc: np.ndarray, *args: Any, **options: Any):
             super().__init__(nb_ptc.astype(np.float32), *args, **options)
             self.rows = np.asarray(self.tk_row).astype(np.intp) << 8
