@@ -20,8 +20,9 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("\n\n".join(f"Document {i} is one of many." for i in range(60)))
     source = {"kind": "files", "name": "mine", "paths": ["a.txt"], "license": "CC-BY-4.0"}
+    other = {"kind": "embedded", "num_documents": 60, "weight": 0.5}
     loaded = load_settings(REPO)
-    corpus = Corpus.model_validate({"sources": [source], "held_out_fraction": 0.1, "documents_per_file": 20})
+    corpus = Corpus.model_validate({"sources": [source, other], "held_out_fraction": 0.1, "documents_per_file": 20})
     cluster = loaded.cluster.model_copy(update={"num_workers": 1})
     settings = loaded.model_copy(update={"corpus": corpus, "cluster": cluster})
     build_corpus(settings, Paths())
@@ -33,7 +34,8 @@ def test_files_columns_licence_and_origin_are_described(described: dict[str, Any
     assert [file["name"] for file in described["distribution"]][:2] == ["heldout-00000.parquet", "train-00000.parquet"]
     assert all(len(file["sha256"]) == 64 for file in described["distribution"])
     assert described["license"] == "CC-BY-4.0"
-    (origin,) = described["isBasedOn"]
+    origin, other = described["isBasedOn"]
+    assert other == {"@type": "sc:CreativeWork", "name": "microworld"}
     assert origin["name"] == "mine" and origin["identifier"][0].startswith("sha256:")
     assert [field["name"] for field in described["recordSet"][0]["field"]] == ["doc_id", "source", "text"]
 
@@ -45,4 +47,5 @@ def test_the_library_of_the_format_takes_it_and_reads_the_records(described: dic
     dataset = mlcroissant.Dataset(jsonld=str(path))
     assert not dataset.metadata.ctx.issues.errors
     rows = list(dataset.records(record_set="heldout"))
-    assert rows and b"is one of many" in rows[0]["heldout/text"]
+    assert {row["heldout/source"] for row in rows} == {b"mine", b"microworld"}
+    assert any(b"is one of many" in row["heldout/text"] for row in rows)
