@@ -10,6 +10,7 @@ import transformers
 @pytest.fixture(autouse=True)
 def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """No warning by either way in which ``transformers`` warns."""
+    transformers.logging.set_verbosity_warning()  # the project lowers it where it fine-tunes other encoders
     transformers.logging.enable_propagation()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
