@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import measure, pretrain_step, scaling
+from benchmarks import accept_step, measure, pretrain_step, scaling
 from benchmarks.workspace import (
     Blow,
     Broken,
@@ -319,12 +319,12 @@ def _time_step(
     options = argparse.Namespace(
         shape=profile, length=length, batch_size=batch_size, layers=layers, device=bench.device, precision="auto"
     )
-    plan = bench.call(pretrain_step.plan_step, pretrain_step.make_shape(options))
+    plan = bench.call(accept_step.plan_step, pretrain_step.make_shape(options))
     options.batch_size = plan["batch_size"]
     shape = replace(pretrain_step.make_shape(options), steps=bench.size.per_call)
     file = bench.root / f"steps-{next(bench.number)}.json"
     try:
-        found = pretrain_step.time_both(
+        found = accept_step.time_both(
             shape, file, bench.size.calls, bench.left, with_peer=with_peer, tiny=bench.size is TINY
         )
     except EOFError as error:
