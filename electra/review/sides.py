@@ -114,9 +114,14 @@ class Side:
         return {seed: found["pretrained"][entry["metric"]] for seed, found in seeds.items()}
 
     def stale(self) -> list[str]:
-        """Stages whose lock has other parameters than the settings: their results are of before."""
+        """Stages whose lock has other parameters than the settings: their results are of before.
+
+        DVC keeps cells of other tasks and seeds in the lock; those that the settings do not ask for are passed over.
+        """
         found = []
         for name, stage in self.stages.items():
+            if not self._is_asked(name):
+                continue
             for file, keys in stage.get("params", {}).items():
                 if file not in ("params.yaml", f"params/{self.profile}.yaml"):
                     found.append(name)
@@ -125,6 +130,16 @@ class Side:
                 if any(dict(flat(_at(now, key))) != dict(flat(value)) for key, value in keys.items()):
                     found.append(name)
         return list(dict.fromkeys(found))
+
+    def _is_asked(self, stage: str) -> bool:
+        """Return whether the settings ask for a stage: all but cells of other tasks and seeds."""
+        cell = stage.partition("@")[2]
+        cells = self.yaml("params.yaml").get("cells")
+        if not cell or cells is None:
+            return True
+        tasks = [*cells.get("tasks", []), *cells.get("intermediate", [])]
+        asked = tuple(f"{task}-{seed}-" for task in tasks for seed in cells.get("seeds", []))
+        return f"{cell}-".startswith(asked)
 
 
 def open_side(name: str | None, root: Path = Path(".")) -> Side:

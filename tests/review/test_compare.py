@@ -97,6 +97,16 @@ def test_settings_that_no_run_has_used_yet_are_told(base: Run, tmp_path: Path) -
     assert note.endswith("after: results are older than the settings of export, inputs, pretrain; run: dvc repro")
 
 
+def test_cells_that_the_settings_no_longer_ask_for_are_not_called_old(base: Run, tmp_path: Path) -> None:
+    run = base.copy(tmp_path / "after")
+    for values in run.stage("finetune@CoLA-1")["params"].values():
+        values["finetune"] = {"learning_rate": 5.0}
+    (note,) = compare(*sides(base, run)).notes
+    assert note.endswith("older than the settings of finetune; run: dvc repro")
+    run.common["cells"]["tasks"] = ["RTE"]  # DVC leaves the other cells in the lock
+    assert not any("finetune" in note for note in compare(*sides(base, run)).notes)
+
+
 def test_a_stage_that_other_code_made_is_named(base: Run, tmp_path: Path) -> None:
     told = render_text(compare(*sides(base, planted(base, "code", "electra/loader", tmp_path))))
     assert "electra/loader (pretrain)" in told
