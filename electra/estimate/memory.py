@@ -62,8 +62,7 @@ _ENGINE = {
 
 WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
 
-# Holes in the C library's heap on a CPU, per byte kept for the backward pass, as measured (docs/long-sequences.md).
-_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2  # without and with checkpointing
+_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2  # of a CPU's heap, per byte kept for the backward pass; docs/long-sequences.md
 LIBRARIES = {0: 413_000_000, 1: 460_000_000, 2: 460_000_000, 3: 460_000_000}  # imports on a CPU, by ZeRO stage
 EXCHANGE = 80_000_000  # what gloo and ZeRO 1 to 3 hold besides their buckets where several processes share the work
 CHECKPOINT = 3 * FP32  # weights and moments: the first process keeps its copy of them for the next checkpoint
