@@ -3,14 +3,12 @@
 import copy
 import json
 import re
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from huggingface_hub import ModelCard
 from transformers import (
     AutoModelForMultipleChoice,
@@ -34,6 +32,7 @@ from electra.model.shape import EncoderConfig
 from electra.predict.finetuned import export_task, transformers_model
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines, read_rows
+from tests.publish.conftest import silence  # noqa: F401  # no test here may make transformers warn
 from tests.small_tasks import VOCAB, make_settings, predict
 
 SHAPE: dict[str, Any] = {
@@ -53,18 +52,6 @@ AUTO = {
     "multiple_choice": AutoModelForMultipleChoice,
 }
 Keep = Callable[..., SavedModel]
-
-
-@pytest.fixture(autouse=True)
-def silence(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """No warning by either way in which ``transformers`` warns."""
-    transformers.logging.set_verbosity_warning()  # the project lowers it where it fine-tunes other encoders
-    transformers.logging.enable_propagation()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-    said = [record.getMessage() for record in caplog.get_records("call") if record.levelname in ("WARNING", "ERROR")]
-    assert not said, said
 
 
 @pytest.fixture
