@@ -174,7 +174,7 @@ def prepare(track: str, folder: Path, given: Path | None) -> Path:
     ]
     if missing:
         made.mkdir(parents=True, exist_ok=True)
-        write_workspace(folder, settings, made, settings.pretrain.num_steps, list(TRACKS[track].finetuning_seeds))
+        write_workspace(folder, settings, made, settings.pretrain.num_steps, settings.cells.seeds)
         if TRACKS[track].tasks:
             if given is None or not given.is_dir():
                 raise ConfigError(f"there is no folder {given}", next_step="give --data, the folder with prose/")
@@ -226,9 +226,9 @@ def measure_record(track: str, name: str, seeds: list[int], data: Path, folder: 
 
 def measure_seed(track: str, name: str, data: Path, folder: Path, commit: str, seed: int) -> Row:
     """One run: its held-out figures, its tasks, and the time that its training took."""
-    settings, tasks, seeds = settings_of(track, name), TRACKS[track].tasks, list(TRACKS[track].finetuning_seeds)
+    settings, tasks = settings_of(track, name), TRACKS[track].tasks
     settings = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"seed": seed})})
-    workspace, steps = folder / f"{name}-{seed}", settings.pretrain.num_steps
+    workspace, steps, seeds = folder / f"{name}-{seed}", settings.pretrain.num_steps, settings.cells.seeds
     paths, note = Paths(workspace), workspace / "revision.txt"
     refuse_another_run(workspace, scaled(settings, steps, seeds), data)
     write_workspace(workspace, settings, data, steps, seeds)
@@ -322,7 +322,7 @@ def _timed_steps(
     """Seconds that all steps of a record would take by these; those of processor time are added to ``processor``."""
     settings, workspace = settings_of(track, name), folder / f"{name}-wall"
     shutil.rmtree(workspace, ignore_errors=True)  # a checkpoint of an interrupted call would shorten the run
-    write_workspace(workspace, settings, data, steps, list(TRACKS[track].finetuning_seeds))
+    write_workspace(workspace, settings, data, steps, settings.cells.seeds)
     (seen,) = watched_run(workspace.resolve(), num_processes=1)
     every = load_settings(workspace).pretrain.eval_every
     timed = [step for step in range(WARM_UP, steps - 1) if (step + 1) % every]
