@@ -110,7 +110,7 @@ def verdict(row: Row, before: Row | None) -> str:
     """
     if before is None:
         return "baseline"
-    missed = [name for name, p in row["p"].items() if p is not None and not p < SIGNIFICANCE]
+    missed = [name for name, p in row["p"].items() if p is not None and p >= SIGNIFICANCE]
     reasons = {
         "one seed": len(row["runs"]) < 2,
         "seeds are not 1 to n": [run["seed"] for run in row["runs"]] != list(range(1, len(row["runs"]) + 1)),

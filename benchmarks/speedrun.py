@@ -56,6 +56,7 @@ from electra.config.loading import load_settings, parse_settings
 from electra.pretrain.checkpoint import fingerprint
 
 Changes = dict[str, dict[str, Any]]  # section to keys to values
+SETTINGS = ROOT / "benchmarks/tracks"
 RESULTS, PAGE = ROOT / "benchmarks/results/records.json", ROOT / "docs/records.md"
 MODERN: dict[str, Any] = {
     "architecture": "modern",
@@ -149,7 +150,7 @@ def settings_of(track: str, record: str) -> Settings:
         raise ConfigError(
             f"there is no record {record!r} of {track}", next_step=f"choose of: {known}; or add it to RECORDS"
         )
-    values = read_yaml(ROOT / f"benchmarks/tracks/{track}.yaml")
+    values = read_yaml(SETTINGS / f"{track}.yaml")
     for section, keys in RECORDS[track][record].items():
         if forbidden := sorted(set(keys) & set(FROZEN.get(section, ())) if section in FREE else keys):
             raise ConfigError(
@@ -182,6 +183,8 @@ def prepare(track: str, folder: Path, given: Path | None) -> Path:
             (folder / "given").symlink_to(given.resolve())
     for stage in missing:
         electra(folder, stage)
+    if not (folder / "data").exists():  # data made elsewhere
+        (folder / "data").symlink_to(made.resolve())
     if (found := data_digest(made)) != TRACKS[track].data:
         raise DataError(
             f"the data are not those of the track {track}: {found} instead of {TRACKS[track].data}",
