@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,28 @@ def test_a_command_notes_its_processor_time_and_a_failure_names_its_log(tmp_path
     fine, failed = (json.loads(line) for line in (tmp_path / "commands.jsonl").read_text().splitlines())
     assert (fine["exit_code"], failed["exit_code"]) == (0, 2)
     assert 0 < fine["processor_seconds"] < 60
+
+
+def test_changed_code_marks_the_revision_and_changed_results_do_not(tmp_path, monkeypatch):
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    code, results = tmp_path / "electra/model.py", tmp_path / "benchmarks/results/records.json"
+    for file in (code, results):
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "a")
+    monkeypatch.setattr(speedrun, "ROOT", tmp_path)
+    commit = speedrun.revision()
+
+    assert len(commit) == 10
+    results.write_text("2")
+    assert speedrun.revision() == commit
+    code.write_text("2")
+    assert speedrun.revision() == f"{commit}-dirty"
 
 
 # ---- wall time
