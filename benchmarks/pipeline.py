@@ -7,9 +7,9 @@
   (the graph, its code dependencies and its settings are the project's own), or, with --project, on a workspace;
 - peak memory of the text stages (the whole process tree, sampled, pages that processes share counted for each) on a
   corpus of 1, 4 and 16 times --bytes. Where the text is shorter than that it is repeated, each document with a change;
-- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus is so many files, beside the project's
-  own; the stage `inputs` when all files are as they were; and what `dvc status` says when one of them is touched, changed,
-  added or removed;
+- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus is so many files, beside the
+  project's own; the stage `inputs` when all files are as they were; and what `dvc status` says when one of them is
+  touched, changed, added or removed;
 - with --smoke: `dvc repro` from nothing on a copy of the project, seconds by stage (minutes; both cores).
 """
 
@@ -148,7 +148,8 @@ def _with_processor_time(sides: dict[str, Callable[[], None]], repeats: int) -> 
         sides[name]()
         used[name].append(_children_seconds() - before)
 
-    taken = measure.interleave({name: partial(counted, name) for name in sides}, repeats)
+    calls: dict[str, measure.Side] = {name: partial(counted, name) for name in sides}
+    taken = measure.interleave(calls, repeats)
     return {
         name: {
             "seconds": measure.summary(taken[name]),
