@@ -53,6 +53,20 @@ def test_the_model_of_languages_on_arrays_gives_the_scores_of_the_library() -> N
         assert model.classify(text)[0] == library.classify(model, text)[0]
 
 
+def test_the_model_of_languages_remembers_six_bytes_and_none_before_ff() -> None:
+    model = language_model()
+    moves = model.moves.reshape(-1, 256)
+    assert not moves[:, 0xFF].any()
+    depths = [np.array([0])]  # states that are reached in so many bytes, and not in fewer
+    known = np.zeros(len(model.rows), dtype=bool)
+    while len(depths[-1]):
+        known[depths[-1]] = True
+        following = np.zeros_like(known)
+        following[moves[model.rows[depths[-1]] >> 8]] = True
+        depths.append(np.flatnonzero(following & ~known))
+    assert known.all() and len(depths[:-1]) == 1 + 6
+
+
 @given(WORDS, st.integers(1, 5))
 def test_ngrams_have_the_same_hash_just_where_they_are_the_same(words: list[str], n: int) -> None:
     spaced = SpacedWords(" ".join(words))
