@@ -117,11 +117,13 @@ def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
         texts = project / "texts"
         first, last = texts / "0.txt", texts / f"{num_files - 1}.txt"
         content = first.read_text()
-        repro = {
+        repro: dict[str, Callable[[], None]] = {
             "dvc repro, nothing to do, no input files": partial(_repro, own),
             f"dvc repro, nothing to do, {num_files:,} input files": partial(_repro, project),
         }
-        look = {f"electra inputs, {num_files:,} files as they were": partial(_call, project, "-m", "electra", "inputs")}
+        look: dict[str, Callable[[], None]] = {
+            f"electra inputs, {num_files:,} files as they were": partial(_call, project, "-m", "electra", "inputs")
+        }
         commands = _with_processor_time(repro, repeats) | _with_processor_time(look, repeats)
         _repro(project)  # the same bytes were written
         noticed = {"unchanged": _changed_inputs(project)}

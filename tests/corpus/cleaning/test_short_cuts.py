@@ -1,17 +1,19 @@
 """Short cuts for speed: each gives what the plain rule, or the library itself, gives."""
 
 from collections import Counter
+from typing import Any
 
 import ftfy
 import numpy as np
+import pytest
 from ftfy.badness import MOJIBAKE_CATEGORIES, is_bad
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra.config.text import Gopher, Repetition
+from electra.config.text import Gopher, Language, Repetition
 from electra.corpus.cleaned import REPAIR, SUSPECT, UNREADABLE, clean
 from electra.corpus.cleaning.lines import gopher, repetition
-from electra.corpus.document import language_model
+from electra.corpus.document import language_model, other_language
 from electra.corpus.near_duplicates import SpacedWords
 
 SUSPICIOUS = "".join(MOJIBAKE_CATEGORIES.values()).replace("-", "") + "aZ. !œŒÂÃ\x85é"
@@ -65,6 +67,27 @@ def test_the_model_of_languages_remembers_six_bytes_and_none_before_ff() -> None
         following[moves[model.rows[depths[-1]] >> 8]] = True
         depths.append(np.flatnonzero(following & ~known))
     assert known.all() and len(depths[:-1]) == 1 + 6
+
+
+def test_ten_pieces_tell_a_document_that_stays_and_the_whole_sample_one_in_two_languages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, asked = language_model(), []
+    plain = model._raw_score
+
+    def score(text: bytes) -> Any:
+        asked.append(len(text))
+        return plain(text)
+
+    monkeypatch.setattr(model, "_raw_score", score)
+    english = "The house that stood on the hill was old, and the people of the town said that nobody had lived in it."
+    french = "Le vieux capitaine marchait lentement le long du quai et comptait les bateaux qui rentraient au port."
+    step = Language(kind="language", languages=["en"])
+    assert other_language([english] * 30, step) is None
+    assert asked == [10 * 25 + 9]
+    asked.clear()
+    assert other_language([english[:45], french] * 20, step) == "fr"
+    assert asked == [10 * 25 + 9, 1000]
 
 
 @given(WORDS, st.integers(1, 5))
