@@ -212,7 +212,7 @@ def write_cleaned(part: Part, corpus: Corpus, evaluation_texts: Path, file: Path
     """
     # Arrow's own allocator keeps some 30 MiB for half of one, a little more from job to job
     pa.set_memory_pool(pa.system_memory_pool())
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with (
         whole_file(file) as beside,
         pa.OSFile(str(beside), "wb") as sink,
