@@ -27,7 +27,7 @@ from electra.common.artifacts import (
     write_text,
 )
 from electra.common.corpus_file import read_documents
-from electra.common.errors import ConfigError, DataError
+from electra.common.errors import ConfigError, DataError, ElectraError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config import Tokenizer as Asked
@@ -327,7 +327,7 @@ def show_beside(paths: Paths, others: list[Path], console: Console | None = None
     table = Table(*columns, box=box.SIMPLE)
     words = 0
     for path, tokenizer in tokenizers:
-        found = _measure(tokenizer, paths.corpus)
+        found = _fit_of(tokenizer, paths.corpus, path)
         words = words or found.words
         if not found.pieces:
             raise DataError("there is no held-out text to measure on", where=str(paths.corpus))
@@ -341,6 +341,16 @@ def show_beside(paths: Paths, others: list[Path], console: Console | None = None
     (console or Console()).print(table)
 
 
+def _fit_of(tokenizer: Tokenizer, corpus: Path, path: Path) -> _Fit:
+    """The counts of a tokenizer that comes from anywhere."""
+    try:
+        return _measure(tokenizer, corpus)
+    except (ElectraError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception, and all its errors are of that class
+        raise DataError(f"the tokenizer cannot be used: {error}", where=str(path)) from None
+
+
 def _load(path: Path) -> Tokenizer:
     """The tokenizer of a folder, a ``tokenizer.json`` or a ``vocab.txt``."""
     if path.is_dir():
@@ -352,7 +362,9 @@ def _load(path: Path) -> Tokenizer:
     if path.suffix == ".json":
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises no other class
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # as above
             raise DataError(f"the tokenizer cannot be read: {error}", where=str(path)) from None
         tokenizer.no_truncation()
         tokenizer.no_padding()

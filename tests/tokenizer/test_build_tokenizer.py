@@ -300,3 +300,6 @@ def test_a_vocabulary_beside_that_is_missing_or_broken_is_named(paths: Paths, tm
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="cannot be read"):
         beside(paths, tmp_path)
+    Tokenizer(models.BPE({"a": 0}, [], unk_token="<unk>")).save(str(tmp_path / "tokenizer.json"))  # by a fuzzer
+    with pytest.raises(DataError, match="cannot be used"):
+        beside(paths, tmp_path)
