@@ -139,7 +139,8 @@ def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
         noticed["removed"] = _changed_inputs(project)
         if noticed != {"unchanged": "", "touched": "", **dict.fromkeys(("changed", "added", "removed"), "texts")}:
             raise InfrastructureError(f"`dvc status` noticed {noticed}", where=str(project))
-        return {"files": num_files, "noticed": noticed, "commands": commands}
+        load = round(os.getloadavg()[1], 1)  # of the last five minutes: other programs', beside one of this benchmark
+        return {"files": num_files, "noticed": noticed, "commands": commands, "load": load}
 
 
 def _with_processor_time(sides: dict[str, Callable[[], None]], repeats: int) -> dict[str, Any]:
