@@ -325,7 +325,7 @@ def show_beside(paths: Paths, others: list[Path], console: Console | None = None
     tokenizers = [(path, _load(path)) for path in (paths.tokenizer, *others)]  # first: a wrong path is said at once
     columns = ("vocabulary", "entries", "wordpieces per word", "characters per wordpiece", "[UNK] among wordpieces")
     table = Table(*columns, box=box.SIMPLE)
-    table.columns[0].overflow = "fold"
+    table.columns[0].no_wrap = True  # then the other headers are wrapped first
     words = 0
     for path, tokenizer in tokenizers:
         found = _fit_of(tokenizer, paths.corpus, path)
