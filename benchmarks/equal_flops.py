@@ -8,12 +8,14 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from electra.common.artifacts import read_json
+from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.estimate.cost import flops_per_token
@@ -41,11 +43,8 @@ def steps_that_cost(flops: float, settings: Settings, vocab_size: int) -> int:
     return round(flops / per_step)
 
 
-def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, seeds: list[int]) -> None:
-    """Settings of its own with schedule and warm-up scaled to the steps; data that stand elsewhere."""
-    (folder / "params").mkdir(parents=True, exist_ok=True)
-    if not (folder / "data").exists():
-        (folder / "data").symlink_to(data.resolve())
+def scaled(settings: Settings, steps: int, seeds: list[int]) -> Settings:
+    """The settings of a workspace: warm-up scaled to the steps, four validations, one process with one thread."""
     values = json.loads(settings.model_dump_json())
     scale = steps / values["pretrain"]["num_steps"]
     values["pretrain"].update(
@@ -55,6 +54,15 @@ def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, se
     )
     values["cluster"].update(num_threads=1, num_processes=1)
     values["cells"].update(seeds=seeds)
+    return Settings.model_validate(values)
+
+
+def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, seeds: list[int]) -> None:
+    """Settings of its own with schedule and warm-up scaled to the steps; data that stand elsewhere."""
+    (folder / "params").mkdir(parents=True, exist_ok=True)
+    if not (folder / "data").exists():
+        (folder / "data").symlink_to(data.resolve())
+    values = json.loads(scaled(settings, steps, seeds).model_dump_json())
     common = {name: values.pop(name) for name in ("profile", "fidelity", "cells", "cluster")}
     (folder / "params.yaml").write_text(yaml.safe_dump(common))
     (folder / f"params/{settings.profile}.yaml").write_text(yaml.safe_dump(values))
@@ -93,14 +101,42 @@ def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) 
 
 
 def electra(folder: Path, *arguments: str) -> None:
-    """One command of the project in a workspace, on one thread; its output goes to a log file there."""
+    """One command of the project in a workspace, on one thread; its output goes to a log file there.
+
+    A line of ``commands.jsonl`` beside it tells its seconds by the clock and of processor time.
+
+    Raises:
+        InfrastructureError: it failed.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    with open(folder / "log.txt", "a") as log:
-        subprocess.run(
+    begin = time.perf_counter()
+    with (
+        open(folder / "log.txt", "a") as log,
+        subprocess.Popen(
             [sys.executable, "-m", "electra", *arguments],
             cwd=folder,
             env={**environment, "PYTHONPATH": str(ROOT)},
             stdout=log,
             stderr=subprocess.STDOUT,
-            check=True,
+        ) as process,
+    ):
+        try:
+            _, status, used = os.wait4(process.pid, 0)  # the resources of this child alone: others run beside it
+        except BaseException:
+            process.kill()
+            raise
+        process.returncode = os.waitstatus_to_exitcode(status)
+    note = {
+        "command": list(arguments),
+        "exit_code": process.returncode,
+        "seconds": round(time.perf_counter() - begin, 2),
+        "processor_seconds": round(used.ru_utime + used.ru_stime, 2),
+    }
+    with open(folder / "commands.jsonl", "a") as notes:
+        notes.write(json.dumps(note) + "\n")
+    if process.returncode:
+        raise InfrastructureError(
+            f"electra {' '.join(arguments)} ended with exit code {process.returncode}",
+            where=str(folder / "log.txt"),
+            next_step="read the end of that file; the same call of the benchmark goes on where it stopped",
         )

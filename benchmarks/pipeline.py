@@ -7,8 +7,9 @@
   (the graph, its code dependencies and its settings are the project's own), or, with --project, on a workspace;
 - peak memory of the text stages (the whole process tree, sampled, pages that processes share counted for each) on a
   corpus of 1, 4 and 16 times --bytes. Where the text is shorter than that it is repeated, each document with a change;
-- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus is so many files, and what
-  `dvc status` says when one of them is touched, changed, added or removed;
+- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus is so many files, beside the
+  project's own; the stage `inputs` when all files are as they were; and what `dvc status` says when one of them is
+  touched, changed, added or removed;
 - with --smoke: `dvc repro` from nothing on a copy of the project, seconds by stage (minutes; both cores).
 """
 
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,6 @@ import yaml
 from benchmarks import measure
 from benchmarks.workspace import ROOT, copy_text, files_source, stage, write_workspace
 from electra.common.errors import InfrastructureError
-from electra.common.paths import Paths
-from electra.config.loading import load_settings
-from electra.inputs import watch_inputs
 
 STAGES = ("corpus", "validate-corpus", "tokenizer", "shards", "validate-shards")
 PROJECT = ("dvc.yaml", "params.yaml", "params", "electra", "flows", ".dvcignore")
@@ -101,26 +100,32 @@ def copy_project(folder: Path) -> Path:
         else:
             shutil.copyfile(ROOT / name, folder / name)
     _dvc(folder, "init", "--quiet", "--no-scm")
+    shutil.copyfile(ROOT / ".dvc/config", folder / ".dvc/config")
+    (folder / ".dvc/config.local").write_text("[core]\n    no_scm = true\n")
     return folder
 
 
 def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
-    """Seconds of `dvc repro` with nothing to do, on the clock and of processor time; what `dvc status` notices.
+    """Seconds on the clock and of processor time with nothing to do; what `dvc status` notices.
 
     Raises:
         InfrastructureError: DVC does not notice a change, or something to do where there is none.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        project = finished_project(Path(name), num_files)
+        own = finished_project(Path(name, "own"))
+        project = finished_project(Path(name, "files"), num_files)
         texts = project / "texts"
         first, last = texts / "0.txt", texts / f"{num_files - 1}.txt"
         content = first.read_text()
-        seconds, processor = [], []
-        for _ in range(repeats + 1):
-            begin, used = time.perf_counter(), _children_seconds()
-            _repro(project)
-            seconds.append(time.perf_counter() - begin)
-            processor.append(_children_seconds() - used)
+        repro: dict[str, Callable[[], None]] = {
+            "dvc repro, nothing to do, no input files": partial(_repro, own),
+            f"dvc repro, nothing to do, {num_files:,} input files": partial(_repro, project),
+        }
+        look: dict[str, Callable[[], None]] = {
+            f"electra inputs, {num_files:,} files as they were": partial(_call, project, "-m", "electra", "inputs")
+        }
+        commands = _with_processor_time(repro, repeats) | _with_processor_time(look, repeats)
+        _repro(project)  # the same bytes were written
         noticed = {"unchanged": _changed_inputs(project)}
         os.utime(first)
         noticed["touched"] = _changed_inputs(project)
@@ -134,10 +139,27 @@ def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
         noticed["removed"] = _changed_inputs(project)
         if noticed != {"unchanged": "", "touched": "", **dict.fromkeys(("changed", "added", "removed"), "texts")}:
             raise InfrastructureError(f"`dvc status` noticed {noticed}", where=str(project))
-        found = {"files": num_files, "noticed": noticed}
-        return found | {
-            "seconds": measure.summary(seconds[1:]), "seconds_of_processor_time": measure.summary(processor[1:]),
-        }  # fmt: skip
+        load = round(os.getloadavg()[1], 1)  # of the last five minutes: other programs', beside one of this benchmark
+        return {"files": num_files, "noticed": noticed, "commands": commands, "load": load}
+
+
+def _with_processor_time(sides: dict[str, Callable[[], None]], repeats: int) -> dict[str, Any]:
+    used: dict[str, list[float]] = {name: [] for name in sides}
+
+    def counted(name: str) -> None:
+        before = _children_seconds()
+        sides[name]()
+        used[name].append(_children_seconds() - before)
+
+    calls: dict[str, measure.Side] = {name: partial(counted, name) for name in sides}
+    taken = measure.interleave(calls, repeats)
+    return {
+        name: {
+            "seconds": measure.summary(taken[name]),
+            "seconds_of_processor_time": measure.summary(used[name][1:]),  # the first call warmed up
+        }
+        for name in sides
+    }
 
 
 def _children_seconds() -> float:
@@ -157,6 +179,7 @@ def finished_project(folder: Path, num_inputs: int = 0) -> Path:
     Args:
         num_inputs: files of the corpus; 0 for the project's own.
     """
+    folder.mkdir(exist_ok=True)
     copy_project(folder)
     if num_inputs:
         (folder / "texts").mkdir()
@@ -166,7 +189,7 @@ def finished_project(folder: Path, num_inputs: int = 0) -> Path:
         profile = folder / "params/smoke.yaml"
         values = yaml.safe_load(profile.read_text())
         profile.write_text(yaml.safe_dump({**values, "corpus": {**values["corpus"], "sources": [source]}}))
-        watch_inputs(load_settings(folder), Paths(folder))
+        _call(folder, "-m", "electra", "inputs")
     from dvc.repo import Repo
 
     with Repo(str(folder)) as repo:
@@ -265,6 +288,12 @@ def as_table(result: dict[str, Any]) -> str:
             for name, by in memory.items()
         ]
         tables.append(measure.table(["peak MiB (seconds)", *sizes], rows))
+    if inputs := result.get("input_files"):
+        rows = [
+            [name, *(measure.spread(found[of], ".2f") for of in ("seconds_of_processor_time", "seconds"))]
+            for name, found in inputs["commands"].items()
+        ]
+        tables.append(measure.table(["command", "seconds of processor time", "seconds"], rows))
     if smoke := result.get("smoke_seconds_by_stage"):
         tables.append(measure.table(["stage", "seconds"], [[name, f"{taken:.1f}"] for name, taken in smoke.items()]))
     return "\n\n".join(tables)

@@ -1,7 +1,7 @@
 """Rate of one worker at each job of the text stages, and of what one process does after them.
 
     python -m benchmarks.text_rates TEXT [--megabytes 32]
-    python -m benchmarks.text_rates TEXT --steps [--megabytes 4] [--factors 1 4 16] [--write FILE]
+    python -m benchmarks.text_rates TEXT --steps [NAME ...] [--megabytes 4] [--factors 1 4 16] [--write FILE]
 
 TEXT has one paragraph a line. It is cut into documents of about 3,000 characters, as web pages have, in four files.
 Every job runs alone on one core, as one of many workers would run it. docs/scaling.md has the figures.
@@ -9,6 +9,7 @@ Every job runs alone on one core, as one of many workers would run it. docs/scal
 With --steps the corpus stage is measured step by step at several sizes of the text, each in a process of its own: MB of
 text per second of processor time (other programs that run meanwhile count little) once models and tables are there, and
 the memory beyond imports. A step by itself takes the time of the line with the step less that of the line without.
+With names (of the table's lines) these alone are measured; their figures replace those of the same size in FILE.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import numpy as np
 
 from electra.checks.corpus import corpus_tables
 from electra.checks.shards import shards_tables
-from electra.common.artifacts import building, listed_files, sha256, write_json, write_manifest
+from electra.common.artifacts import building, listed_files, read_json, sha256, write_json, write_manifest
 from electra.common.paths import Paths
 from electra.config import Corpus, FilesCorpus, Shards, Tokenizer
 from electra.config.loading import load_settings
@@ -47,16 +48,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--megabytes", type=int, help="32, with --steps 4")
-    parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--steps", nargs="*", choices=[*STEPS, *STAGES], metavar="NAME")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--repeats", type=int, default=3, help="of a step; the fastest counts")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     limit_threads(1)
-    if options.steps:
-        result = measure_steps(options.text, [factor * (options.megabytes or 4) * 10**6 for factor in options.factors])
+    if options.steps is not None:
+        sizes = [factor * (options.megabytes or 4) * 10**6 for factor in options.factors]
+        result = measure_steps(options.text, sizes, options.steps, options.repeats)
         if options.write:
             from benchmarks.measure import machine  # imports torch, whose memory is none of the steps'
 
+            before = read_json(options.write) if options.steps and options.write.exists() else {"steps": {}}
+            result["steps"] = before["steps"] | {
+                name: before["steps"].get(name, {}) | row for name, row in result["steps"].items()
+            }
             write_json(options.write, {"machine": machine(), **result})
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +140,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "near-duplicates: sign": {"near_duplicates": {}},
     "decontamination": {"decontamination": {}},
 }  # fmt: skip
-STAGES = {
+STAGES: dict[str, dict[str, Any]] = {
     "corpus stage": {},
     "corpus stage, repeated_lines of the corpus": {"cleaning": [{"kind": "repeated_lines", "scope": "corpus"}]},
     "corpus stage, near-duplicates": {"near_duplicates": {}},
@@ -145,9 +152,10 @@ STAGES = {
 EVALUATION_TEXTS = 20_000
 
 
-def measure_steps(text: Path, sizes: list[int]) -> dict[str, Any]:
-    """Rates and memory of every step at every size."""
-    rows: dict[str, dict[str, Any]] = {name: {} for name in (*STEPS, *STAGES)}
+def measure_steps(text: Path, sizes: list[int], only: list[str], repeats: int) -> dict[str, Any]:
+    """Rates and memory of every step at every size; with ``only``, of these and of the first."""
+    names = [name for name in (*STEPS, *STAGES) if not only or name in (next(iter(STEPS)), *only)]
+    rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:
             root = Path(name)
@@ -155,7 +163,7 @@ def measure_steps(text: Path, sizes: list[int]) -> dict[str, Any]:
             apart(write_evaluation_texts, text, Paths(root).evaluation_texts)
             alone = 0.0  # seconds of the first row
             for step in rows:
-                seconds, peak = apart(run_step, step, root)
+                seconds, peak = apart(run_step, step, root, repeats)
                 alone = alone or seconds
                 row = {"mb_per_second": round(megabytes / seconds, 2), "memory_mib": peak}
                 if step in list(STEPS)[1:]:
@@ -171,8 +179,8 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def run_step(name: str, root: Path) -> tuple[float, int]:
-    """Seconds of processor time, of steps the least of three, and the peak of memory beyond imports in MiB."""
+def run_step(name: str, root: Path, repeats: int) -> tuple[float, int]:
+    """Seconds of processor time, of steps the least of ``repeats``, and the peak of memory beyond imports in MiB."""
     limit_threads(1)
     source = {"kind": "files", "name": "text", "paths": [str(root / "?.txt")]}
     corpus = Corpus.model_validate({"sources": [source], **STEPS.get(name, STAGES.get(name, {}))})
@@ -180,7 +188,7 @@ def run_step(name: str, root: Path) -> tuple[float, int]:
     before = _memory("VmRSS")
     list(clean_documents(iter(["Models and tables are loaded once."]), corpus, Paths(root).evaluation_texts))
     seconds = []
-    for _ in range(3 if name in STEPS else 1):
+    for _ in range(repeats if name in STEPS else 1):
         begin = time.process_time()
         if name in STEPS:
             for number, part in enumerate(FilesSource(corpus.sources[0]).parts()):  # type: ignore[arg-type]

@@ -29,10 +29,11 @@ COLLECTIVES = (
 
 
 class Watch:
-    """What was seen of a run: per step seconds, seconds of waiting for the loader, and bytes by collective."""
+    """What was seen of a run: per step seconds, of processor time too, waiting for the loader, bytes by collective."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
+        self.processor: list[float] = []
         self.waits: list[float] = []
         self.bytes: list[dict[str, int]] = []
         self.is_stepping = False
@@ -43,7 +44,7 @@ class Watch:
         def timed(*arguments: Any, **options: Any) -> Iterator[Any]:
             steps = training_steps(*arguments, **options)
             while True:
-                begin = time.perf_counter()
+                begin, used = time.perf_counter(), time.process_time()
                 batches = next(steps, None)
                 if batches is None:
                     return
@@ -54,6 +55,7 @@ class Watch:
                 self.is_stepping = False
                 self.waits.append(ready - begin)
                 self.steps.append(time.perf_counter() - begin)
+                self.processor.append(time.process_time() - used)
 
         return timed
 
@@ -97,7 +99,7 @@ def main() -> None:
         memory["peak_cuda_bytes"] = torch.cuda.max_memory_allocated()
     write_json(
         result.with_name(f"{result.stem}.{rank}.json"),
-        {"steps": watch.steps, "waits": watch.waits, "bytes": watch.bytes, **memory},
+        {"steps": watch.steps, "processor": watch.processor, "waits": watch.waits, "bytes": watch.bytes, **memory},
     )
 
 

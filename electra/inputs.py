@@ -142,7 +142,8 @@ def _of_glob(pattern: str, root: Path, notes: list[str]) -> set[str]:
     if not (root / base).is_dir():
         return set()
     # DVC does not follow links to folders inside a folder
-    folders = {Path(name).parent for name in glob.glob(pattern, root_dir=root, recursive=True)}
+    names = glob.glob(pattern, root_dir=root, recursive=True)
+    folders = {Path(folder) for folder in {os.path.dirname(name) for name in names}}
     linked = {part for folder in folders for part in (folder, *folder.parents) if (root / part).is_symlink()}
     return {base} | {os.path.normpath(folder) for folder in linked if str(folder) != base}
 
@@ -188,28 +189,35 @@ class RememberedHashes:
             known = {}
         self._known: dict[str, list[int | str]] = known if isinstance(known, dict) else {}
 
-    def of(self, paths: Iterable[Path]) -> list[tuple[int, str]]:
+    def of(self, paths: Iterable[str | Path]) -> list[tuple[int, str]]:
         """Bytes and sha256 of each file, in the order given; remembers them for the next run.
 
         Raises:
             OSError: a file cannot be read.
         """
         kept: dict[str, list[int | str]] = {}
-        now = time.time_ns()
-
-        def look(path: Path) -> tuple[int, str]:
-            status = os.stat(path)
-            seen: list[int | str] = [status.st_size, status.st_mtime_ns, status.st_ino]
-            known = self._known.get(str(path), [])
-            digest = str(known[3]) if len(known) == 4 and known[:3] == seen else sha256(path)
-            if now - status.st_mtime_ns > SETTLED_SECONDS * 1e9:
-                kept[str(path)] = [*seen, digest]
-            return status.st_size, digest
-
+        now, here = time.time_ns(), os.getcwd()
+        files = [os.path.join(here, path) for path in paths]
+        seen = [_size_time_inode(path) for path in files]
+        known = [self._known.get(path, []) for path in files]
+        digests = [
+            str(before[3]) if len(before) == 4 and before[:3] == facts else ""
+            for before, facts in zip(known, seen, strict=True)
+        ]
+        unknown = [number for number, digest in enumerate(digests) if not digest]
         with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing runs beside other threads
-            found = list(threads.map(look, [path.absolute() for path in paths]))
+            for number, digest in zip(unknown, threads.map(sha256, (Path(files[n]) for n in unknown)), strict=True):
+                digests[number] = digest
+        for path, facts, digest in zip(files, seen, digests, strict=True):
+            if now - facts[1] > SETTLED_SECONDS * 1e9:
+                kept[path] = [*facts, digest]
         write_text(self._memory, json.dumps(dict(sorted(kept.items()))) + "\n")
-        return found
+        return [(facts[0], digest) for facts, digest in zip(seen, digests, strict=True)]
+
+
+def _size_time_inode(path: str) -> list[int]:
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 VERSIONS = ("ETag", "etag", "VersionId", "version_id", "generation", "LastModified", "mtime")
@@ -228,11 +236,11 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
     from electra.corpus.files import without_secrets
 
     found = outside(settings, paths.root)
-    hashes = RememberedHashes(paths.logs / "inputs.json")
+    root, hashes = paths.root.absolute(), RememberedHashes(paths.logs / "inputs.json")
     files = {stage: _files(items, paths.root) for stage, items in found.items()}
     local = sorted({name for of_stage in files.values() for name, facts in of_stage.items() if facts is None})
     try:
-        known = dict(zip(local, hashes.of(paths.root / name for name in local), strict=True))
+        known = dict(zip(local, hashes.of(os.path.join(root, name) for name in local), strict=True))
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}", where=str(error.filename)) from error
     with building(paths.inputs) as folder:

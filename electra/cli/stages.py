@@ -74,13 +74,21 @@ def validate_corpus() -> None:
 
 
 @app.command(rich_help_panel=STAGES)
-def tokenizer() -> None:
+def tokenizer(
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(help="only show how data/tokenizer and this vocab.txt or tokenizer.json fit the held-out text"),
+    ] = None,
+) -> None:
     """Train the WordPiece vocabulary, or copy an existing one.
 
-    Example: electra tokenizer
+    Example: electra tokenizer --beside mbert/vocab.txt
     """
-    from electra.tokenizer.build import build_tokenizer
+    from electra.tokenizer.build import build_tokenizer, show_beside
 
+    if beside:
+        show_beside(load()[1], beside)
+        return
     build_tokenizer(*load())
 
 

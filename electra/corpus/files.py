@@ -3,6 +3,7 @@
 import codecs
 import glob
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -204,8 +205,8 @@ def _match_local(pattern: str) -> list[InputFile]:
     if names == [pattern] and Path(pattern).is_dir():
         raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
     filesystem = fsspec.filesystem("file")
-    # absolute: a worker may stand in another folder
-    return [_input_file(name, filesystem, str(Path(name).absolute())) for name in names if Path(name).is_file()]
+    here = os.getcwd()  # absolute: a worker may stand in another folder
+    return [_input_file(name, filesystem, os.path.join(here, name)) for name in names if os.path.isfile(name)]
 
 
 def _match_url(pattern: str) -> list[InputFile]:

@@ -177,7 +177,9 @@ def _half(folder: Path) -> Half:
     sizes = {**tensors.sizes(), **rotary}
     said = {ours: facts[theirs] for theirs, ours in SIZES.items() if theirs in facts}
     if wrong := [
-        f"{name} {said[name]} but the tensors have {sizes[name]}" for name in said if said[name] != sizes[name]
+        f"{name} {said[name]} but the tensors have {sizes.get(name, 'none')}"
+        for name in said
+        if said[name] != sizes.get(name)
     ]:
         raise DataError(f"config.json says {'; '.join(wrong)}", where=str(folder))
     table = tensors.take("electra.embeddings.word_embeddings.weight")

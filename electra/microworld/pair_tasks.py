@@ -26,6 +26,7 @@ from electra.microworld.words import pick
 from electra.microworld.world import World
 
 Pair = tuple[str, str, str]
+UNTOLD = {"where": "place", "when": "time", "colour": "adjective"}  # roles by what is asked for, and can be left out
 GRADED_MODIFIERS = ("noun", "adjective", "place")
 GRADED_ROLES = ("subject", "verb", "noun", "adjective", "place")
 # roles that a question names, by the role it asks for
@@ -197,14 +198,20 @@ def recognised(rng: Random, world: World) -> Pair:
 
 
 def answers(rng: Random, world: World) -> Pair:
-    """QNLI: question, sentence, and whether the sentence answers the question."""
+    """QNLI: question, sentence, and whether the sentence answers the question.
+
+    Most sentences that do not answer leave out what is asked for; the others tell of something else.
+    """
     event = full_event(rng, world)
-    asked = pick(rng, questions_of(event))
+    if event.time is None:
+        event = replace(event, time=pick(rng, lexicon.TIMES[event.tense]))
+    asked = pick(rng, [role for role in questions_of(event) if role in UNTOLD])
     first = question(rng, event, asked)
-    if rng.random() < 0.5:
+    draw = rng.random()
+    if draw < 0.5:
         return first, distant(rng, first, event, away=True), "entailment"
-    if asked in ("where", "colour") and rng.random() < 0.35:
-        other = replace(event, place=None) if asked == "where" else replace(event, adjective=None)
+    if draw < 0.9:
+        other = replace(event, **{UNTOLD[asked]: None})
     else:
         other = change(rng, world, event, pick(rng, NAMED_ROLES[asked]))
     return first, sentence(tell(rng, other)), "not_entailment"

@@ -102,7 +102,7 @@ def write_squad(path: Path, version: str, paragraphs: list[dict[str, Any]], per_
     path.write_text(json.dumps({"version": version, "data": data}), encoding="utf-8", newline="\n")
 
 
-SYNTHETIC_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "SQuAD1.1", "SQuAD2.0")
+SYNTHETIC_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "CoNLL-2003", "SQuAD1.1", "SQuAD2.0")
 Row = tuple[str, ...]
 Maker = Callable[[Random], Row]
 
@@ -148,6 +148,8 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
             _write_squad(folder, world, f"v{task[-3:]}", {"dev": dev_examples, "train": train_examples})
         elif task == "MNLI":
             _write_mnli(folder, world, train_examples, dev_examples)
+        elif task == "CoNLL-2003":
+            _write_conll(folder, world, train_examples, dev_examples)
         else:
             seen: set[Row] = set()
             for split, count in (("dev", dev_examples), ("train", train_examples)):
@@ -155,13 +157,20 @@ def write_official_tasks(folder: Path, tasks: Sequence[str], seed: int, train_ex
                 write_tsv(folder / "glue" / task / f"{split}.tsv", *_LAYOUTS[task](rows))
 
 
+def _world_of(world: World, split: str) -> World:
+    """What a split speaks of: training sets of a part of the words only, development sets of all."""
+    return world.narrowed(sentence_tasks.TRAIN_SHARE) if split == "train" else world
+
+
 def _maker(world: World, task: str, split: str) -> Maker:
     if task == "CoLA":
-        return lambda rng: sentence_tasks.acceptability(rng, world)
+        own = _world_of(world, split)
+        return lambda rng: sentence_tasks.acceptability(rng, own)
     if task == "SST-2":
         opinions = sentence_tasks.known_opinions(world) if split == "train" else world.opinions
         return lambda rng: sentence_tasks.sentiment(rng, opinions)
-    return lambda rng: _PAIR_MAKERS[task](rng, world)
+    own = _world_of(world, split) if task == "QNLI" else world
+    return lambda rng: _PAIR_MAKERS[task](rng, own)
 
 
 def _draw(world: World, task: str, split: str, count: int, make: Maker, seen: set[Row]) -> list[Row]:
@@ -193,11 +202,25 @@ def _write_mnli(folder: Path, world: World, train_examples: int, dev_examples: i
         write_tsv(folder / "glue" / "MNLI" / f"{split}.tsv", *mnli(rows, genre, annotators))
 
 
+def _write_conll(folder: Path, world: World, train_examples: int, dev_examples: int) -> None:
+    """Word, part of speech and chunk (both left open: "-"), name; a blank line after each sentence."""
+    for part, count in (("testa", dev_examples), ("train", train_examples)):
+        rng, own = (
+            Random(f"{world.seed}/tasks/CoNLL-2003/{part}"),
+            _world_of(world, "train" if part == "train" else "dev"),
+        )
+        sentences = [sentence_tasks.named(rng, own) for _ in range(count)]
+        text = "".join("".join(f"{word} - - {tag}\n" for word, tag in words) + "\n" for words in sentences)
+        path = folder / "conll2003" / f"{part}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("-DOCSTART- -X- -X- O\n\n" + text, encoding="utf-8", newline="\n")
+
+
 def _write_squad(folder: Path, world: World, version: str, counts: dict[str, int]) -> None:
     seen: set[str] = set()
     for split, count in counts.items():
         rng = Random(f"{world.seed}/tasks/SQuAD{version}/{split}")
-        paragraphs = sentence_tasks.squad(rng, world, split, count, version, seen)
+        paragraphs = sentence_tasks.squad(rng, _world_of(world, split), split, count, version, seen)
         # the official names: 1.1's version string is bare, 2.0's has a "v"
         write_squad(
             folder / "squad" / f"{split}-{version}.json",

@@ -1,6 +1,7 @@
 """The world of one seed: how frequent every word is, who lives where, what every kind of thing is like."""
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
@@ -144,3 +145,18 @@ class World:
         where = "nature" if noun.kind in lexicon.ANIMALS + lexicon.PLANTS else rng.choice(("room", "shop", "town"))
         first, second = rng.sample(lexicon.PLACE_SENSES[where], 2)
         return Nature(tuple(usual.values())[:3], first, second)
+
+    def narrowed(self, share: float) -> "World":
+        """A view of this world in which only ``share`` of people, things, towns and places are spoken of."""
+        rng = Random(f"{self.seed}/narrowed")
+
+        def some(table: tuple[T, ...]) -> tuple[T, ...]:
+            members = list(dict.fromkeys(table))
+            kept = set(rng.sample(members, min(len(members), max(2, round(share * len(members))))))
+            return tuple(item for item in table if item in kept)
+
+        narrow = copy(self)
+        narrow.people, narrow.towns = some(self.people), some(self.towns)
+        narrow.nouns = {kind: some(table) for kind, table in self.nouns.items()}
+        narrow.places_of = {verb: some(table) for verb, table in self.places_of.items()}
+        return narrow

@@ -123,7 +123,7 @@ def _open_source(settings: Settings, folder: Path, tasks: list[str]) -> Source:
     official = folder / "official"
     official.mkdir()
     write_official_tasks(official, tasks, source.seed, source.train_examples, source.dev_examples)
-    return OfficialSource(official / "glue", official / "squad")
+    return OfficialSource(official / "glue", official / "squad", conll=official)
 
 
 def _describe_source(settings: Settings) -> dict[str, Any]:

@@ -1,18 +1,25 @@
 """The tokenizer stage: a sample of the corpus, the vocabulary trained on it, and its statistics."""
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from tokenizers import Tokenizer
 
 from electra.common.artifacts import (
     Listed,
     building,
     listed_files,
+    read_manifest,
     renews,
     sha256,
     write_json,
@@ -20,7 +27,7 @@ from electra.common.artifacts import (
     write_text,
 )
 from electra.common.corpus_file import read_documents
-from electra.common.errors import ConfigError, DataError
+from electra.common.errors import ConfigError, DataError, ElectraError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config import Tokenizer as Asked
@@ -131,7 +138,7 @@ def build_tokenizer(settings: Settings, paths: Paths) -> None:
         else:
             vocabulary, origin = _train(settings, paths.corpus, folder)
         tokenizer = make_tokenizer(vocabulary, lowercase=asked.lowercase, strip_accents=asked.strip_accents)
-        held_out = _measure(tokenizer, paths.corpus)
+        held_out = _measure(tokenizer, paths.corpus).facts()
         write_text(folder / "vocab.txt", "\n".join(vocabulary) + "\n")
         tokenizer.save(str(folder / "tokenizer.json"))
         write_json(
@@ -258,25 +265,114 @@ def _more_characters(asked: Asked) -> str:
     return f"raise tokenizer.character_coverage (now {asked.character_coverage})"
 
 
-def _measure(tokenizer: Tokenizer, corpus: Path) -> dict[str, float | int | None]:
-    """Wordpieces per word and the share of ``[UNK]`` among wordpieces on (the start of) the held-out split."""
-    words = pieces = unknown = characters = 0
-    unknown_id = tokenizer.get_vocab()["[UNK]"]
+@dataclass
+class _Fit:
+    """Counts of a tokenizer on held-out text."""
+
+    characters: int = 0
+    words: int = 0
+    pieces: int = 0
+    unknown: int = 0
+
+    def facts(self) -> dict[str, float | int | None]:
+        """For the manifest."""
+        return {
+            "characters": self.characters,
+            "words": self.words,
+            "wordpieces_per_word": round(self.pieces / self.words, 4) if self.words else None,
+            "unknown_rate": round(self.unknown / self.pieces, 6) if self.pieces else None,
+        }
+
+
+def _measure(tokenizer: Tokenizer, corpus: Path) -> _Fit:
+    """Count words, wordpieces and ``[UNK]`` in (the start of) the held-out split."""
+    found = _Fit()
+    unknown_id = tokenizer.token_to_id(_unknown_token(tokenizer))
     for texts in _heldout_texts(corpus):
         for lines in line_batches(texts):
             for encoding in tokenizer.encode_batch(lines, add_special_tokens=False):
-                pieces += len(encoding)
-                words += len(set(encoding.word_ids))
-                unknown += encoding.ids.count(unknown_id)
-        characters += sum(map(len, texts))
-        if characters >= MEASURED_CHARS:
+                found.pieces += len(encoding)
+                found.words += len(set(encoding.word_ids))
+                found.unknown += encoding.ids.count(unknown_id) if unknown_id is not None else 0
+        found.characters += sum(map(len, texts))
+        if found.characters >= MEASURED_CHARS:
             break
-    return {
-        "characters": characters,
-        "words": words,
-        "wordpieces_per_word": round(pieces / words, 4) if words else None,
-        "unknown_rate": round(unknown / pieces, 6) if pieces else None,
-    }
+    return found
+
+
+def _unknown_token(tokenizer: Tokenizer) -> str:
+    """``[UNK]``, or what stands in its place in a tokenizer of another make; empty where nothing does."""
+    model = json.loads(tokenizer.to_str())["model"]
+    if "unk_id" in model:  # Unigram: entries are pairs of text and score
+        return str(model["vocab"][model["unk_id"]][0]) if model["unk_id"] is not None else ""
+    return str(model.get("unk_token") or "")
+
+
+def show_beside(paths: Paths, others: list[Path], console: Console | None = None) -> None:
+    """Print how ``data/tokenizer`` and other vocabularies fit the held-out text.
+
+    Words are those of ``data/tokenizer`` in all lines, so that wordpieces per word can be compared.
+
+    Args:
+        others: ``vocab.txt`` as BERT has it, ``tokenizer.json`` of any kind, or folders that hold one of them. A
+            ``vocab.txt`` without a capital letter is taken for one of lowercased text.
+
+    Raises:
+        ConfigError: one of the others does not exist.
+        DataError: there is no vocabulary or no held-out text yet, or one of the others cannot be read.
+    """
+    read_manifest(paths.tokenizer)
+    tokenizers = [(path, _load(path)) for path in (paths.tokenizer, *others)]  # first: a wrong path is said at once
+    columns = ("vocabulary", "entries", "wordpieces per word", "characters per wordpiece", "[UNK] among wordpieces")
+    table = Table(*columns, box=box.SIMPLE)
+    table.columns[0].no_wrap = True  # then the other headers are wrapped first
+    words = 0
+    for path, tokenizer in tokenizers:
+        found = _fit_of(tokenizer, paths.corpus, path)
+        words = words or found.words
+        if not found.pieces:
+            raise DataError("there is no held-out text to measure on", where=str(paths.corpus))
+        table.add_row(
+            Text(str(path)),
+            f"{tokenizer.get_vocab_size():,}",
+            f"{found.pieces / words:.2f}",
+            f"{found.characters / found.pieces:.2f}",
+            f"{found.unknown / found.pieces:.3%}",
+        )
+    (console or Console()).print(table)
+
+
+def _fit_of(tokenizer: Tokenizer, corpus: Path, path: Path) -> _Fit:
+    """The counts of a tokenizer that comes from anywhere."""
+    try:
+        return _measure(tokenizer, corpus)
+    except (ElectraError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception, and all its errors are of that class
+        raise DataError(f"the tokenizer cannot be used: {error}", where=str(path)) from None
+
+
+def _load(path: Path) -> Tokenizer:
+    """The tokenizer of a folder, a ``tokenizer.json`` or a ``vocab.txt``."""
+    if path.is_dir():
+        path = path / ("tokenizer.json" if (path / "tokenizer.json").is_file() else "vocab.txt")
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no file {path}", where="--beside", next_step="name a vocab.txt, a tokenizer.json or its folder"
+        )
+    if path.suffix == ".json":
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # as above
+            raise DataError(f"the tokenizer cannot be read: {error}", where=str(path)) from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+    vocabulary = read_vocab_file(path)
+    entries = [entry for entry in vocabulary if not entry.startswith("[")]
+    return make_tokenizer(vocabulary, lowercase=all(entry == entry.lower() for entry in entries))
 
 
 def _heldout_texts(corpus: Path) -> Iterator[list[str]]:

@@ -6,16 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from electra.common.artifacts import write_manifest
 from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
-from electra.config import Corpus, Settings
+from electra.config import Corpus, FilesCorpus, Settings
 from electra.config.loading import load_settings
 from electra.corpus import cleaned
 from electra.corpus.build import build_corpus
 from electra.corpus.decontamination import collect_evaluation_texts
+from electra.corpus.files import FilesSource
 from tests.corpus.small import REPO, Built
 from tests.reliability import jobs
 
@@ -102,3 +104,15 @@ def test_a_killed_worker_leaves_the_corpus_as_it_was_and_the_next_run_writes_the
     assert not [path for path in Path("data").iterdir() if path.name.startswith(".")]
     shutil.rmtree(Paths().corpus)
     assert built(every_step(num_workers=2)) == alone
+
+
+@pytest.mark.usefixtures("inputs")
+def test_a_process_that_cleans_a_part_takes_arrows_memory_from_the_system(tmp_path: Path) -> None:
+    source = FilesCorpus(kind="files", name="text", paths=["0.txt"])
+    before = pa.default_memory_pool()
+    try:
+        pa.set_memory_pool(pa.mimalloc_memory_pool())
+        cleaned.write_cleaned(FilesSource(source).parts()[0], Corpus(sources=[source]), tmp_path, tmp_path / "a.arrow")
+        assert pa.default_memory_pool().backend_name == "system"
+    finally:
+        pa.set_memory_pool(before)

@@ -90,7 +90,9 @@ def test_every_zero_stage_has_its_memory_and_what_fits(monkeypatch: pytest.Monke
 def test_the_estimate_tells_hours_here_and_the_cost_and_is_json_for_programs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(machines, "measure_speed", lambda *_: Speed(0.36, 1.0, 1.0, 0.7))
-    found = describe_machines(load("smoke"), rate=2.0)
+    settings = load("smoke")
+    pretrain = settings.pretrain.model_copy(update={"num_steps": 2600})
+    found = describe_machines(settings.model_copy(update={"pretrain": pretrain}), rate=2.0)
     here, *gpus = found["hours"]
     assert here["hours"] == pytest.approx(2600 * 0.36 / 3600) and here["cost"] == 2 * here["hours"]
     assert [row["machine"] for row in gpus] == ["1 x A100 80 GB", "1 x H100 80 GB", "1 x H200 141 GB"]

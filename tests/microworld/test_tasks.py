@@ -151,6 +151,59 @@ def test_sentiment_of_unseen_words_is_asked(folder: Path):
     assert len(words["dev"] - words["train"]) > 0.4 * len(words["dev"])
 
 
+def names(path: Path, tag: str) -> set[str]:
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    return {line[0] for line in lines if line and line[3] == tag}
+
+
+def test_most_names_of_the_development_set_are_not_in_the_training_set(folder: Path):
+    train, dev = (folder / "conll2003" / f"{part}.txt" for part in ("train", "testa"))
+    for tag in ("B-PER", "B-LOC"):
+        assert len(names(dev, tag) - names(train, tag)) > 0.4 * len(names(dev, tag))
+
+
+def test_every_name_is_tagged_and_nothing_else():
+    world, rng = World(1), Random(0)
+    people = {person.name for person in world.people}
+    surnames, places = {person.surname for person in world.people}, {*world.towns, *world.regions.values()}
+    for _ in range(300):
+        for word, tag in sentence_tasks.named(rng, world):
+            expected = (
+                "B-PER" if word in people else "I-PER" if word in surnames else "B-LOC" if word in places else "O"
+            )
+            assert tag == expected, word
+
+
+def test_training_sets_speak_of_a_part_of_the_words(folder: Path):
+    known = {person.name for person in World(5).narrowed(sentence_tasks.TRAIN_SHARE).people}
+    people = {person.name for person in World(5).people}
+    assert len(known) == round(0.25 * len(people))
+    cola = {
+        split: set(" ".join(row[3] for row in rows).strip(".").split())
+        for split, rows in splits(folder, "CoLA").items()
+    }
+    assert people & cola["train"] <= known
+    assert len(people & cola["dev"] - known) > 20
+    squad = {
+        split: " ".join(context for context, _ in questions(folder / f"squad/{split}-v1.1.json"))
+        for split in ("train", "dev")
+    }
+    assert people & set(squad["train"].replace(".", "").split()) <= known
+    assert len(people & set(squad["dev"].replace(".", "").split()) - known) > 20
+
+
+def test_a_question_without_an_answer_is_not_answered_by_its_event():
+    world, rng = World(1), Random(0)
+    for _ in range(300):
+        text = sentence_tasks.passage(rng, world)
+        event, role = sentence_tasks.unanswerable(rng, world, text, 0, "what")
+        told = text.events[0]
+        if event is told:
+            assert getattr(told, {"where": "place", "when": "time"}[role]) is None
+        else:
+            assert role == "what" and (event.subject, event.verb) != (told.subject, told.verb)
+
+
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_answers_stand_at_their_offsets(folder: Path, version: str):
     for split, size in (("train", TRAIN), ("dev", DEV)):

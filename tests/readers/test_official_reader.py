@@ -209,7 +209,7 @@ def test_a_task_without_a_folder_is_a_configuration_error(tmp_path, paths):
         prepare_tasks(settings, paths)
 
 
-@pytest.mark.parametrize("task", ["CoNLL-2003", "CoNLL-2000", "SWAG", "NewsQA"])
+@pytest.mark.parametrize("task", ["WNUT-17", "CoNLL-2000", "SWAG", "NewsQA"])
 def test_a_task_without_embedded_form_is_refused_with_the_embedded_source(paths, task):
     with pytest.raises(ConfigError, match=f"{task} has no embedded form") as caught:
         prepare_tasks(make_settings({"kind": "embedded"}, ["CoLA", task]), paths)
@@ -225,14 +225,15 @@ def test_embedded_tasks_go_through_the_official_formats(paths):
     for name in tasks:
         assert manifest["tasks"][name]["rows"]["train"] == 20
         first = json.loads((paths.tasks / name / "dev.jsonl").read_text(encoding="utf-8").splitlines()[0])
-        assert set(first) == (
-            {"id", "question", "context", "answers", "impossible"}
-            if TASKS[name].kind == "span"
-            else {"id", "text_a", "text_b", "label"}
-        )
+        columns = {
+            "span": {"id", "question", "context", "answers", "impossible"},
+            "tagging": {"id", "words", "tags"},
+        }
+        assert set(first) == columns.get(TASKS[name].kind, {"id", "text_a", "text_b", "label"})
     assert (paths.tasks / "MNLI/dev_mismatched.jsonl").is_file()
     assert (paths.tasks / "official/glue/CoLA/train.tsv").is_file()
     assert (paths.tasks / "official/squad/dev-v2.0.json").is_file()
+    assert (paths.tasks / "official/conll2003/testa.txt").is_file()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")

@@ -191,6 +191,6 @@ def test_pre_training_notes_its_minutes_tokens_and_flops(tmp_path: Path) -> None
         with _machine_noted(settings, paths, stage):
             pass
     noted = json.loads((tmp_path / "results/machine.json").read_text())
-    assert noted["pretrain"]["tokens"] == 2600 * 32 * 32 and noted["pretrain"]["minutes"] == 0
+    assert noted["pretrain"]["tokens"] == settings.pretrain.num_steps * 32 * 32 and noted["pretrain"]["minutes"] == 0
     assert noted["pretrain"]["flops"] == pytest.approx(estimate(settings).hardware_training_flops, rel=1e-3)
     assert noted["finetune"].keys() == {"processor", "cores", "device", "torch"}

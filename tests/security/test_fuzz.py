@@ -15,11 +15,22 @@ import pytest
 import yaml
 import zstandard
 from hypothesis import strategies as st
+from rich.console import Console
+from tokenizers import Tokenizer, models
 
-from electra.common.artifacts import CorpusManifest, ShardsManifest, TasksManifest, read_manifest
+from electra.common.artifacts import (
+    CorpusManifest,
+    ShardsManifest,
+    TasksManifest,
+    read_manifest,
+    write_json,
+    write_manifest,
+)
 from electra.common.errors import ElectraError
+from electra.common.paths import Paths
 from electra.config import FilesCorpus
 from electra.config.loading import load_settings
+from electra.config.text import SPECIAL_TOKENS
 from electra.corpus.file_formats import read_checksums
 from electra.corpus.files import FilesSource
 from electra.predict.inputs import Rows
@@ -28,8 +39,10 @@ from electra.readers.custom import CustomSource
 from electra.readers.custom_schema import read_custom_task
 from electra.readers.official import OfficialSource, read_official
 from electra.tasks.catalogue import TASKS
-from electra.tokenizer.wordpiece import read_vocab_file
+from electra.tokenizer.build import show_beside
+from electra.tokenizer.wordpiece import make_tokenizer, read_vocab_file
 from tests.security.fuzzing import JSON, fuzz, json_bytes, mutated, only_documented
+from tests.tokenizer.small import write_corpus
 
 
 def parquet(rows: dict[str, list[Any]]) -> bytes:
@@ -265,6 +278,31 @@ def test_vocabularies(tmp_path: Path) -> None:
         only_documented(lambda: read_vocab_file(tmp_path / "vocab.txt"))
 
     fuzz(mutated(b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n"), read)
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "Unigram", "BPE"])
+def test_tokenizers_to_compare_with(kind: str, tmp_path: Path) -> None:
+    tokenizer = {
+        "WordPiece": lambda: make_tokenizer([*SPECIAL_TOKENS, "a", "##b"], lowercase=True),
+        "Unigram": lambda: Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0)], unk_id=0)),
+        "BPE": lambda: Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], unk_token="a")),
+    }[kind]()
+    paths = Paths(tmp_path)
+    write_corpus(paths.corpus, "heldout", ["A text that is held out, ab."])
+    write_json(tmp_path / "other/tokenizer.json", json.loads(tokenizer.to_str()))
+    paths.tokenizer.mkdir(parents=True)
+    make_tokenizer([*SPECIAL_TOKENS, "a"], lowercase=True).save(str(paths.tokenizer / "tokenizer.json"))
+    write_manifest(paths.tokenizer)
+
+    def compare() -> None:
+        show_beside(paths, [tmp_path / "other"], Console(file=io.StringIO()))
+
+    def read(data: bytes) -> None:
+        (tmp_path / "other/tokenizer.json").write_bytes(data)
+        only_documented(compare)
+
+    compare()
+    fuzz(json_bytes(json.loads(tokenizer.to_str())), read)
 
 
 def test_checksum_files(tmp_path: Path) -> None:

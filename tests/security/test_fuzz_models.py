@@ -140,6 +140,21 @@ def test_folders_that_a_fuzzer_made(
 
 
 @pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("is_said", [True, False])
+def test_a_folder_without_its_table_of_positions(is_said: bool, electra_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(electra_folder, tmp_path / "copy")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["electra.embeddings.position_embeddings.weight"]
+    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    if not is_said:
+        facts = json.loads((folder / "config.json").read_text())
+        del facts["max_position_embeddings"]
+        (folder / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError, match="max_positions 8 but the tensors have none" if is_said else "position"):
+        import_huggingface(folder, None, tmp_path / "imported")
+
+
+@pytest.mark.usefixtures("quiet")
 def test_an_encoders_config_that_is_null(bert_folder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(bert_folder, tmp_path / "copy")
     (folder / "config.json").write_text("null")

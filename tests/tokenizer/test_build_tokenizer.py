@@ -1,5 +1,6 @@
 """The tokenizer stage: reproducible training, existing vocabularies, and loading with transformers."""
 
+import io
 import os
 import random
 import subprocess
@@ -8,14 +9,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from rich.console import Console
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from electra.common.artifacts import read_manifest, sha256, write_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
 from electra.config.text import SPECIAL_TOKENS
-from electra.tokenizer.build import build_tokenizer, in_sample
+from electra.tokenizer.build import _heldout_texts, build_tokenizer, in_sample, show_beside
 from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
 
 from .small import REPO, settings, write_corpus
@@ -247,3 +249,64 @@ def test_an_empty_or_damaged_corpus_is_refused(paths: Paths) -> None:
     write_manifest(paths.corpus)
     with pytest.raises(DataError, match="no training text"):
         build_tokenizer(settings(vocab_size=100), paths)
+
+
+def beside(paths: Paths, *others: Path) -> list[list[str]]:
+    """The lines of the table, without the column of names."""
+    console = Console(file=io.StringIO(), width=200)
+    show_beside(paths, list(others), console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return [line.split()[-4:] for line in lines if "%" in line]
+
+
+def test_other_vocabularies_are_measured_on_the_same_words(paths: Paths, tmp_path: Path) -> None:
+    build_tokenizer(settings(vocab_size=900, lowercase=False), paths)
+    letters = [*SPECIAL_TOKENS, *"bdfgklmnprstaeiou.", *(f"##{letter}" for letter in "bdfgklmnprstaeiouß")]
+    (tmp_path / "vocab.txt").write_text("\n".join(letters) + "\n")
+    library = Tokenizer(models.Unigram([("<unk>", 0.0), ("\u2581", -1.0), ("b", -2.0)], unk_id=0))
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.enable_truncation(1)
+    library.save(str(tmp_path / "other.json"))
+    own, plain, unigram = beside(paths, tmp_path / "vocab.txt", tmp_path / "other.json")
+    held_out = read_manifest(paths.tokenizer)["held_out"]
+    assert own == [
+        "900",
+        f"{held_out['wordpieces_per_word']:.2f}",
+        f"{held_out['characters'] / (held_out['words'] * held_out['wordpieces_per_word']):.2f}",
+        f"{held_out['unknown_rate']:.3%}",
+    ]
+    # of lowercased text, as it has no capitals: only what has an é, or begins with ß, is unknown
+    texts = [text for batch in _heldout_texts(paths.corpus) for text in batch]
+    words = [word for text in texts for word in text.lower().replace(".", " .").split()]
+    # BERT strips accents from lowercased text
+    unknown = sum(word.startswith("ß") for word in words)
+    pieces = sum(1 if word.startswith("ß") else len(word) for word in words)
+    characters = sum(map(len, texts))
+    assert plain == [
+        str(len(letters)),
+        f"{pieces / len(words):.2f}",
+        f"{characters / pieces:.2f}",
+        f"{unknown / pieces:.3%}",
+    ]
+    library.no_truncation()
+    ids = [id for text in texts for line in text.split("\n") for id in library.encode(line).ids]
+    assert unigram == [
+        "3",
+        f"{len(ids) / len(words):.2f}",
+        f"{characters / len(ids):.2f}",
+        f"{ids.count(0) / len(ids):.3%}",
+    ]
+
+
+def test_a_vocabulary_beside_that_is_missing_or_broken_is_named(paths: Paths, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"manifest\.json"):
+        beside(paths, tmp_path / "vocab.txt")
+    build_tokenizer(settings(vocab_size=900), paths)
+    with pytest.raises(ConfigError, match=r"there is no file .*vocab\.txt"):
+        beside(paths, tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(DataError, match="cannot be read"):
+        beside(paths, tmp_path)
+    Tokenizer(models.BPE({"a": 0}, [], unk_token="<unk>")).save(str(tmp_path / "tokenizer.json"))  # by a fuzzer
+    with pytest.raises(DataError, match="cannot be used"):
+        beside(paths, tmp_path)

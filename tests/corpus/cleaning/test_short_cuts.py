@@ -1,17 +1,19 @@
 """Short cuts for speed: each gives what the plain rule, or the library itself, gives."""
 
 from collections import Counter
+from typing import Any
 
 import ftfy
 import numpy as np
+import pytest
 from ftfy.badness import MOJIBAKE_CATEGORIES, is_bad
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra.config.text import Gopher, Repetition
+from electra.config.text import Gopher, Language, Repetition
 from electra.corpus.cleaned import REPAIR, SUSPECT, UNREADABLE, clean
 from electra.corpus.cleaning.lines import gopher, repetition
-from electra.corpus.document import language_model
+from electra.corpus.document import language_model, other_language
 from electra.corpus.near_duplicates import SpacedWords
 
 SUSPICIOUS = "".join(MOJIBAKE_CATEGORIES.values()).replace("-", "") + "aZ. !œŒÂÃ\x85é"
@@ -51,6 +53,42 @@ def test_the_model_of_languages_on_arrays_gives_the_scores_of_the_library() -> N
         data = text.encode()
         assert np.allclose(model._raw_score(data), library._raw_score(model, data), rtol=1e-5, atol=1e-4), text
         assert model.classify(text)[0] == library.classify(model, text)[0]
+
+
+def test_the_model_of_languages_remembers_six_bytes_and_none_before_ff() -> None:
+    model = language_model()
+    moves = model.moves.reshape(-1, 256)
+    assert not moves[:, 0xFF].any()
+    depths = [np.array([0])]  # states that are reached in so many bytes, and not in fewer
+    known = np.zeros(len(model.rows), dtype=bool)
+    while len(depths[-1]):
+        known[depths[-1]] = True
+        following = np.zeros_like(known)
+        following[moves[model.rows[depths[-1]] >> 8]] = True
+        depths.append(np.flatnonzero(following & ~known))
+    assert known.all() and len(depths[:-1]) == 1 + 6
+
+
+def test_ten_pieces_tell_a_document_that_stays_and_the_whole_sample_one_in_two_languages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, asked = language_model(), []
+    plain = model._raw_score
+
+    def score(text: bytes) -> Any:
+        asked.append(len(text))
+        return plain(text)
+
+    monkeypatch.setattr(model, "_raw_score", score)
+    english = "The house that stood on the hill was old, and the people of the town said that nobody had lived in it."
+    french = "Le vieux capitaine marchait lentement le long du quai et comptait les bateaux qui rentraient au port."
+    step = Language(kind="language", languages=["en"])
+    assert other_language([english] * 30, step) is None
+    assert asked == [10 * 25 + 9]
+    asked.clear()
+    mixed = f"The house that stood {french}"[:100] * 10  # the pieces are English rather than French, the rest is not
+    assert other_language([mixed], step) == "fr"
+    assert asked == [10 * 25 + 9, len(mixed.encode())]
 
 
 @given(WORDS, st.integers(1, 5))

@@ -1,0 +1,228 @@
+"""The record book's rows: what a track asks for, when its runs are a record, and the tables of docs/records.md.
+
+A row is what :func:`benchmarks.speedrun.measure_record` returns, with ``wall`` of ``compare_wall`` where it was timed.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import special
+
+from benchmarks import measure
+from electra.common.errors import ConfigError, DataError
+
+Row = dict[str, Any]
+AUC = "AUC"  # of the discriminator on held-out text; every other target is a task
+BASELINE = "paper"  # the record that each track begins with: its settings as they are
+SIGNIFICANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Track:
+    """A task for pre-training.
+
+    Attributes:
+        targets: figure to the value that its mean over pre-training seeds must reach; tasks in percent.
+        data: first twelve digits of the hash of the shards' manifest: what every record trains and is judged on.
+        stages: that make the data.
+    """
+
+    targets: Mapping[str, float]
+    data: str
+    stages: tuple[str, ...]
+
+    @property
+    def tasks(self) -> list[str]:
+        return [name for name in self.targets if name != AUC]
+
+
+TRACKS = {
+    "books": Track(
+        targets={AUC: 0.846, "CoNLL-2000": 86.5},
+        data="6bccae14f59d",
+        stages=("tasks", "evaluation-texts", "corpus", "tokenizer", "shards"),
+    ),
+    "microworld": Track(targets={AUC: 0.92}, data="94ce3da1a8bf", stages=("corpus", "tokenizer", "shards")),
+}
+DIGITS = {AUC: 4}  # that figures are kept with; a task's: 2
+
+
+def figure_of(run: Row, target: str) -> float:
+    """A run's figure; of several fine-tunings the mean."""
+    found = run[target]
+    return statistics.fmean(found) if isinstance(found, list) else found
+
+
+def p_values(track: str, runs: Sequence[Row]) -> dict[str, float | None]:
+    """:func:`p_value` of every target."""
+    return {
+        name: p_value([figure_of(run, name) for run in runs], target, DIGITS.get(name, 2))
+        for name, target in TRACKS[track].targets.items()
+    }
+
+
+def p_value(values: Sequence[float], target: float, digits: int) -> float | None:
+    """Probability of so high a mean if the true mean were the target: Student's t, one sample, one-sided.
+
+    Args:
+        digits: that the values are kept with: they scatter by one unit of the last one at least.
+
+    Returns:
+        None for a single value, whose scatter is unknown.
+    """
+    if len(values) < 2:
+        return None
+    deviation = max(statistics.stdev(values), 10.0**-digits)
+    t = (statistics.fmean(values) - target) / (deviation / math.sqrt(len(values)))
+    return float(special.stdtr(len(values) - 1, -t))
+
+
+def seeds_needed(values: Sequence[float], target: float, digits: int, most: int = 100) -> int | None:
+    """How many seeds with this mean and scatter would be significant; None where no number up to ``most`` is."""
+    if len(values) < 2:
+        return None
+    mean, deviation = statistics.fmean(values), max(statistics.stdev(values), 10.0**-digits)
+    for number in range(2, most + 1):
+        if special.stdtr(number - 1, (target - mean) / (deviation / math.sqrt(number))) < SIGNIFICANCE:
+            return number
+    return None
+
+
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """A verdict for each row of one track, in their order: each record is judged against the one before it."""
+    found: list[str] = []
+    best: Row | None = None
+    for row in rows:
+        found.append(verdict(row, best))
+        if best is None or found[-1] == "record":
+            best = row
+    return found
+
+
+def verdict(row: Row, before: Row | None) -> str:
+    """``baseline``, ``record``, or why it is none.
+
+    Args:
+        before: the last record, or the baseline; None for the first row of a track.
+    """
+    if before is None:
+        return "baseline"
+    missed = [name for name, p in row["p"].items() if p is not None and p >= SIGNIFICANCE]
+    reasons = {
+        "one seed": len(row["runs"]) < 2,
+        "seeds are not 1 to n": [run["seed"] for run in row["runs"]] != list(range(1, len(row["runs"]) + 1)),
+        f"{' and '.join(missed)} not significant": bool(missed),
+        f"no fewer FLOPs than `{before['record']}`": row["flops"] >= before["flops"],
+        "code is not committed": "dirty" in row["revision"] or "unknown" in row["revision"],
+    }
+    why = [reason for reason, holds in reasons.items() if holds]
+    return f"no record: {'; '.join(why)}" if why else "record"
+
+
+def with_row(rows: Sequence[Row], new: Row) -> list[Row]:
+    """The rows with a new one in the place of the one of its name, or at the end; what was timed stays if it holds."""
+    old = next((row for row in rows if _is(row, new["track"], new["record"])), None)
+    if old is None:
+        return [*rows, new]
+    if "wall" in old and (old["changes"], old["steps"]) == (new["changes"], new["steps"]):
+        new = {**new, "wall": old["wall"]}
+    return [new if row is old else row for row in rows]
+
+
+def with_wall(rows: Sequence[Row], track: str, name: str, wall: dict[str, Any], needed: bool) -> list[Row]:
+    """The rows with a comparison of wall time in its own.
+
+    Raises:
+        ConfigError: it is needed, and there is no such row.
+    """
+    if needed and not any(_is(row, track, name) for row in rows):
+        raise ConfigError(f"records.json has no row {name} of {track}", next_step="run its seeds with --write before")
+    return [{**row, "wall": wall} if _is(row, track, name) else row for row in rows]
+
+
+def _is(row: Row, track: str, name: str) -> bool:
+    return (row["track"], row["record"]) == (track, name)
+
+
+def summary(rows: Sequence[Row], row: Row) -> str:
+    """What a call tells at its end: the row's figures with p, its verdict, and seeds that are missing."""
+    own = [other for other in rows if other["track"] == row["track"]]
+    names = [other["record"] for other in own]
+    lines = [f"{row['record']}: {row['flops']:.3e} FLOPs, {row['share_of_baseline']:.2%} of the baseline's"]
+    for name, target in TRACKS[row["track"]].targets.items():
+        values, digits = [figure_of(run, name) for run in row["runs"]], DIGITS.get(name, 2)
+        p, needed = row["p"][name], seeds_needed(values, target, digits)
+        line = f"{name}: {_mean(values, digits)}, target {target}"
+        if p is not None:
+            line += f", p = {p:.2g}"
+            if p >= SIGNIFICANCE and statistics.fmean(values) > target:
+                line += f"; {needed or 'more than 100'} seeds with this mean and scatter would be enough"
+        lines.append(line)
+    return "\n".join([*lines, verdicts(own)[names.index(row["record"])]])
+
+
+def wall_summary(name: str, wall: dict[str, Any]) -> str:
+    return (
+        f"{name} over {BASELINE}: wall time {measure.spread(wall['seconds_over_baseline'], '.3f')}, "
+        f"processor time {measure.spread(wall['processor_seconds_over_baseline'], '.3f')}"
+    )
+
+
+def page_with(rows: Sequence[Row], page: str) -> str:
+    """The page with every track's table between its markers.
+
+    Raises:
+        DataError: a track has none.
+    """
+    for track in TRACKS:
+        begin, end = f"<!-- {track}: written by benchmarks.speedrun -->\n", f"<!-- end of {track} -->"
+        if begin not in page or end not in page:
+            raise DataError(
+                f"the page has no place for {track}", where="docs/records.md", next_step=f"add {begin}{end}"
+            )
+        text = section([row for row in rows if row["track"] == track])
+        before, rest = page.split(begin, 1)
+        page = f"{before}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}"
+    return page
+
+
+def section(rows: Sequence[Row]) -> str:
+    """A track's table, and below it each row's command, commit and machine."""
+    if not rows:
+        return ""
+    targets = TRACKS[rows[0]["track"]].targets
+    heading = ["record", "FLOPs", "of the baseline's", "wall time of the baseline's", "steps", "minutes", "seeds"]
+    heading += [cell for name in targets for cell in (f"{name} ({targets[name]})", "p")] + ["MLM loss", "verdict"]
+    lines, told = [], []
+    for row, judged in zip(rows, verdicts(rows), strict=True):
+        runs, machine = row["runs"], row["machine"]
+        lines.append(
+            [
+                f"`{row['record']}`",
+                f"{row['flops']:.3e}",
+                f"{row['share_of_baseline']:.1%}",
+                measure.spread(row["wall"]["seconds_over_baseline"], ".2f") if "wall" in row else "",
+                f"{row['steps']:,}",
+                _mean([run["wall_seconds"] / 60 for run in runs if run["wall_seconds"]], 1),
+                str(len(runs)),
+            ]
+        )
+        for name in targets:
+            digits, p = DIGITS.get(name, 2), row["p"][name]
+            lines[-1] += [_mean([figure_of(run, name) for run in runs], digits), "" if p is None else f"{p:.2g}"]
+        lines[-1] += [_mean([run["mlm_loss"] for run in runs], 3), judged]
+        where = f"{machine['date']}, {machine['device']}, {machine['cores']} cores"
+        note = f"; {row['note']}" if "note" in row else ""
+        told.append(f"- `{row['record']}`: `{row['command']}` at {row['revision']}; {where}{note}")
+    return "\n".join([measure.table(heading, lines), "", *told, ""])
+
+
+def _mean(values: Sequence[float], digits: int) -> str:
+    """Mean ± standard deviation; nothing where there are no values."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"

@@ -1,0 +1,338 @@
+"""The record book: fixed data and fixed targets, and the FLOPs and time that pre-training takes to reach them.
+
+    python -m benchmarks.speedrun books --record modern --seeds 1 2 3 --data FOLDER --write
+    python -m benchmarks.speedrun books --record modern --compare-wall --data FOLDER --write
+    python -m benchmarks.speedrun --write
+
+The first pre-trains a record once per seed, each run in a workspace of its own under ``--folder``, and tests its
+figures against the track's targets; a call that was interrupted goes on. The second times its steps beside the
+baseline's. With ``--write`` the figures go to ``benchmarks/results/records.json`` and the tables to
+``docs/records.md``, which has the rules; the third writes the tables anew. ``books`` needs ``--data``, a folder with
+``prose/*.txt.xz``, ``glue/STS-B/`` and ``conll2000/``. Settings of the tracks: ``benchmarks/tracks/``.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import statistics
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.equal_flops import (
+    ROOT,
+    electra,
+    fine_tuned,
+    pretrained,
+    scaled,
+    training_flops,
+    vocab_size_of,
+    write_workspace,
+)
+from benchmarks.record_book import (
+    AUC,
+    BASELINE,
+    DIGITS,
+    TRACKS,
+    Row,
+    p_values,
+    page_with,
+    summary,
+    wall_summary,
+    with_row,
+    with_wall,
+)
+from benchmarks.training_run import watched_run
+from electra.common.artifacts import read_json, read_manifest, write_json, write_text
+from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import read_yaml
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import load_settings, parse_settings
+from electra.pretrain.checkpoint import fingerprint
+
+Changes = dict[str, dict[str, Any]]  # section to keys to values
+SETTINGS = ROOT / "benchmarks/tracks"
+RESULTS, PAGE = ROOT / "benchmarks/results/records.json", ROOT / "docs/records.md"
+MODERN: dict[str, Any] = {
+    "architecture": "modern",
+    "positions": "rotary",
+    "norm": "pre",
+    "feed_forward": "geglu",
+    "intermediate_size": 344,
+}
+# A record is what it changes in benchmarks/tracks/<track>.yaml, its steps included.
+RECORDS: dict[str, dict[str, Changes]] = {
+    "books": {
+        BASELINE: {},
+        "modern": {
+            "model": MODERN,
+            "pretrain": {"num_steps": 11_956, "batch_size": 16, "warmup_steps": 797, "learning_rate": 1.4e-3},
+        },
+    },
+    "microworld": {
+        BASELINE: {},
+        "modern": {"model": MODERN, "pretrain": {"num_steps": 1294, "warmup_steps": 150}},
+    },
+}
+FREE = ("model", "pretrain", "cluster")  # sections that a record may change
+# ... but for these: the start, and what decides how hard the held-out tokens are to tell
+FROZEN = {
+    "pretrain": (
+        *("objective", "generator", "mask_probability", "mask_token_probability", "temperature"),
+        *("disallow_correct", "correct_samples_are_fake", "eval_examples", "initialize_from", "seed"),
+    ),
+    "model": ("generator_width", "generator_depth"),
+    "cluster": ("num_threads", "num_processes"),
+}
+WARM_UP = 20  # steps that are not timed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("track", nargs="?", choices=TRACKS)
+    parser.add_argument("--record", help="a name of RECORDS in benchmarks/speedrun.py")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of pre-training: 1 to n for a record")
+    parser.add_argument("--data", type=Path, help="folder with prose/, glue/ and conll2000/ (books)")
+    parser.add_argument("--folder", type=Path, default=Path("logs/speedrun"), help="for data and runs, by track")
+    parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--compare-wall", action="store_true", help="time steps beside the baseline's instead")
+    parser.add_argument("--baseline-steps", type=int, default=300, help="steps a side and repeat of --compare-wall")
+    parser.add_argument("--repeats", type=int, default=3, help="of --compare-wall")
+    parser.add_argument("--write", action="store_true", help="add the row to records.json and the page")
+    arguments = parser.parse_args()
+    if arguments.track:
+        rows = measured(arguments)
+    elif arguments.write:
+        rows = book()
+    else:
+        parser.error("name a track, or give --write to write the tables anew")
+    if arguments.write:
+        write_json(RESULTS, rows)
+        write_text(PAGE, page_with(rows, PAGE.read_text(encoding="utf-8")))
+
+
+def book() -> list[Row]:
+    return read_json(RESULTS) if RESULTS.exists() else []
+
+
+def measured(arguments: argparse.Namespace) -> list[Row]:
+    """Do what the command line asks for; the book's rows with what was found."""
+    track, name, folder = arguments.track, arguments.record or BASELINE, arguments.folder / arguments.track
+    settings_of(track, name)  # a wrong name ends the call here
+    data = prepare(track, folder / "data", arguments.data)
+    if not arguments.compare_wall:
+        row = measure_record(track, name, sorted(set(arguments.seeds)), data, folder, arguments.parallel)
+        rows = with_row(book(), row)
+        print(summary(rows, row))
+        return rows
+    with_wall(book(), track, name, {}, needed=arguments.write)  # a missing row ends the call here
+    wall = compare_wall(track, name, data, folder, arguments.baseline_steps, arguments.repeats)
+    print(wall_summary(name, wall))
+    return with_wall(book(), track, name, wall, needed=arguments.write)
+
+
+# ---- settings and data
+
+
+def settings_of(track: str, record: str) -> Settings:
+    """The settings of a record.
+
+    Raises:
+        ConfigError: there is no such record, or it changes what is the track's.
+    """
+    if record not in RECORDS[track]:
+        known = ", ".join(RECORDS[track])
+        raise ConfigError(
+            f"there is no record {record!r} of {track}", next_step=f"choose of: {known}; or add it to RECORDS"
+        )
+    values = read_yaml(SETTINGS / f"{track}.yaml")
+    for section, keys in RECORDS[track][record].items():
+        if forbidden := sorted(set(keys) & set(FROZEN.get(section, ())) if section in FREE else keys):
+            raise ConfigError(
+                f"a record must not change {', '.join(f'{section}.{key}' for key in forbidden)}",
+                where=f"RECORDS[{track!r}][{record!r}]",
+                next_step="docs/records.md says what a track fixes",
+            )
+        values[section] = {**values.get(section, {}), **keys}
+    return parse_settings(values, where=f"benchmarks/tracks/{track}.yaml and {record}")
+
+
+def prepare(track: str, folder: Path, given: Path | None) -> Path:
+    """The data of all runs of a track, made once.
+
+    Raises:
+        ConfigError: there is no folder to make them from.
+        DataError: they are not those of the track.
+    """
+    settings, made = settings_of(track, BASELINE), folder / "made"
+    missing = [
+        stage for stage in TRACKS[track].stages if not (made / stage.removesuffix("-texts") / "manifest.json").exists()
+    ]
+    if missing:
+        made.mkdir(parents=True, exist_ok=True)
+        write_workspace(folder, settings, made, settings.pretrain.num_steps, settings.cells.seeds)
+        if TRACKS[track].tasks:
+            if given is None or not given.is_dir():
+                raise ConfigError(f"there is no folder {given}", next_step="give --data, the folder with prose/")
+            (folder / "given").unlink(missing_ok=True)
+            (folder / "given").symlink_to(given.resolve())
+    for stage in missing:
+        electra(folder, stage)
+    if not (folder / "data").exists():  # data made elsewhere
+        (folder / "data").symlink_to(made.resolve())
+    if (found := data_digest(made)) != TRACKS[track].data:
+        raise DataError(
+            f"the data are not those of the track {track}: {found} instead of {TRACKS[track].data}",
+            where=str(made / "shards"),
+            next_step="compare the input files; if the text stages have changed, the track and its baseline begin anew",
+        )
+    return made
+
+
+def data_digest(made: Path) -> str:
+    manifest = json.dumps(read_manifest(made / "shards"), sort_keys=True)
+    return hashlib.sha256(manifest.encode()).hexdigest()[:12]
+
+
+# ---- a record's runs
+
+
+def measure_record(track: str, name: str, seeds: list[int], data: Path, folder: Path, parallel: int) -> Row:
+    """Pre-train with every seed, fine-tune the track's tasks, and put the figures beside the targets."""
+    settings, vocab_size = settings_of(track, name), vocab_size_of(Paths(data.parent))
+    flops = training_flops(settings, vocab_size)
+    commit = revision()
+    with ThreadPoolExecutor(parallel) as pool:
+        runs = list(pool.map(partial(measure_seed, track, name, data, folder, commit), seeds))
+    needs_data = " --data FOLDER" if TRACKS[track].tasks else ""
+    return {
+        "track": track,
+        "record": name,
+        "revision": ", ".join(dict.fromkeys(run.pop("revision") for run in runs)),
+        "command": f"python -m benchmarks.speedrun {track} --record {name} --seeds {' '.join(map(str, seeds))}"
+        + needs_data,
+        "changes": RECORDS[track][name],
+        "steps": settings.pretrain.num_steps,
+        "tokens": settings.pretrain.num_steps * settings.pretrain.batch_size * settings.shards.max_length,
+        "flops": flops,
+        "share_of_baseline": round(flops / training_flops(settings_of(track, BASELINE), vocab_size), 5),
+        "machine": measure.machine(),
+        "runs": runs,
+        "p": p_values(track, runs),
+    }
+
+
+def measure_seed(track: str, name: str, data: Path, folder: Path, commit: str, seed: int) -> Row:
+    """One run: its held-out figures, its tasks, and the time that its training took."""
+    settings, tasks = settings_of(track, name), TRACKS[track].tasks
+    settings = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"seed": seed})})
+    workspace, steps, seeds = folder / f"{name}-{seed}", settings.pretrain.num_steps, settings.cells.seeds
+    paths, note = Paths(workspace), workspace / "revision.txt"
+    refuse_another_run(workspace, scaled(settings, steps, seeds), data)
+    write_workspace(workspace, settings, data, steps, seeds)
+    if not (paths.results / "pretrain.json").exists():
+        write_text(note, commit)
+    heldout = pretrained(workspace)
+    figures: dict[str, Any] = {AUC: round(heldout["disc_auc"], DIGITS[AUC])}
+    if tasks:
+        figures |= fine_tuned(workspace, tasks, seeds, scratch=False)["tasks"]
+    progress = read_json(paths.logs / "pretrain/progress.json")
+    tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
+    row = {
+        "seed": seed,
+        **figures,
+        "mlm_loss": round(heldout["mlm_loss"], 3),
+        "wall_seconds": round(tokens / progress["tokens_per_second"]),
+        "processor_seconds": processor_seconds(workspace),
+    }
+    print(json.dumps({"record": name, **row}), flush=True)
+    return {**row, "revision": note.read_text() if note.exists() else commit}
+
+
+def refuse_another_run(workspace: Path, wanted: Settings, data: Path) -> None:
+    """Make sure that what a workspace holds was trained with these settings and data.
+
+    Raises:
+        ConfigError: it was not.
+    """
+    paths = Paths(workspace)
+    if not (paths.results / "pretrain.json").exists():
+        return
+    there = load_settings(workspace)
+    is_other = fingerprint(there, paths) != fingerprint(wanted, Paths(data.parent))
+    if is_other or (there.finetune != wanted.finetune and any((workspace / "models/finetuned").glob("*"))):
+        raise ConfigError(
+            f"a run with other {'settings or data' if is_other else 'settings of fine-tuning'} lies there",
+            where=str(workspace),
+            next_step="remove it, or name another --folder",
+        )
+
+
+def processor_seconds(workspace: Path) -> float | None:
+    """Of all calls that pre-trained it, starts included; None where they were not noted."""
+    notes = workspace / "commands.jsonl"
+    lines = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+    seconds = [line["processor_seconds"] for line in lines if line["command"] == ["pretrain"]]
+    return round(sum(seconds), 1) if seconds else None
+
+
+def revision() -> str:
+    """The commit of the code that trains and judges, marked where it was changed after that."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip()
+
+    code = ("electra", "benchmarks/*.py", "benchmarks/tracks")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
+    return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("-dirty" if changed else "")
+
+
+# ---- wall time
+
+
+def compare_wall(track: str, name: str, data: Path, folder: Path, steps: int, repeats: int) -> dict[str, Any]:
+    """Seconds of all of a record's steps over those of the baseline's, from some steps of both that take turns.
+
+    Validations and the first steps are not counted.
+
+    Raises:
+        ConfigError: there is nothing to compare, or too few steps.
+    """
+    if steps < 4 * WARM_UP:
+        raise ConfigError(f"{steps} steps are too few to time", next_step=f"give at least {4 * WARM_UP}")
+    processor: dict[str, list[float]] = {BASELINE: [], name: []}
+    sides = {side: partial(_timed_steps, track, side, data, folder, steps, processor) for side in processor}
+    if len(sides) < 2:
+        raise ConfigError(f"{name} is the baseline", next_step="name another --record")
+    seconds = measure.interleave(sides, repeats, warmups=0)
+    return {
+        "steps": steps,
+        "seconds_over_baseline": measure.ratios(seconds, over=BASELINE)[name],
+        "processor_seconds_over_baseline": measure.ratios(processor, over=BASELINE)[name],
+        "machine": measure.machine(),
+    }
+
+
+def _timed_steps(
+    track: str, name: str, data: Path, folder: Path, steps: int, processor: dict[str, list[float]]
+) -> float:
+    """Seconds that all steps of a record would take by these; those of processor time are added to ``processor``."""
+    settings, workspace = settings_of(track, name), folder / f"{name}-wall"
+    shutil.rmtree(workspace, ignore_errors=True)  # a checkpoint of an interrupted call would shorten the run
+    write_workspace(workspace, settings, data, steps, settings.cells.seeds)
+    (seen,) = watched_run(workspace.resolve(), num_processes=1)
+    every = load_settings(workspace).pretrain.eval_every
+    timed = [step for step in range(WARM_UP, steps - 1) if (step + 1) % every]
+    seconds, used = (statistics.fmean(seen[clock][step] for step in timed) for clock in ("steps", "processor"))
+    processor[name].append(used * settings.pretrain.num_steps)
+    return seconds * settings.pretrain.num_steps
+
+
+if __name__ == "__main__":
+    measure.run(main)
