@@ -1,11 +1,12 @@
 """Changes to the paper's recipe at equal hardware FLOPs on real text: does one win?
 
-    python -m benchmarks.options --data ../shared/data --options baseline masking --seeds 1 2
+    python -m benchmarks.options --data ../shared/data --options baseline modern@2 --seeds 1 2 --budget 4
 
-An option is a name below, with ``+`` between those that go together and ``@`` before a factor on the learning rate:
+A budget is a multiple of the baseline's FLOPs; 16 is what the profile ``tiny`` costs with the paper's block. An option
+is a name below, with ``+`` between those that go together and ``@`` before a factor on the learning rate:
 ``masking@2``, ``masking+dropout``; ``none`` is fine-tuning from random weights. docs/options.md names the commit with
 the others. ``--data`` is a folder with ``prose/*.txt.xz``, ``glue/`` and ``conll2000/``. Every run gets a
-workspace under ``--folder``, as many steps as cost what the baseline's cost, and its own fine-tuning. A call that was
+workspace under ``--folder``, as many steps as its budget pays for, and its own fine-tuning. A call that was
 interrupted goes on, and a later one adds its rows to the table.
 """
 
@@ -35,12 +36,25 @@ from electra.config import Settings
 from electra.config.loading import parse_settings
 
 Changes = dict[str, dict[str, Any]]  # section to keys to values
+Run = tuple[int, str, int]  # budget, option, pre-training seed
 OPTIONS: dict[str, Changes] = {
     "baseline": {},
     "fp32": {"cluster": {"precision": "fp32"}},
     "dropout": {"model": {"dropout": 0.1, "attention_dropout": 0.1}},
     "masking": {"pretrain": {"mask_probability": 0.25}},
     "disentangled": {"model": {"embedding_sharing": "gradient_disentangled"}},
+    "rotary": {"model": {"positions": "rotary"}},
+    "pre_norm": {"model": {"norm": "pre"}},
+    "gated": {"model": {"feed_forward": "geglu", "intermediate_size": 344}},
+    "modern": {
+        "model": {
+            "architecture": "modern",
+            "positions": "rotary",
+            "norm": "pre",
+            "feed_forward": "geglu",
+            "intermediate_size": 344,
+        }
+    },
 }
 HELDOUT = {"mlm_loss": 3, "disc_loss": 4, "disc_auc": 3}  # columns, and their digits
 SCRATCH = "none"  # no pre-training at all
@@ -59,6 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--options", nargs="+", default=[name for name in OPTIONS if name != "fp32"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of pre-training")
+    parser.add_argument("--budget", type=int, default=1, help="times the FLOPs of the baseline's 3,000 steps")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--only-pretrain", action="store_true", help="leave fine-tuning to a later call")
     parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
@@ -71,15 +86,15 @@ def main() -> None:
     data = prepare(settings, arguments.folder / "data")
     found = {}
     if (arguments.write / "options.json").exists():
-        found = {(row["option"], row["seed"]): row for row in read_json(arguments.write / "options.json")["runs"]}
+        found = {key_of(row): row for row in read_json(arguments.write / "options.json")["runs"]}
 
-    def add(run: tuple[str, int]) -> None:
-        measured = measure_run(settings, data, *run, arguments.folder, arguments.only_pretrain)
+    def add(run: Run) -> None:
+        measured = measure_run(settings, data, run, arguments.folder, arguments.only_pretrain)
         found[run] = {**found.get(run, {}), **measured}
         print(summary(found[run]), flush=True)
         write_results(found, arguments.write)
 
-    runs = [(option, seed) for seed in arguments.seeds for option in arguments.options]
+    runs = [(arguments.budget, option, seed) for seed in arguments.seeds for option in arguments.options]
     with ThreadPoolExecutor(arguments.parallel) as pool:
         list(pool.map(add, runs))
     print(as_table(list(found.values())))
@@ -106,8 +121,8 @@ def prepare(settings: Settings, folder: Path) -> Path:
     """The data of all runs, made once."""
     write_workspace(folder, settings, folder / "made", settings.pretrain.num_steps, FINETUNING_SEEDS)
     (folder / "made").mkdir(exist_ok=True)
-    for stage in ("corpus", "tokenizer", "shards", "tasks"):
-        if not (folder / "made" / stage / "manifest.json").exists():
+    for stage in ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards"):
+        if not (folder / "made" / stage.removesuffix("-texts") / "manifest.json").exists():
             electra(folder, stage)
     return folder / "made"
 
@@ -131,53 +146,60 @@ def changed(settings: Settings, option: str) -> Settings:
     return parse_settings(values, where=option)
 
 
-def measure_run(
-    settings: Settings, data: Path, option: str, seed: int, folder: Path, only_pretrain: bool
-) -> dict[str, Any]:
-    """Pre-train with an option and a seed, fine-tune, score."""
+def key_of(row: dict[str, Any]) -> Run:
+    return row["budget"], row["option"], row["seed"]
+
+
+def measure_run(settings: Settings, data: Path, run: Run, folder: Path, only_pretrain: bool) -> dict[str, Any]:
+    """Pre-train with a budget, an option and a seed, fine-tune, score."""
+    budget, option, seed = run
     scratch, vocab_size = option == SCRATCH, vocab_size_of(Paths(data.parent))
     own = settings if scratch else changed(settings, option)
-    steps = steps_that_cost(training_flops(settings, vocab_size), own, vocab_size)
+    flops = budget * training_flops(settings, vocab_size)
+    steps = steps_that_cost(flops, own, vocab_size)
     own = own.model_copy(update={"pretrain": own.pretrain.model_copy(update={"seed": seed})})
-    workspace = folder / f"{option}-{seed}"
+    workspace = folder / f"{option}-x{budget}-{seed}"
     write_workspace(workspace, own, data, steps, FINETUNING_SEEDS)
-    row = {"option": option, "seed": seed, "steps": 0 if scratch else steps}
-    row |= {"revision": measure.machine()["revision"], "heldout": {} if scratch else pretrained(workspace)}
+    row = {"budget": budget, "option": option, "seed": seed, "steps": 0 if scratch else steps}
+    row |= {"flops": 0 if scratch else flops, "machine": measure.machine()}
+    row |= {"heldout": {} if scratch else pretrained(workspace)}
     if scratch or not only_pretrain:
         row |= fine_tuned(workspace, own.cells.tasks, FINETUNING_SEEDS, scratch)
     return row
 
 
-def write_results(found: dict[tuple[str, int], dict[str, Any]], folder: Path) -> None:
+def write_results(found: dict[Run, dict[str, Any]], folder: Path) -> None:
     """``options.json`` and ``options.md``."""
     runs = [found[key] for key in sorted(found)]
-    write_json(folder / "options.json", {"machine": measure.machine(), "recipe": RECIPE, "runs": runs})
+    write_json(folder / "options.json", {"recipe": RECIPE, "runs": runs})
     write_text(folder / "options.md", as_table(runs))
 
 
 def summary(run: dict[str, Any]) -> str:
     figures = {name: round(run["heldout"][name], 4) for name in HELDOUT if name in run["heldout"]}
-    return f"{run['option']} seed {run['seed']}: {run['steps']} steps, {figures}, {run.get('tasks', 'not fine-tuned')}"
+    name = f"{run['option']}, budget {run['budget']}, seed {run['seed']}"
+    return f"{name}: {run['steps']} steps, {figures}, {run.get('tasks', 'not fine-tuned')}"
 
 
 def as_table(runs: list[dict[str, Any]]) -> str:
-    """A line per option, the discriminator's lowest loss (as a share of its plateau) first.
+    """A line per budget and option, the discriminator's lowest loss (as a share of its plateau) first in each budget.
 
     Figures are means over pre-training seeds ± their standard deviation.
     """
     tasks = RECIPE["cells"]["tasks"]
-    heading = ["option", "seeds", "steps", "MLM loss", "disc. loss", "of plateau", "AUC", *tasks, "mean"]
-    options: dict[str, list[dict[str, Any]]] = {}
+    heading = ["budget", "option", "seeds", "steps", "MLM loss", "disc. loss", "of plateau", "AUC", *tasks, "mean"]
+    options: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for run in runs:
-        options.setdefault(run["option"], []).append(run)
+        options.setdefault((run["budget"], run["option"]), []).append(run)
     rows = []
-    for option, own in options.items():
+    for (budget, option), own in options.items():
         heldout = [run["heldout"] for run in own if run["heldout"]]
         shares = [figures["disc_loss"] / figures["fake_rate_entropy"] for figures in heldout]
         scored = [run["tasks"] for run in own if "tasks" in run]
         by_task = {task: [statistics.fmean(scores[task]) for scores in scored] for task in tasks}
         means = [statistics.fmean(by_task[task][number] for task in tasks) for number in range(len(scored))]
         cells = [
+            str(budget),
             f"`{option}`",
             str(len(own)),
             f"{own[0]['steps']:,}",
@@ -185,9 +207,9 @@ def as_table(runs: list[dict[str, Any]]) -> str:
             *(_cell(values, 1) for values in by_task.values()),
             _cell(means, 1),
         ]
-        cells.insert(5, _cell(shares, 3))
-        rows.append((statistics.fmean(shares) if shares else 1.0, cells))
-    return measure.table(heading, [cells for _, cells in sorted(rows)]) + "\n"
+        cells.insert(6, _cell(shares, 3))
+        rows.append((budget, statistics.fmean(shares) if shares else 1.0, cells))
+    return measure.table(heading, [cells for _, _, cells in sorted(rows)]) + "\n"
 
 
 def _cell(values: list[float], digits: int) -> str:

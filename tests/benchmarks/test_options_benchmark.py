@@ -84,17 +84,44 @@ def test_what_is_there_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert scores["mean"] == 50.0
 
 
-def test_a_line_is_the_mean_over_seeds_and_the_lowest_loss_comes_first() -> None:
-    def run(option: str, seed: int, loss: float) -> dict:
+def test_a_line_is_the_mean_over_seeds_and_the_lowest_loss_of_a_budget_comes_first() -> None:
+    def run(option: str, seed: int, loss: float, budget: int = 1) -> dict:
         heldout = {"mlm_loss": 6.0, "disc_loss": loss, "disc_auc": 0.7, "fake_rate_entropy": 0.4}
         tasks = {task: [40.0 + seed, 42.0 + seed] for task in options.RECIPE["cells"]["tasks"]}
-        return {"option": option, "seed": seed, "steps": 100, "heldout": heldout, "tasks": tasks}
+        return {"budget": budget, "option": option, "seed": seed, "steps": 100, "heldout": heldout, "tasks": tasks}
 
     not_tuned = {key: value for key, value in run("c", 1, 0.38).items() if key != "tasks"}
-    table = options.as_table([run("a", 1, 0.30), run("a", 2, 0.40), run("b", 1, 0.32), not_tuned])
+    runs = [run("a", 1, 0.30), run("a", 1, 0.2, budget=4), run("a", 2, 0.40), run("b", 1, 0.32), not_tuned]
+    table = options.as_table(runs)
     _, _, *lines = table.splitlines()
 
-    assert [line.split(" | ")[0] for line in lines] == ["| `b`", "| `a`", "| `c`"]
+    assert [line.split(" | ")[0] for line in lines] == ["| 1", "| 1", "| 1", "| 4"]
+    assert [line.split(" | ")[1] for line in lines] == ["`b`", "`a`", "`c`", "`a`"]
     assert "| 2 | 100 | 6.000 ± 0.000 | 0.3500 ± 0.0707 | 0.875 ± 0.177 |" in lines[1]
     assert lines[1].endswith("| 42.5 ± 0.7 |")
     assert lines[2].endswith("|  |  |  |")
+
+
+def test_a_budget_is_a_multiple_of_the_baselines_flops_and_its_run_has_a_row_of_its_own(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "vocab_size_of", lambda *_: 8192)
+    monkeypatch.setattr(options, "pretrained", lambda workspace: {"workspace": workspace.name})
+    (tmp_path / "data/made").mkdir(parents=True)
+    rows = [
+        options.measure_run(settings, tmp_path / "data/made", (budget, "modern@2", 3), tmp_path, only_pretrain=True)
+        for budget in (1, 4)
+    ]
+
+    assert rows[1]["steps"] == pytest.approx(4 * rows[0]["steps"], abs=2) and rows[1]["flops"] == 4 * rows[0]["flops"]
+    assert options.key_of(rows[1]) == (4, "modern@2", 3)
+    assert [row["heldout"]["workspace"] for row in rows] == ["modern@2-x1-3", "modern@2-x4-3"]
+
+
+def test_the_parts_of_modern_and_modern_are_valid_settings(settings: Settings) -> None:
+    modern = options.changed(settings, "modern").model
+    parts = options.changed(settings, "rotary+pre_norm+gated").model
+
+    assert modern.architecture == "modern"
+    for part in ("positions", "norm", "feed_forward", "intermediate_size"):
+        assert getattr(parts, part) == getattr(modern, part) != getattr(settings.model, part), part
