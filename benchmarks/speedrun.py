@@ -76,7 +76,11 @@ RECORDS: dict[str, dict[str, Changes]] = {
     },
     "microworld": {
         BASELINE: {},
-        "modern": {"model": MODERN, "pretrain": {"num_steps": 1294, "warmup_steps": 150}},
+        "rotary": {  # RoFormer's block, narrower and twice as deep
+            "model": {"positions": "rotary", "rotary_base": 30.0, "num_layers": 4}
+            | {"hidden_size": 96, "embedding_size": 96, "intermediate_size": 384},
+            "pretrain": {"num_steps": 1220, "warmup_steps": 150, "learning_rate": 1.5e-3},
+        },
     },
 }
 FREE = ("model", "pretrain", "cluster")  # sections that a record may change
