@@ -58,6 +58,7 @@ OPTIONS: dict[str, Changes] = {
 }
 HELDOUT = {"mlm_loss": 3, "disc_loss": 4, "disc_auc": 3}  # columns, and their digits
 SCRATCH = "none"  # no pre-training at all
+AS_IS = ", text as it is"
 FINETUNING_SEEDS = [1, 2]
 RECIPE: Changes = {  # the record book's baseline on books, cut to minutes
     "corpus": {"sources": [{"kind": "files", "name": "books", "paths": ["{data}/prose/*.txt.xz"]}]},
@@ -75,23 +76,27 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of pre-training")
     parser.add_argument("--budget", type=int, default=1, help="times the FLOPs of the baseline's 3,000 steps")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--as-is", action="store_true", help="text that is not cleaned, with its own held-out part")
     parser.add_argument("--only-pretrain", action="store_true", help="leave fine-tuning to a later call")
     parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--folder", type=Path, default=Path("logs/options"))
     parser.add_argument("--write", type=Path, default=ROOT / "benchmarks/results", help="for options.json and .md")
     arguments = parser.parse_args()
-    settings = recipe(arguments.data.resolve())
+    settings = recipe(arguments.data.resolve(), arguments.as_is)
+    folder = arguments.folder / "as-is" if arguments.as_is else arguments.folder
     for option in set(arguments.options) - {SCRATCH}:
         changed(settings, option)  # a wrong name ends the call here
-    data = prepare(settings, arguments.folder / "data")
+    data = prepare(settings, folder / "data")
     found = {}
     if (arguments.write / "options.json").exists():
         found = {key_of(row): row for row in read_json(arguments.write / "options.json")["runs"]}
 
     def add(run: Run) -> None:
-        measured = measure_run(settings, data, run, arguments.folder, arguments.only_pretrain)
-        found[run] = {**found.get(run, {}), **measured}
-        print(summary(found[run]), flush=True)
+        row = measure_run(settings, data, run, folder, arguments.only_pretrain)
+        if arguments.as_is:
+            row["option"] += AS_IS
+        found[key_of(row)] = {**found.get(key_of(row), {}), **row}
+        print(summary(found[key_of(row)]), flush=True)
         write_results(found, arguments.write)
 
     runs = [(arguments.budget, option, seed) for seed in arguments.seeds for option in arguments.options]
@@ -100,11 +105,13 @@ def main() -> None:
     print(as_table(list(found.values())))
 
 
-def recipe(data: Path) -> Settings:
-    """The baseline's settings."""
+def recipe(data: Path, as_is: bool = False) -> Settings:
+    """The baseline's settings, with cleaned text or with the text as it is."""
     merged = {"profile": "tiny", **yaml.safe_load((ROOT / "benchmarks/tracks/books.yaml").read_text())}
     for section, keys in RECIPE.items():
         merged[section] = {**merged.get(section, {}), **_placed(keys, data)}
+    if as_is:
+        merged["corpus"] |= {"cleaning": [], "near_duplicates": None, "decontamination": None}
     return parse_settings(merged, where="benchmarks/options.py")
 
 
@@ -121,7 +128,10 @@ def prepare(settings: Settings, folder: Path) -> Path:
     """The data of all runs, made once."""
     write_workspace(folder, settings, folder / "made", settings.pretrain.num_steps, FINETUNING_SEEDS)
     (folder / "made").mkdir(exist_ok=True)
-    for stage in ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards"):
+    stages = ["tasks", "corpus", "tokenizer", "shards"]
+    if settings.corpus.decontamination is not None:
+        stages.insert(1, "evaluation-texts")
+    for stage in stages:
         if not (folder / "made" / stage.removesuffix("-texts") / "manifest.json").exists():
             electra(folder, stage)
     return folder / "made"

@@ -125,3 +125,11 @@ def test_the_parts_of_modern_and_modern_are_valid_settings(settings: Settings) -
     assert modern.architecture == "modern"
     for part in ("positions", "norm", "feed_forward", "intermediate_size"):
         assert getattr(parts, part) == getattr(modern, part) != getattr(settings.model, part), part
+
+
+def test_text_as_it_is_is_neither_cleaned_nor_compared_with_the_tasks(settings: Settings, tmp_path: Path) -> None:
+    as_is = options.recipe(tmp_path, as_is=True)
+
+    assert settings.corpus.cleaning and settings.corpus.near_duplicates and settings.corpus.decontamination
+    assert not (as_is.corpus.cleaning or as_is.corpus.near_duplicates or as_is.corpus.decontamination)
+    assert as_is.model_copy(update={"corpus": settings.corpus}) == settings
