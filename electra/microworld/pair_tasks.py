@@ -26,7 +26,6 @@ from electra.microworld.words import pick
 from electra.microworld.world import World
 
 Pair = tuple[str, str, str]
-UNTOLD = {"where": "place", "when": "time", "colour": "adjective"}  # roles by what is asked for, and can be left out
 GRADED_MODIFIERS = ("noun", "adjective", "place")
 GRADED_ROLES = ("subject", "verb", "noun", "adjective", "place")
 # roles that a question names, by the role it asks for
@@ -205,13 +204,20 @@ def answers(rng: Random, world: World) -> Pair:
     event = full_event(rng, world)
     if event.time is None:
         event = replace(event, time=pick(rng, lexicon.TIMES[event.tense]))
-    asked = pick(rng, [role for role in questions_of(event) if role in UNTOLD])
+    asked = pick(rng, [role for role in questions_of(event) if role in ("where", "when", "colour")])
     first = question(rng, event, asked)
     draw = rng.random()
     if draw < 0.5:
         return first, distant(rng, first, event, away=True), "entailment"
     if draw < 0.9:
-        other = replace(event, **{UNTOLD[asked]: None})
+        other = left_out(event, asked)
     else:
         other = change(rng, world, event, pick(rng, NAMED_ROLES[asked]))
     return first, sentence(tell(rng, other)), "not_entailment"
+
+
+def left_out(event: Event, asked: str) -> Event:
+    """The event without the place, the time or the colour that is asked for."""
+    if asked == "where":
+        return replace(event, place=None)
+    return replace(event, time=None) if asked == "when" else replace(event, adjective=None)
