@@ -184,7 +184,8 @@ class Probe:
         if encoder is None or head is None:
             return None
         copies, places, targets, owners = [], [], [], []
-        for text, ids in enumerate(texts):
+        for text in _by_length(texts):
+            ids = texts[text]
             for place, token in enumerate(ids):
                 copies.append([self.cls, *ids[:place], self.mask, *ids[place + 1 :], self.sep])
                 places.append(place + 1)
@@ -219,12 +220,13 @@ class Probe:
 
     def _run(self, encoder: Encoder, score: Callable[[Tensor], Tensor], rows: list[list[int]]) -> list[Tensor]:
         """``score`` of the hidden states of each row, without its padding, on the CPU."""
-        found: list[Tensor] = []
-        for hidden_BTD in self.hidden(encoder, rows):
+        order, found = _by_length(rows), dict[int, Tensor]()
+        for hidden_BTD in self.hidden(encoder, [rows[number] for number in order]):
             with self.precision():
                 values = score(hidden_BTD).cpu()
-            found += [value[: len(row)] for value, row in zip(values, rows[len(found) :], strict=False)]
-        return found
+            for value, number in zip(values, order[len(found) :], strict=False):
+                found[number] = value[: len(rows[number])]
+        return [found[number] for number in range(len(rows))]
 
     def hidden(self, encoder: Encoder, rows: list[list[int]]) -> Iterator[Tensor]:
         """Last hidden states [B, T, D] of the rows, some at a time."""
@@ -240,6 +242,11 @@ class Probe:
     def precision(self) -> Any:
         """The context that matrix products run in."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+
+
+def _by_length(rows: list[list[int]]) -> list[int]:
+    """Numbers of the rows, the shortest first: a batch of rows of nearly one length has little padding."""
+    return sorted(range(len(rows)), key=lambda number: len(rows[number]))
 
 
 def changed(ids: list[int], other: list[int]) -> list[int]:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import inference, input, measure, pipeline, scaling
+from benchmarks import inference, input, measure, pipeline, probe, scaling
 from benchmarks.training_run import Watch
 from benchmarks.workspace import copy_text
+from electra.common.errors import ConfigError
 from electra.config.text import SPECIAL_TOKENS
+from tests.predict.test_probe import PAIRS, workspace_of
 from tests.reliability import faults
-from tests.workspace import forked
+from tests.workspace import Workspace, forked
 
 WORDS = "the a cat dog sat ran big small red blue on in park house".split()
 
@@ -142,3 +144,18 @@ def test_a_watched_loader_gives_the_same_batches_and_counts_bytes_between_them()
 def test_help_tells_what_a_benchmark_needs():
     done = subprocess.run([sys.executable, "-m", "benchmarks.scaling", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "--micro-batch-size" in done.stdout
+
+
+def test_probe_scores_the_same_sentences_on_every_side(prepared: Workspace, tmp_path: Path, monkeypatch) -> None:
+    paths, pairs = workspace_of(prepared, tmp_path / "probed"), tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(pair) + "\n" for pair in PAIRS[:4]))
+    result = run(probe, tmp_path, monkeypatch, "--root", str(paths.root), "--pairs", str(pairs))
+    sides = [probe.ONE_PASS, probe.GENERATOR, probe.EQUAL]
+    assert result["sentences"] == 8 and list(result["sentences_per_second"]) == sides
+    assert list(result["seconds_over_one_pass"]) == sides[1:]
+
+
+def test_probe_needs_a_discriminator(prepared: Workspace, tmp_path: Path, monkeypatch) -> None:
+    paths = workspace_of(prepared, tmp_path / "probed", "bert")
+    with pytest.raises(ConfigError, match="no discriminator"):
+        run(probe, tmp_path, monkeypatch, "--root", str(paths.root))
