@@ -18,7 +18,7 @@ import pyarrow as pa
 from electra.config import Corpus
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.decontamination import without_leaks
-from electra.corpus.document import Cleaned, Part, Source, apply_steps, before_cleaning, text_hash
+from electra.corpus.document import Cleaned, Part, Source, apply_steps, batches, before_cleaning, text_hash
 from electra.corpus.near_duplicates import Signer
 from electra.system.executors import Workers, whole_file
 
@@ -96,7 +96,6 @@ def cut(text: str, max_chars: int) -> str:
     return text[:max_chars]
 
 
-BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 1_000_000
 SCHEMA = pa.schema(
     [
@@ -218,23 +217,10 @@ def write_cleaned(part: Part, corpus: Corpus, evaluation_texts: Path, file: Path
         pa.OSFile(str(beside), "wb") as sink,
         pa.ipc.new_stream(sink, SCHEMA, options=options) as stream,
     ):
-        for batch in _batches(clean_documents(part.texts(), corpus, evaluation_texts)):
+        for batch in batches(clean_documents(part.texts(), corpus, evaluation_texts), BATCH_CHARACTERS):
             columns = [[getattr(document, name) for document in batch] for name in SCHEMA.names]
             stream.write_batch(pa.record_batch(columns, schema=SCHEMA))
     return file, part.facts(complete=True)
-
-
-def _batches(documents: Iterator[Cleaned]) -> Iterator[list[Cleaned]]:
-    batch: list[Cleaned] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def read_cleaned(file: Path) -> Iterator[Cleaned]:

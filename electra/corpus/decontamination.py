@@ -17,7 +17,7 @@ from electra.common.paths import Paths
 from electra.config import Corpus, Settings
 from electra.config.text import Decontamination
 from electra.corpus.cleaning.notes import Notes
-from electra.corpus.document import Cleaned, text_hash
+from electra.corpus.document import Cleaned, batches, text_hash
 from electra.corpus.leaks import EvaluationTexts, Leaks, load_texts
 
 EXAMPLES = "examples.npy"
@@ -83,7 +83,6 @@ def _texts(row: dict[str, Any]) -> list[str]:
     return [*texts, *row.get("choices", []), *([" ".join(row["words"])] if "words" in row else [])]
 
 
-BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 500_000
 RULE = "decontamination"
 
@@ -99,7 +98,7 @@ def without_leaks(documents: Iterable[Cleaned], corpus: Corpus, folder: Path) ->
     rules = corpus.decontamination
     assert rules is not None
     texts = load_texts(folder, rules.words)
-    for batch in _batches(documents):
+    for batch in batches(documents, BATCH_CHARACTERS):
         for document, leaks in zip(batch, texts.find([made.text for made in batch]), strict=True):
             yield _without(document, leaks, rules, corpus.min_chars) if leaks else document
 
@@ -125,19 +124,6 @@ def _without(document: Cleaned, leaks: Leaks, rules: Decontamination, min_chars:
     if len(text) < min_chars:
         return replace(changed, text="", digest=bytes(32), cut_characters=0, dropped=RULE)
     return replace(changed, text=text, digest=text_hash(text))
-
-
-def _batches(documents: Iterable[Cleaned]) -> Iterator[list[Cleaned]]:
-    batch: list[Cleaned] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += len(document.text)
-        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 @dataclass

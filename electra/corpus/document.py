@@ -66,6 +66,20 @@ class Cleaned:
     leaked_lines: int = 0
 
 
+def batches(documents: Iterable[Cleaned], max_characters: int) -> Iterator[list[Cleaned]]:
+    """The documents in lists of at most 64; a list ends with the document that brings it to ``max_characters``."""
+    batch: list[Cleaned] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if len(batch) >= 64 or characters >= max_characters:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
 @dataclass(frozen=True)
 class Document:
     """A cleaned document.
