@@ -34,13 +34,21 @@ JSON = st.recursive(
 def fuzz(strategy: st.SearchStrategy[Any], check: Callable[[Any], None], examples: int = EXAMPLES) -> None:
     """Call ``check`` with examples of the strategy; the first that fails is made as small as possible and shown."""
 
+    end, has_failed = time.monotonic() + SECONDS, False
+
     def run(example: Any) -> None:
-        check(example)
+        nonlocal has_failed
+        if SECONDS and not has_failed and time.monotonic() > end:
+            return  # the last round of a slow reader ends early, but not the search for the smallest failure
+        try:
+            check(example)
+        except BaseException:
+            has_failed = True
+            raise
 
     if not SECONDS:
         settings(max_examples=examples, derandomize=True, **OPTIONS)(given(strategy)(run))()
         return
-    end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         seed(secrets.randbits(64))(settings(max_examples=500, **OPTIONS)(given(strategy)(run)))()
 
