@@ -33,7 +33,7 @@ COMPRESSION = 3.5  # bytes of English text in a byte of a compressed file, about
 BYTES_PER_TOKEN = 4.5
 PASSES = 20  # over the text, for the profiles whose steps are not a published recipe
 MIN_ENTRIES = 100  # of the settings
-STEPS = (2_000, 24_000)  # at least, at most
+EXAMPLES = (64_000, 768_000)  # of pre-training, at least and at most
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,8 @@ def _profile(
     recipe = base["pretrain"]
     tokens = texts.num_bytes / BYTES_PER_TOKEN
     if steps is None and like in ("tiny", "smoke"):
-        by_size = PASSES * tokens / (recipe["batch_size"] * base["shards"]["max_length"])
-        steps = int(min(max(by_size, STEPS[0]), STEPS[1]) // 100 * 100)
+        examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
+        steps = int(examples / recipe["batch_size"] // 100 * 100)
     if steps is not None:
         recipe |= {
             "num_steps": steps,
