@@ -182,7 +182,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
     """Run the stages that are out of date, of the targets and what they need.
 
     A single stage uses the whole machine and runs alone; cells of a matrix run side by side. Each has as many threads
-    as under ``dvc repro``: their number changes rounding in encoders of other makes (docs/architecture.md).
+    as under ``dvc repro``: their number changes rounding in third-party encoders (docs/architecture.md).
     When a stage fails, those that run beside it still end, and no later one starts.
 
     Args:

@@ -1,4 +1,4 @@
-"""Encoders of other makes: what ``transformers`` loads, with the interface of :class:`electra.model.encoder.Encoder`.
+"""Third-party encoders: what ``transformers`` loads, with the interface of :class:`electra.model.encoder.Encoder`.
 
 For baselines on the same footing: tasks, heads, rates, order and scoring are the project's own. Dropout is what the
 encoder's own ``config.json`` says. No code of a folder is ever run and no pickle read: weights are safetensors.
@@ -10,10 +10,12 @@ import inspect
 import re
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -148,6 +150,7 @@ def load_transformers_encoder(
     transformers = _transformers()
     folder = local_folder(source.folder, source.revision, FILES)
     weights = _weight_files(folder)
+    _refuse_more_layers_than_tensors(transformers, folder, weights)
     model, loading = _loading(
         folder,
         lambda: transformers.AutoModel.from_pretrained(
@@ -215,7 +218,7 @@ def _transformers() -> Any:
         import transformers
     except ImportError:
         raise ConfigError(
-            "encoders of other makes need the package transformers, which is not installed",
+            "third-party encoders need the package transformers, which is not installed",
             next_step="run: pip install -c constraints.txt -e '.[encoders]'",
         ) from None
     transformers.logging.set_verbosity_error()  # its report of heads that are left out; what matters is checked here
@@ -247,6 +250,31 @@ def _weight_files(folder: Path) -> list[Path]:
             next_step="get the model as safetensors",
         )
     return weights
+
+
+def _refuse_more_layers_than_tensors(transformers: Any, folder: Path, weights: list[Path]) -> None:
+    """Compare the counts in ``config.json`` with the weights: ``transformers`` builds as many layers as it says first.
+
+    Raises:
+        ConfigError: it has more layers, groups or experts than the weights could fill.
+    """
+    config = _loading(
+        folder, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    )
+    tensors = sum(len(_loading(folder, partial(_tensor_names, file))) for file in weights)
+    for name, value in config.to_dict().items():
+        is_count = re.search("(layers?|groups?|experts?|blocks?)$", name) and isinstance(value, int)
+        if is_count and value > max(tensors, 100):  # layers that share their weights (ALBERT) may be more than these
+            raise ConfigError(
+                f"config.json has {name} = {value:,}, but the weights have {tensors:,} tensors",
+                where=str(folder),
+                next_step="get the folder again from where it was published",
+            )
+
+
+def _tensor_names(file: Path) -> list[str]:
+    with safe_open(file, framework="pt") as opened:
+        return list(opened.keys())
 
 
 def _vocabulary(transformers: Any, folder: Path, model: "PreTrainedModel") -> Vocabulary:

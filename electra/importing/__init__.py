@@ -1,1 +1,1 @@
-"""Weights of other makes to ``models/pretrained``: Hugging Face, TensorFlow, another vocabulary."""
+"""Weights from other projects to ``models/pretrained``: Hugging Face, TensorFlow, another vocabulary."""

@@ -160,3 +160,13 @@ def test_an_encoders_config_that_is_null(bert_folder: Path, tmp_path: Path) -> N
     (folder / "config.json").write_text("null")
     with pytest.raises(ConfigError, match="transformers cannot load it: TypeError"):
         load_transformers_encoder(EncoderSource.named(folder, "e"), 16)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("layers", [101, 2**40])
+def test_an_encoders_config_with_more_layers_than_tensors(layers: int, bert_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert_folder, tmp_path / "copy")
+    facts = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**facts, "num_hidden_layers": layers}))
+    with pytest.raises(ConfigError, match=f"num_hidden_layers = {layers:,}, but the weights have"):
+        load_transformers_encoder(EncoderSource.named(folder, "e"), 16)
