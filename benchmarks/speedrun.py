@@ -65,6 +65,14 @@ MODERN: dict[str, Any] = {
     "feed_forward": "geglu",
     "intermediate_size": 344,
 }
+DEEPER: dict[str, Any] = {  # RoFormer's block, narrower and twice as deep
+    "positions": "rotary",
+    "rotary_base": 30.0,
+    "num_layers": 4,
+    "hidden_size": 96,
+    "embedding_size": 96,
+    "intermediate_size": 384,
+}
 # A record is what it changes in benchmarks/tracks/<track>.yaml, its steps included.
 RECORDS: dict[str, dict[str, Changes]] = {
     "books": {
@@ -76,10 +84,13 @@ RECORDS: dict[str, dict[str, Changes]] = {
     },
     "microworld": {
         BASELINE: {},
-        "rotary": {  # RoFormer's block, narrower and twice as deep
-            "model": {"positions": "rotary", "rotary_base": 30.0, "num_layers": 4}
-            | {"hidden_size": 96, "embedding_size": 96, "intermediate_size": 384},
+        "rotary": {
+            "model": DEEPER,
             "pretrain": {"num_steps": 1220, "warmup_steps": 150, "learning_rate": 1.5e-3},
+        },
+        "lower-rate": {
+            "model": DEEPER,
+            "pretrain": {"num_steps": 1220, "warmup_steps": 150, "learning_rate": 1.0e-3},
         },
     },
 }
