@@ -33,7 +33,7 @@ COMPRESSION = 3.5  # bytes of English text in a byte of a compressed file, about
 BYTES_PER_TOKEN = 4.5
 PASSES = 20  # over the text, for the profiles whose steps are not a published recipe
 MIN_ENTRIES = 100  # of the settings
-EXAMPLES = (64_000, 768_000)  # of pre-training, at least and at most
+EXAMPLES = (24_000, 384_000)  # of pre-training, at least and at most
 
 
 @dataclass(frozen=True)
