@@ -31,9 +31,9 @@ COUNTED = 16_000_000  # bytes of text whose words are counted
 BYTES_PER_ENTRY = 120  # of text, for an entry of the vocabulary
 COMPRESSION = 3.5  # bytes of English text in a byte of a compressed file, about
 BYTES_PER_TOKEN = 4.5
-PASSES = 10  # over the text, for the profiles whose steps are not a published recipe
+PASSES = 20  # over the text, for the profiles whose steps are not a published recipe
 MIN_ENTRIES = 100  # of the settings
-EXAMPLES = (24_000, 384_000)  # of pre-training, at least and at most
+EXAMPLES = (32_000, 384_000)  # of pre-training, at least and at most
 
 
 @dataclass(frozen=True)

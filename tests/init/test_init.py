@@ -142,7 +142,7 @@ def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(projec
     assert "  paths:\n    - letters/**/*.txt\n" in text or "    paths:\n    - letters/**/*.txt\n" in text
     assert "{" not in text.replace("task_max_train_examples: {}", "")
     small, asked = plan_project(["letters/"]).settings, plan_project(["letters/"], steps=50).settings
-    assert small.pretrain.num_steps == 3000 and asked.pretrain.num_steps == 50 and asked.pretrain.eval_every == 5
+    assert small.pretrain.num_steps == 4000 and asked.pretrain.num_steps == 50 and asked.pretrain.eval_every == 5
     published = plan_project(["letters/"], like="small").settings.pretrain
     assert published.num_steps == 1_000_000, "a published recipe keeps its steps"
 
