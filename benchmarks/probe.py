@@ -18,7 +18,8 @@ from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
-from electra.predict.probe import PER_KIND, Probe, minimal_pairs, read_pairs
+from electra.probe.minimal_pairs import PER_KIND, minimal_pairs
+from electra.probe.scores import Probe, read_pairs
 
 ONE_PASS, GENERATOR, EQUAL = "one pass", "masked, the generator", "masked, of the discriminator's size"
 

@@ -18,7 +18,7 @@ ORDER = (
     ("microworld", "model", "optim", "tokenizer"),
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
     ("checks", "estimate", "inputs", "provenance", "report", "shards"),
-    ("finetune", "importing", "pretrain", "publish", "review"),
+    ("finetune", "importing", "pretrain", "probe", "publish", "review"),
     ("init", "launchers", "predict", "preflight"),
     ("cli",),
     ("__main__",),

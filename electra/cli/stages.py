@@ -285,7 +285,7 @@ def probe(
 
     Example: electra probe blimp/*.jsonl --similarity data/tasks/STS-B/dev.jsonl
     """
-    from electra.predict.learned import probe_pretrained
+    from electra.probe.learned import probe_pretrained
 
     if files or similarity or json_output or not Path("params.yaml").exists():
         _print_probes(files or [], similarity, json_output)
@@ -299,7 +299,7 @@ def _print_probes(files: list[Path], similarity: Path | None, json_output: bool)
 
     from electra.common.paths import Paths
     from electra.finetune.run import prepare_machine
-    from electra.predict.probe import render, run_probe
+    from electra.probe.scores import render, run_probe
 
     found = run_probe(Paths(), files, similarity, *prepare_machine(cluster_settings()))
     print(json.dumps(found, indent=2) + "\n" if json_output else render(found), end="")

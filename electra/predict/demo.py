@@ -30,9 +30,9 @@ from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from electra.common.paths import Paths
 from electra.finetune.saved import SavedModel, load_model
 from electra.importing.huggingface import import_huggingface
-from electra.predict.learned import Piece, fills, pieces_of, replaced
-from electra.predict.probe import Probe
 from electra.predict.run import kind_of
+from electra.probe.learned import Piece, fills, pieces_of, replaced
+from electra.probe.scores import Probe
 from electra.tasks.format import Row
 
 HOST, PORT = "127.0.0.1", 8765

@@ -12,7 +12,7 @@ from benchmarks.training_run import Watch
 from benchmarks.workspace import copy_text
 from electra.common.errors import ConfigError
 from electra.config.text import SPECIAL_TOKENS
-from tests.predict.test_probe import PAIRS, workspace_of
+from tests.probe.test_scores import PAIRS, workspace_of
 from tests.reliability import faults
 from tests.workspace import Workspace, forked
 

@@ -147,7 +147,7 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
         "electra/loader/masking.py": {"pretrain"},
         "electra/finetune/trainer.py": LEARNING - {"pretrain"},
         "electra/model/encoder.py": LEARNING | {"export", "probe"},
-        "electra/predict/learned.py": {"probe"},
+        "electra/probe/learned.py": {"probe"},
     }.items(),
 )
 def test_an_edit_runs_again_what_it_can_change_and_nothing_else(edited, stages):

@@ -17,9 +17,9 @@ from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.paths import Paths
 from electra.predict import demo as module
 from electra.predict.demo import MAX_BODY, Demo, application, load_demo, serve
-from electra.predict.learned import pieces_of
+from electra.probe.learned import pieces_of
 from tests.predict.test_finetuned_export import PAPERS, Keep, keep  # noqa: F401
-from tests.predict.test_probe import MODERN, workspace_of
+from tests.probe.test_scores import MODERN, workspace_of
 from tests.workspace import Workspace
 
 CPU = torch.device("cpu")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,15 @@ from electra import __main__ as cli
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
+from electra.microworld.sentence_tasks import NAMES
+from electra.microworld.words import INTRANSITIVE
+from electra.microworld.world import World
 from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained
-from electra.predict.probe import (
-    KINDS,
+from electra.probe.minimal_pairs import KINDS, minimal_pairs
+from electra.probe.scores import (
     Probe,
     changed,
-    minimal_pairs,
     read_pairs,
     run_probe,
     score_pairs,
@@ -158,7 +161,7 @@ def test_other_objectives_are_probed_by_what_they_have(
 def test_similarity_is_that_of_a_plain_script(
     changes: dict[str, Any], prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("electra.predict.probe.PER_KIND", 1)
+    monkeypatch.setattr("electra.probe.scores.PER_KIND", 1)
     paths, file = workspace_of(prepared, tmp_path / "probed", **changes), tmp_path / "sts.jsonl"
     rows = [
         {"text_a": pair["sentence_good"], "text_b": other["sentence_bad"], "label": str(number % 5)}
@@ -174,7 +177,7 @@ def test_similarity_is_that_of_a_plain_script(
     cosines = [float(torch.cosine_similarity(embed(row["text_a"]), embed(row["text_b"]), 0)) for row in rows]
     expected = spearmanr([float(row["label"]) for row in rows], cosines).statistic
     found = run_probe(paths, [], file, CPU, False)
-    assert found["pairs"] == 4 and found["similarity_spearman"] == pytest.approx(expected, abs=1e-6)
+    assert found["pairs"] == len(KINDS) and found["similarity_spearman"] == pytest.approx(expected, abs=1e-6)
     file.write_text('{"text_a": "one"}\n')
     with pytest.raises(DataError, match="no sentence pairs with scores"):
         score_similarity(Probe(paths, CPU, bf16=False), file)
@@ -186,14 +189,40 @@ def test_microworlds_pairs_differ_in_one_rule_and_come_again_from_their_seed() -
     for pair in PAIRS:
         good, bad = (pair[name].rstrip(".").lower().split() for name in ("sentence_good", "sentence_bad"))
         assert good != bad
-        if pair["UID"] == "order":
+        if pair["UID"] in ("order", "animacy"):
             assert sorted(good) == sorted(bad)
-        if pair["UID"] in ("agreement", "anaphora"):
+        if pair["UID"] in ("agreement", "anaphora", "transitivity"):
             assert len(good) == len(bad) and sum(one != other for one, other in zip(good, bad, strict=True)) == 1
         if pair["UID"] == "selection":
             assert sum(one != other for one, other in zip(good, bad, strict=True)) in (1, 2), (
                 "a noun, perhaps its article"
             )
+
+
+def test_selection_cannot_be_solved_by_how_frequent_a_noun_is() -> None:
+    frequency = Counter(
+        word for nouns in World(7).nouns.values() for noun in nouns for word in {*noun.words, *noun.plurals}
+    )
+    more = less = 0
+    for pair in minimal_pairs(7, 1000):
+        if pair["UID"] == "selection":
+            good, bad = (
+                sum(frequency[word] for word in pair[name].rstrip(".").split())
+                for name in ("sentence_good", "sentence_bad")
+            )
+            more, less = more + (good > bad), less + (good < bad)
+    assert 0.45 < more / (more + less) < 0.55
+
+
+def test_subject_and_object_are_exchanged_and_a_verb_without_object_gets_one() -> None:
+    intransitive = {form for verb in INTRANSITIVE for each in verb.forms for form in (each.base, each.third, each.past)}
+    for pair in minimal_pairs(7, 50):
+        good, bad = (pair[name].rstrip(".").split() for name in ("sentence_good", "sentence_bad"))
+        if pair["UID"] == "animacy":
+            assert good[0] in NAMES and bad[0] not in NAMES and good[0] in bad
+        if pair["UID"] == "transitivity":
+            (wrong,) = [other for one, other in zip(good, bad, strict=True) if one != other]
+            assert wrong in intransitive
 
 
 @pytest.mark.parametrize(

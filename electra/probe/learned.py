@@ -17,7 +17,8 @@ from electra.common.artifacts import write_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.predict.probe import Probe, minimal_pairs, read_pairs, render, score_pairs, score_similarity
+from electra.probe.minimal_pairs import PER_KIND, minimal_pairs
+from electra.probe.scores import Probe, read_pairs, render, score_pairs, score_similarity
 from electra.system.hardware import choose_device, choose_precision, repeat_exactly
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_rows
@@ -89,7 +90,6 @@ def fills(probe: Probe, ids: list[int], places: list[int], number: int) -> list[
     ]
 
 
-PER_KIND = 100  # pairs of microworld for each rule
 SENTENCES = 6
 WORDPIECES = (8, 32)  # of a sentence that is shown
 FILLS = 3

@@ -17,9 +17,10 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.inputs import outside
-from electra.predict.learned import fills, held_out_sentences, probe_pretrained, replaced, score_retrieval, show
-from electra.predict.probe import Probe, minimal_pairs
-from tests.predict.test_probe import MODERN, workspace_of
+from electra.probe.learned import fills, held_out_sentences, probe_pretrained, replaced, score_retrieval, show
+from electra.probe.minimal_pairs import minimal_pairs
+from electra.probe.scores import Probe
+from tests.probe.test_scores import MODERN, workspace_of
 from tests.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -52,7 +53,7 @@ def labelled(paths: Paths) -> None:
 def test_the_stage_writes_the_same_bytes_again_and_two_headlines(
     prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("electra.predict.learned.PER_KIND", 4)
+    monkeypatch.setattr("electra.probe.learned.PER_KIND", 4)
     paths = workspace_of(prepared, tmp_path / "root")
     (paths.root / "data").unlink()
     (paths.root / "data").mkdir()
@@ -180,5 +181,5 @@ def test_the_command_without_arguments_is_the_stage(
 ) -> None:
     asked: list[Path] = []
     monkeypatch.chdir(prepared.root)
-    monkeypatch.setattr("electra.predict.learned.probe_pretrained", lambda settings, paths: asked.append(paths.root))
+    monkeypatch.setattr("electra.probe.learned.probe_pretrained", lambda settings, paths: asked.append(paths.root))
     assert CliRunner().invoke(cli.app, ["probe"]).exit_code == 0 and asked

@@ -1,0 +1,1 @@
+"""The stage probe: what pre-trained weights know before any fine-tuning."""
