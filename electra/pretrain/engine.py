@@ -182,13 +182,13 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
     num_parameters = sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
     settings = deepspeed_config(pretrain, machine, num_parameters)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
-    if machine.device == "cuda" and machine.zero_stage == 0:
-        _launch_less(engine, machine)
+    if machine.zero_stage == 0:
+        _copy_less(engine, machine)
     _create_moments(engine, optimizer)
     return engine, optimizer
 
 
-def _launch_less(engine: Any, machine: Machine) -> None:
+def _copy_less(engine: Any, machine: Machine) -> None:
     """Average gradients at ZeRO 0 without a copy of each parameter by itself; alone, there is nothing to average."""
     if machine.num_processes == 1:
         engine.enable_backward_allreduce = False
