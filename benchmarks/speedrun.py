@@ -81,6 +81,14 @@ RECORDS: dict[str, dict[str, Changes]] = {
             "model": MODERN,
             "pretrain": {"num_steps": 11_956, "batch_size": 16, "warmup_steps": 797, "learning_rate": 1.4e-3},
         },
+        "rotary": {
+            "model": {"positions": "rotary"},
+            "pretrain": {"num_steps": 11_990, "batch_size": 16, "warmup_steps": 800, "learning_rate": 1.0e-3},
+        },
+        "small-batches": {
+            "model": MODERN,
+            "pretrain": {"num_steps": 23_912, "batch_size": 8, "warmup_steps": 1_600, "learning_rate": 1.0e-3},
+        },
     },
     "microworld": {
         BASELINE: {},
