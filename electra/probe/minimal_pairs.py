@@ -1,8 +1,8 @@
 """Minimal pairs of the microworld: two sentences that differ in one respect, of which one breaks a rule of its text.
 
 They are drawn here and not in electra/microworld, since no stage writes them: an edit must not run the corpus again.
-The rules are those of groups of BLiMP (Warstadt et al., 2020): agreement, word order, anaphor gender, and of argument
-structure the kind of the object, an animate subject and transitivity.
+All rules but word order are of groups that BLiMP has too (Warstadt et al., 2020): agreement, anaphor gender, and
+argument structure (the kind of the object, an animate subject, transitivity).
 """
 
 from collections.abc import Callable
@@ -81,11 +81,8 @@ def _selection(rng: Random, world: World) -> Pair | None:
     model that knows only how frequent words are is right in half of the pairs.
     """
     event, other = (draw_event(rng, world, pick(rng, world.people), tense=pick(rng, TENSES)) for _ in range(2))
-    if other.noun.kind not in ABSURD_KINDS.get(event.verb, ()) or event.noun.kind not in ABSURD_KINDS.get(
-        other.verb, ()
-    ):
-        return None
-    if other.noun.mass or event.noun.mass:
+    absurd, absurd_there = (ABSURD_KINDS.get(each.verb, ()) for each in (event, other))
+    if other.noun.kind not in absurd or event.noun.kind not in absurd_there or event.noun.mass or other.noun.mass:
         return None
     number = rng.random()
     good, bad = (
