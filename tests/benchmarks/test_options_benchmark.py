@@ -25,6 +25,15 @@ def test_an_option_changes_its_own_keys_only(settings: Settings) -> None:
     assert settings.model_copy(update={"pretrain": back}) == settings
 
 
+@pytest.mark.parametrize("option", [name for name in options.OPTIONS if name != "baseline"])
+def test_every_option_is_a_setting_that_costs_a_known_number_of_steps(settings: Settings, option: str) -> None:
+    own = options.changed(settings, option)
+
+    assert own != settings
+    flops = equal_flops.training_flops(settings, 8192)
+    assert 2000 < equal_flops.steps_that_cost(flops, own, 8192) < 3100
+
+
 def test_options_go_together_at_another_rate(settings: Settings) -> None:
     both = options.changed(settings, "masking+dropout@2")
 
