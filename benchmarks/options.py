@@ -49,6 +49,7 @@ OPTIONS: dict[str, Changes] = {
     "gated": {"model": {"feed_forward": "geglu", "intermediate_size": 344}},
     # no biases, no segments, LayerNorm above the projection and in the heads; its blocks are set by the others
     "no_biases": {"model": {"architecture": "modern", "norm": "post", "feed_forward": "gelu"}},
+    "wsd": {"pretrain": {"schedule": "wsd"}},
     "small_generator": {"model": {"generator_width": 0.125}},
     "large_generator": {"model": {"generator_width": 0.5}},
     "full_width_generator": {"model": {"generator_width": 1.0}},  # half the layers, as the others

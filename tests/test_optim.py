@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
-from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups, rate_of
+from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups, rate_of, warmup_stable_decay
 from electra.pretrain.engine import deepspeed_config
 from electra.pretrain.start import scatter_state
 from electra.system.hardware import Machine, bucket_size
@@ -38,6 +38,27 @@ def test_rate_warms_up_and_decays_multiplied() -> None:
     assert learning_rate(50, 5e-4, 1000, 100) == pytest.approx(5e-4 * 0.5 * 0.95)
     assert learning_rate(1000, 5e-4, 1000, 100) == 0
     assert learning_rate(0, 1.0, 10, 0) == 1
+
+
+def test_the_rate_stays_at_its_peak_and_falls_by_one_minus_the_root_in_the_last_steps() -> None:
+    def rate(step: int) -> float:
+        return warmup_stable_decay(step, 5e-4, 1000, 100, decay_share=0.2)
+
+    assert rate(0) == 0
+    assert rate(50) == pytest.approx(2.5e-4)
+    assert [rate(step) for step in (100, 500, 800)] == [5e-4] * 3
+    assert rate(850) == pytest.approx(5e-4 * 0.5), "a quarter of the decay is over: 1 - sqrt(1 / 4)"
+    assert 0 < rate(999) < 5e-4 * 0.003
+    assert rate(1000) == 0
+
+
+def test_a_warm_up_that_reaches_into_the_decay_is_refused() -> None:
+    recipe = {"num_steps": 1000, "batch_size": 8, "learning_rate": 1e-3, "eval_every": 10, "decay_share": 0.3}
+
+    assert Pretrain(**recipe, schedule="wsd", warmup_steps=700).warmup_steps == 700
+    assert Pretrain(**recipe, warmup_steps=701).schedule == "polynomial"
+    with pytest.raises(ValueError, match="warmup_steps 701 reaches into the decay, which begins at 700"):
+        Pretrain(**recipe, schedule="wsd", warmup_steps=701)
 
 
 def test_biases_and_norms_do_not_decay_and_shared_tables_are_listed_once() -> None:
@@ -137,3 +158,8 @@ def test_the_schedule_starts_anew_with_every_stage() -> None:
     assert [rate_of(step, recipe, second) for step in second] == [learning_rate(s, 1e-3, 60, 10) for s in range(60)]
     assert rate_of(40, recipe, second) == 0 < rate_of(39, recipe, first)
     assert rate_of(42, recipe, range(40, 46)) == pytest.approx(1e-3 * 2 / 3 * 4 / 6), "warm-up is at most half a stage"
+
+    stable = recipe.model_copy(update={"schedule": "wsd", "decay_share": 0.3})
+    expected = [warmup_stable_decay(s, 1e-3, 60, 10, 0.3) for s in range(60)]
+    assert [rate_of(step, stable, second) for step in second] == expected
+    assert rate_of(40 + 41, stable, second) == 1e-3 > rate_of(40 + 43, stable, second)

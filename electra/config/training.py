@@ -140,7 +140,18 @@ class Pretrain(Method):
     batch_size: int = Field(gt=0, le=1_048_576, description="global batch in examples; independent of the machine")
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate")
     warmup_steps: int = Field(ge=0, le=1_000_000_000, description="steps of linear warm-up, multiplied with the decay")
-    decay_power: float = Field(1.0, gt=0, le=100, description="power of the polynomial decay to zero")
+    schedule: Literal["polynomial", "wsd"] = Field(
+        "polynomial",
+        description="learning rate: a decay from the first step on (the paper's), or warm-up, the peak, and a decay in "
+        "the last steps only (warmup-stable-decay)",
+    )
+    decay_power: float = Field(1.0, gt=0, le=100, description="polynomial: power of the decay to zero")
+    decay_share: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="wsd: share of the steps, the last ones, in which the rate falls to zero by 1 - sqrt",
+    )
     weight_decay: float = Field(0.01, ge=0, le=10, description="decoupled decay; biases and LayerNorm are excluded")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam: decay of the first moment")
     adam_beta2: float = Field(0.999, ge=0, lt=1, description="Adam: decay of the second moment")
@@ -174,4 +185,6 @@ class Pretrain(Method):
     def _warmup_fits(self) -> "Pretrain":
         if self.warmup_steps >= self.num_steps:
             raise ValueError(f"warmup_steps {self.warmup_steps} is not below num_steps {self.num_steps}")
+        if self.schedule == "wsd" and self.warmup_steps > (stable := (1 - self.decay_share) * self.num_steps):
+            raise ValueError(f"warmup_steps {self.warmup_steps} reaches into the decay, which begins at {stable:.0f}")
         return self

@@ -78,7 +78,8 @@ def test_paper_profiles_share_the_rest_of_the_recipe(load, name):
     assert settings.tokenizer.vocab_size == 30522
     model, pretrain, finetune = settings.model, settings.pretrain, settings.finetune
     assert (model.generator_depth, model.max_positions, model.dropout, model.attention_dropout) == (1, 512, 0.1, 0.1)
-    assert (pretrain.warmup_steps, pretrain.weight_decay, pretrain.decay_power) == (10_000, 0.01, 1)
+    assert (pretrain.warmup_steps, pretrain.weight_decay) == (10_000, 0.01)
+    assert (pretrain.schedule, pretrain.decay_power) == ("polynomial", 1)
     assert (pretrain.adam_beta1, pretrain.adam_beta2, pretrain.adam_epsilon) == (0.9, 0.999, 1e-6)
     assert (pretrain.generator_weight, pretrain.discriminator_weight, pretrain.temperature) == (1, 50, 1)
     assert (pretrain.mask_token_probability, pretrain.max_grad_norm) == (0.85, 1)
