@@ -42,10 +42,31 @@ OPTIONS: dict[str, Changes] = {
     "fp32": {"cluster": {"precision": "fp32"}},
     "dropout": {"model": {"dropout": 0.1, "attention_dropout": 0.1}},
     "masking": {"pretrain": {"mask_probability": 0.25}},
+    "masking40": {"pretrain": {"mask_probability": 0.4}},
     "disentangled": {"model": {"embedding_sharing": "gradient_disentangled"}},
     "rotary": {"model": {"positions": "rotary"}},
     "pre_norm": {"model": {"norm": "pre"}},
     "gated": {"model": {"feed_forward": "geglu", "intermediate_size": 344}},
+    # no biases, no segments, LayerNorm above the projection and in the heads; its blocks are set by the others
+    "no_biases": {"model": {"architecture": "modern", "norm": "post", "feed_forward": "gelu"}},
+    "small_generator": {"model": {"generator_width": 0.125}},
+    "large_generator": {"model": {"generator_width": 0.5}},
+    "full_width_generator": {"model": {"generator_width": 1.0}},  # half the layers, as the others
+    "muon": {"pretrain": {"optimizer": "muon"}},
+    "wsd": {"pretrain": {"schedule": "wsd"}},
+    "falling_mask": {"pretrain": {"first_mask_probability": 0.3}},
+    "falling_temperature": {"pretrain": {"first_temperature": 2.0}},
+    "slow_generator": {"pretrain": {"generator_rate_factor": 0.3}},
+    "corrective": {"pretrain": {"objective": "corrective"}},
+    "deep_narrow": {
+        "model": {
+            "num_layers": 4,
+            "hidden_size": 96,
+            "embedding_size": 96,
+            "intermediate_size": 384,
+            "initializer_range": 0.1,
+        }
+    },
     "modern": {
         "model": {
             "architecture": "modern",

@@ -143,6 +143,8 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, A
 def rate_of(step: int, recipe: config.Pretrain, stage: range) -> float:
     """Learning rate of a step of pre-training; every stage has a schedule of its own."""
     warmup_steps = min(recipe.warmup_steps, len(stage) // 2)
+    if recipe.schedule == "wsd":
+        return warmup_stable_decay(step - stage.start, recipe.learning_rate, len(stage), warmup_steps)
     return learning_rate(step - stage.start, recipe.learning_rate, len(stage), warmup_steps, recipe.decay_power)
 
 
@@ -153,3 +155,10 @@ def learning_rate(step: int, peak: float, num_steps: int, warmup_steps: int, pow
     """
     warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     return peak * warmup * max(0.0, 1 - step / num_steps) ** power
+
+
+def warmup_stable_decay(step: int, peak: float, num_steps: int, warmup_steps: int, decay_share: float = 0.2) -> float:
+    """Rate of a step (counted from 0): linear warm-up, the peak, and 1 - sqrt to zero in the last ``decay_share``."""
+    warmup = min(1.0, step / warmup_steps) if warmup_steps else 1.0
+    decayed = max(0.0, 1 - (num_steps - step) / (decay_share * num_steps))
+    return peak * warmup * (1 - decayed**0.5)

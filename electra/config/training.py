@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from electra.config.section import Probability, Section, Seed
 
 ObjectiveName = Literal[
-    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "all_tokens_mlm", "bert", "bert_nsp", "electric"
+    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "corrective", "all_tokens_mlm", "bert", "bert_nsp", "electric"
 ]  # fmt: skip
 
 
@@ -140,6 +140,19 @@ class Pretrain(Method):
     batch_size: int = Field(gt=0, le=1_048_576, description="global batch in examples; independent of the machine")
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate")
     warmup_steps: int = Field(ge=0, le=1_000_000_000, description="steps of linear warm-up, multiplied with the decay")
+    schedule: Literal["linear", "wsd"] = Field(
+        "linear", description="polynomial decay from the first step, or warm up, stay, 1 - sqrt decay in the last 20%"
+    )
+    optimizer: Literal["adam", "muon"] = Field(
+        "adam", description="muon: orthogonalized momentum for the layers' matrices, Adam for the rest"
+    )
+    generator_rate_factor: float = Field(1.0, gt=0, le=100, description="the generator's learning rate by the recipe's")
+    first_temperature: float | None = Field(
+        None, gt=0, description="temperature of the first samples, falling to `temperature` in half of the steps"
+    )
+    first_mask_probability: float | None = Field(
+        None, gt=0, lt=1, description="share masked in the first step, falling linearly to mask_probability"
+    )
     decay_power: float = Field(1.0, gt=0, le=100, description="power of the polynomial decay to zero")
     weight_decay: float = Field(0.01, ge=0, le=10, description="decoupled decay; biases and LayerNorm are excluded")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam: decay of the first moment")

@@ -48,13 +48,32 @@ def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
         shares = {curriculum.length: curriculum.share, settings.shards.max_length: 1 - curriculum.share}
     generator = EncoderConfig.generator(model, vocab_size) if recipe.generator == "transformer" else None
     discriminator = EncoderConfig.discriminator(model, vocab_size)
-    return sum(
+    masked = recipe.mask_probability
+    if recipe.first_mask_probability:
+        masked = (masked + recipe.first_mask_probability) / 2
+    per_step = muon_flops([discriminator, *([generator] if generator else [])]) if recipe.optimizer == "muon" else 0
+    return per_step / (recipe.batch_size * settings.shards.max_length) + sum(
         share
         * objective_flops_per_token(
-            recipe.objective, generator, discriminator, length, recipe.mask_probability, recipe.two_stage_switch
+            recipe.objective, generator, discriminator, length, masked, recipe.two_stage_switch
         )
         for length, share in shares.items()
     )
+
+
+def muon_flops(encoders: list[EncoderConfig]) -> float:
+    """What Muon's orthogonalization costs in a step, besides the step itself: five iterations for each matrix."""
+    total = 0
+    for encoder in encoders:
+        width, inner = encoder.hidden_size, encoder.intermediate_size
+        per_layer = 4 * _newton_schulz(width, width) + (3 if encoder.is_gated else 2) * _newton_schulz(width, inner)
+        total += encoder.num_layers * per_layer
+    return total
+
+
+def _newton_schulz(rows: int, columns: int, iterations: int = 5) -> int:
+    small, large = sorted((rows, columns))
+    return iterations * 2 * (2 * small**2 * large + small**3)
 
 
 def objective_flops_per_token(
@@ -115,6 +134,8 @@ def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, mask
     match objective:
         case "electra" | "two_stage" | "adversarial" | "electric":
             return real_or_replaced
+        case "corrective":
+            return real_or_replaced + masked_share * words
         case "electra_15":
             return masked_share * real_or_replaced
         case "replace_mlm" | "bert":

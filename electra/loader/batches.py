@@ -59,7 +59,14 @@ class ExampleDrawer:
         self.special_ids = np.array(special_ids)
         self.rule = masking_rule(pretrain, fidelity)
 
-    def batch(self, epochs: np.ndarray, examples: np.ndarray, *, show_all_masks: bool = False) -> Batch:
+    def batch(
+        self,
+        epochs: np.ndarray,
+        examples: np.ndarray,
+        *,
+        show_all_masks: bool = False,
+        probability: float | None = None,
+    ) -> Batch:
         """The batch of these examples, drawn for these epochs ([n] each).
 
         Args:
@@ -76,13 +83,14 @@ class ExampleDrawer:
             tokens, spans, next_labels = draw_next_sentences(
                 self.shards, tokens, spans, epochs, examples, self.pretrain.seed
             )
+        rule = self.rule if probability is None else replace(self.rule, probability=probability)
         masking = draw_masking(
             tokens,
             spans[:, 0],
             epochs,
             examples,
             special_ids=self.special_ids,
-            rule=replace(self.rule, as_mask=1.0, as_random=0.0) if show_all_masks else self.rule,
+            rule=replace(rule, as_mask=1.0, as_random=0.0) if show_all_masks else rule,
             seed=self.pretrain.seed,
         )
         candidate = is_candidate(tokens, spans[:, 0], self.special_ids)
@@ -134,8 +142,12 @@ def training_steps(
         size = data_parallel.micro_batch_size * now.per_example
         positions = np.arange(step * batch_size, (step + 1) * batch_size)
         epochs, examples = examples_at(positions, len(now.shards), now.pretrain.seed)
+        recipe, probability = now.pretrain, None
+        if recipe.first_mask_probability:
+            done = step / recipe.num_steps
+            probability = recipe.first_mask_probability * (1 - done) + recipe.mask_probability * done
         batches = [
-            now.batch(epochs[start : start + size], examples[start : start + size])
+            now.batch(epochs[start : start + size], examples[start : start + size], probability=probability)
             for start in range(data_parallel.dp_rank * size, batch_size, data_parallel.dp_size * size)
         ]
         width = now.shards.max_length

@@ -20,7 +20,8 @@ from torch import Tensor
 from electra import config
 from electra.common.errors import InfrastructureError
 from electra.model.objective import Batch, Objective
-from electra.optim import ElectraAdamW, parameter_groups
+from electra.optim import ElectraAdamW
+from electra.pretrain.parted import PartedOptimizer, parted_groups
 from electra.system.hardware import Machine, bucket_size
 from electra.system.processes import free_port
 
@@ -171,8 +172,8 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
     """The engine around a pre-training method: one module, one optimizer, one backward pass."""
     import deepspeed
 
-    optimizer = ElectraAdamW(
-        parameter_groups(model, pretrain.weight_decay),
+    optimizer = PartedOptimizer(
+        parted_groups(model, pretrain),
         lr=0.0,  # set before every step; at zero, the step with which ZeRO creates its state changes nothing
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
@@ -218,7 +219,7 @@ def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
 def set_step(engine: Any, step: int, rate: float) -> None:
     """Tell the optimizer which step comes next (it counts from 0) and at which learning rate."""
     for group in engine.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("rate_factor", 1.0)
         group["step_number"] = step
 
 

@@ -245,6 +245,10 @@ class Pretraining:
             if (phase := self._phase_at(step)) != self.phase:
                 self._enter_phase(phase)
             set_step(self.engine, step - self.phases[phase].start, rate_of(step, recipe, self.phases[phase]))
+            if recipe.first_temperature:
+                hotter = (recipe.first_temperature - recipe.temperature) * max(0.0, 1 - 2 * step / num_steps)
+                method = self.model.method
+                self.model.method = method.model_copy(update={"temperature": recipe.temperature + hotter})
             self.writing.check()
             counts = agreed.counts.pin_memory() if on_cuda else agreed.counts
             counts = counts.to(self.engine.device, non_blocking=True)
