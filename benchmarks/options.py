@@ -47,7 +47,7 @@ OPTIONS: dict[str, Changes] = {
     "rotary": {"model": {"positions": "rotary"}},
     "pre_norm": {"model": {"norm": "pre"}},
     "gated": {"model": {"feed_forward": "geglu", "intermediate_size": 344}},
-    # no biases, no segments, LayerNorm above the projection and in the heads; its blocks are set by the others
+    # what else `modern` changes: no biases, no segments, LayerNorm above the projection and in the heads
     "no_biases": {"model": {"architecture": "modern", "norm": "post", "feed_forward": "gelu"}},
     "wsd": {"pretrain": {"schedule": "wsd"}},
     "small_generator": {"model": {"generator_width": 0.125}},
