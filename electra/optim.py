@@ -125,19 +125,25 @@ def _num_processes() -> int:
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
-def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: matrices and tables decay, biases and LayerNorm do not. A shared parameter is listed once.
+def parameter_groups(module: nn.Module, weight_decay: float, generator_rate: float = 1.0) -> list[dict[str, Any]]:
+    """Groups of parameters by decay and by learning rate.
 
-    Parameters at rest (``requires_grad`` false) are in neither.
+    Matrices and tables decay, biases and LayerNorm do not. ``rate_factor`` of a group is what its learning rate is
+    multiplied with: ``generator_rate`` for the generator's own parameters, 1 for what it shares and for all others. A
+    shared parameter is listed once. Parameters at rest (``requires_grad`` false) are in no group.
     """
-    decayed: list[nn.Parameter] = []
-    plain: list[nn.Parameter] = []
+    shared = {id(p) for n, p in module.named_parameters(remove_duplicate=False) if not n.startswith("generator")}
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {(True, 1.0): [], (False, 1.0): []}  # by decay and rate
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             continue
-        is_norm = name.rsplit(".", 2)[-2].endswith("norm")
-        (plain if is_norm or name.endswith("bias") else decayed).append(parameter)
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+        decays = not (name.endswith("bias") or name.rsplit(".", 2)[-2].endswith("norm"))
+        factor = 1.0 if id(parameter) in shared else generator_rate
+        groups.setdefault((decays, factor), []).append(parameter)
+    return [
+        {"params": parameters, "weight_decay": weight_decay if decays else 0.0, "rate_factor": factor}
+        for (decays, factor), parameters in groups.items()
+    ]
 
 
 def rate_of(step: int, recipe: config.Pretrain, stage: range) -> float:

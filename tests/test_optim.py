@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
 from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups, rate_of, warmup_stable_decay
-from electra.pretrain.engine import deepspeed_config
+from electra.pretrain.engine import deepspeed_config, set_step
 from electra.pretrain.start import scatter_state
 from electra.system.hardware import Machine, bucket_size
 
@@ -72,6 +72,41 @@ def test_biases_and_norms_do_not_decay_and_shared_tables_are_listed_once() -> No
     plain_names = {names[id(p)] for p in plain["params"]}
     assert plain_names == {n for n in names.values() if n.endswith("bias") or "norm" in n}
     assert any(names[id(p)] == "discriminator.embeddings.word.weight" for p in decayed["params"])
+
+
+@pytest.mark.parametrize("sharing", ["none", "embeddings", "gradient_disentangled", "all"])
+def test_only_the_generators_own_weights_have_its_rate(sharing: Any) -> None:
+    shape = Model(
+        num_layers=1,
+        hidden_size=16,
+        num_heads=2,
+        intermediate_size=32,
+        embedding_size=8,
+        generator_width=1.0,
+        embedding_sharing=sharing,
+    )
+    model = Electra(shape, vocab_size=30, mask_id=4)
+    groups = parameter_groups(model, 0.01, generator_rate=0.3)
+    optimizer = ElectraAdamW(groups, lr=0.0)
+    set_step(SimpleNamespace(optimizer=optimizer), 7, 1e-3)
+
+    rates = {id(p): (group["lr"], group["weight_decay"]) for group in optimizer.param_groups for p in group["params"]}
+    slow = {n for n, p in model.named_parameters() if rates[id(p)][0] == pytest.approx(3e-4)}
+    assert all(rates[id(p)][0] == 1e-3 for n, p in model.named_parameters() if n not in slow)
+    assert len(rates) == sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    assert all(name.startswith("generator") for name in slow)
+    assert not {id(p) for p in model.discriminator.parameters()} & {
+        id(p) for n, p in model.named_parameters() if n in slow
+    }
+    assert "generator_head.transform.weight" in slow
+    assert any(name.startswith("generator.layers.") for name in slow) == (sharing != "all")
+    assert ("generator.embeddings.word.weight" in slow) == (sharing == "none")
+    assert {decay for _, decay in rates.values()} == {0.01, 0.0}
+
+
+def test_with_one_rate_there_are_two_groups() -> None:
+    shape = Model(num_layers=1, hidden_size=16, num_heads=2, intermediate_size=32, embedding_size=8)
+    assert len(parameter_groups(Electra(shape, vocab_size=30, mask_id=4), 0.01)) == 2
 
 
 def devices_of_state(optimizer: ElectraAdamW) -> set[str]:

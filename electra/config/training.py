@@ -139,6 +139,13 @@ class Pretrain(Method):
     num_steps: int = Field(gt=0, le=1_000_000_000, description="optimizer steps")
     batch_size: int = Field(gt=0, le=1_048_576, description="global batch in examples; independent of the machine")
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate")
+    generator_rate: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        description="learning rate of the generator's own weights as a fraction of learning_rate; what it shares with "
+        "the discriminator has the whole rate",
+    )
     warmup_steps: int = Field(ge=0, le=1_000_000_000, description="steps of linear warm-up, multiplied with the decay")
     schedule: Literal["polynomial", "wsd"] = Field(
         "polynomial",

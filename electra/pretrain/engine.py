@@ -172,7 +172,7 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
     import deepspeed
 
     optimizer = ElectraAdamW(
-        parameter_groups(model, pretrain.weight_decay),
+        parameter_groups(model, pretrain.weight_decay, pretrain.generator_rate),
         lr=0.0,  # set before every step; at zero, the step with which ZeRO creates its state changes nothing
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
@@ -216,9 +216,12 @@ def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
 
 
 def set_step(engine: Any, step: int, rate: float) -> None:
-    """Tell the optimizer which step comes next (it counts from 0) and at which learning rate."""
+    """Tell the optimizer which step comes next (it counts from 0) and at which learning rate.
+
+    Each group has its ``rate_factor`` of it: see :func:`~electra.optim.parameter_groups`.
+    """
     for group in engine.optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["rate_factor"]
         group["step_number"] = step
 
 

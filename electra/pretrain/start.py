@@ -199,7 +199,12 @@ def share_state(saved: Saved | None, device: torch.device) -> Saved | None:
 def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Tensor]) -> None:
     """Put weights and moments back in whatever layout the engine has; every process must call it."""
     from deepspeed.runtime.zero import GatheredParameters
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
+    from deepspeed.utils import (
+        safe_set_full_fp32_param,
+        safe_set_full_optimizer_state,
+        safe_set_local_fp32_param,
+        safe_set_local_optimizer_state,
+    )
 
     stage = engine.zero_optimization_stage()
     for name, parameter in engine.module.named_parameters():
@@ -215,11 +220,25 @@ def scatter_state(engine: Any, weights: dict[str, Tensor], moments: dict[str, Te
         if stage == 3:
             with GatheredParameters(parameter, modifier_rank=0):
                 parameter.copy_(value)
-        else:
-            parameter.copy_(value)
+            safe_set_local_fp32_param(parameter, _own_partition(parameter, value))
+            for key, part in parts.items():
+                safe_set_local_optimizer_state(parameter, _own_partition(parameter, part), key)
+            continue
+        parameter.copy_(value)
         safe_set_full_fp32_param(parameter, value)
         for key, part in parts.items():
             safe_set_full_optimizer_state(parameter, part, key)
+
+
+def _own_partition(parameter: Any, value: Tensor) -> Tensor:
+    """Return this process's partition of a whole tensor at ZeRO 3: flat, the last one padded with zeros.
+
+    DeepSpeed's ``safe_set_full_*`` do not pad: they fail on tensors that the processes do not divide evenly, such as a
+    bias of one number (0.19.8).
+    """
+    size = parameter.ds_tensor.numel()
+    padded = torch.nn.functional.pad(value.flatten(), (0, size * torch.distributed.get_world_size() - value.numel()))
+    return padded.narrow(0, size * torch.distributed.get_rank(), size)
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:

@@ -5,6 +5,7 @@ import shutil
 import signal
 from typing import get_args
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -81,6 +82,43 @@ def test_sharing_survives_zero_3_and_two_processes(workspace: Workspace, sharing
     workspace.write({"cluster": {"zero_stage": 3, "num_processes": 2}}, **changes)
     workspace.pretrain()
     assert_curves_close(workspace, reference, 1e-5)
+
+
+@pytest.fixture(scope="module")
+def slow_generator(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A generator at a tenth of the rate, from start to end in one process."""
+    folder = tmp_path_factory.mktemp("slow-generator") / "workspace"
+    shutil.copytree(prepared.root, folder)
+    done = Workspace(folder).write(pretrain={"generator_rate": 0.1})
+    done.pretrain()
+    return done
+
+
+def test_a_slow_generator_moves_less_and_the_rest_as_before(
+    slow_generator: Workspace, uninterrupted: Workspace
+) -> None:
+    def distances(workspace: Workspace) -> dict[str, float]:
+        first = load_file(workspace.paths.milestones / "6.25/model.safetensors")
+        last = load_file(workspace.paths.pretrained / "model.safetensors")
+        return {name: float(np.abs(last[name] - first[name]).mean()) for name in last}
+
+    slow, plain = distances(slow_generator), distances(uninterrupted)
+    shares = {name: slow[name] / plain[name] for name in slow if plain[name] > 0}
+    own = {name for name in shares if name.startswith("generator") and name != "generator_head.weight"}
+    assert len(own) > 10
+    assert all(0.05 < shares[name] < 0.3 for name in own), {name: shares[name] for name in own}
+    assert all(0.5 < shares[name] < 2 for name in shares if name.startswith("discriminator"))
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_a_slow_generator_learns_the_same_on_two_processes_under_zero_and_resumes(
+    workspace: Workspace, slow_generator: Workspace, stage: int
+) -> None:
+    cluster = {"zero_stage": stage, "num_processes": 2, "checkpoint_minutes": EVERY_STEP}
+    workspace.write({"cluster": cluster}, pretrain={"generator_rate": 0.1})
+    kill_at(workspace, 5, signal.SIGKILL)
+    assert "resuming electra at step" in workspace.pretrain()
+    assert_curves_close(workspace, slow_generator, 1e-5)
 
 
 def test_milestones_are_kept_with_their_steps(uninterrupted: Workspace) -> None:
