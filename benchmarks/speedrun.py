@@ -85,6 +85,16 @@ RECORDS: dict[str, dict[str, Changes]] = {
             "model": {"positions": "rotary"},
             "pretrain": {"num_steps": 11_990, "batch_size": 16, "warmup_steps": 800, "learning_rate": 1.0e-3},
         },
+        "slow-generator": {
+            "model": {"positions": "rotary"},
+            "pretrain": {
+                "num_steps": 11_990,
+                "batch_size": 16,
+                "warmup_steps": 800,
+                "learning_rate": 1.0e-3,
+                "generator_rate": 0.1,
+            },
+        },
         "small-batches": {
             "model": MODERN,
             "pretrain": {"num_steps": 23_912, "batch_size": 8, "warmup_steps": 1_600, "learning_rate": 1.0e-3},
