@@ -1,0 +1,159 @@
+"""Discriminators of several options compared on the same generators' samples.
+
+    python -m benchmarks.same_samples --folder logs/options --budget 16 --options baseline modern@2 --others rotary@1.5
+
+A run's own figures depend on its generator: a better one has samples that are harder to tell. Here the generator of
+every run corrupts the same held-out examples, at the same positions, and the discriminator of every run judges them;
+only those of its own run are left out. ``--others`` are options whose generators alone take part. The runs are those
+that ``benchmarks.options`` has left in ``--folder``. With ``--write`` a budget's figures go to
+``benchmarks/results/same_samples.json`` and ``.md``.
+"""
+
+import argparse
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import measure
+from benchmarks.equal_flops import ROOT
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
+from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches
+from electra.loader.dataset import Shards
+from electra.model.methods import ReplacedTokenDetection
+from electra.model.pretrained import load_objective, special_token_ids
+from electra.pretrain.metrics import HeldoutSums
+
+Runs = dict[str, dict[int, Path]]  # option to seed to workspace
+Row = dict[str, Any]
+RESULTS = ROOT / "benchmarks/results"
+FIGURES = {"share": "of plateau", "auc": "AUC"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("logs/options"), help="of benchmarks.options' runs")
+    parser.add_argument("--budget", type=int, default=1)
+    parser.add_argument("--options", nargs="+", default=["baseline", "modern@2"], help="whose discriminators judge")
+    parser.add_argument("--others", nargs="*", default=["rotary@1.5"], help="whose generators alone take part")
+    parser.add_argument("--write", action="store_true", help="add the budget to benchmarks/results/same_samples.json")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = found_runs(arguments.folder, arguments.budget, [*arguments.options, *arguments.others])
+    rows = [{"budget": arguments.budget, **row} for row in compare(runs, arguments.options)]
+    print(as_table(rows))
+    if arguments.write:
+        file = RESULTS / "same_samples.json"
+        kept = [row for row in (read_json(file) if file.exists() else []) if row["budget"] != arguments.budget]
+        rows = sorted([*kept, *rows], key=lambda row: row["budget"])
+        write_json(file, rows)
+        write_text(RESULTS / "same_samples.md", as_table(rows))
+
+
+def found_runs(folder: Path, budget: int, options: list[str]) -> Runs:
+    """The finished runs of a budget.
+
+    Raises:
+        ConfigError: an option has none.
+    """
+    runs: Runs = {}
+    for option in options:
+        for workspace in sorted(folder.glob(f"{option}-x{budget}-*")):
+            if (Paths(workspace).pretrained / "manifest.json").exists():
+                runs.setdefault(option, {})[int(workspace.name.rsplit("-", 1)[1])] = workspace
+        if option not in runs:
+            raise ConfigError(
+                f"there is no finished run of {option!r} at budget {budget}",
+                where=str(folder),
+                next_step=f"python -m benchmarks.options --options {option} --budget {budget} --only-pretrain",
+            )
+    return runs
+
+
+def compare(runs: Runs, judges: list[str]) -> list[Row]:
+    """Every judge's discriminators on every generator's samples.
+
+    Returns:
+        A row for each pair of generator and discriminator: their options and seeds, the generator's MLM loss, and the
+        discriminator's loss as a share of its plateau and AUC.
+    """
+    workspaces = [(option, seed, workspace) for option, seeds in runs.items() for seed, workspace in seeds.items()]
+    settings, paths = load_settings(workspaces[0][2]), Paths(workspaces[0][2])
+    special_ids, shards = special_token_ids(paths.tokenizer), Shards(paths.shards, "heldout")
+    drawer = ExampleDrawer(shards, special_ids, settings.pretrain, settings.fidelity)
+    batches = list(heldout_batches(drawer, DataParallel(0, 1, 64), settings.pretrain.eval_examples))
+    models = {workspace: _loaded(workspace) for _, _, workspace in workspaces}
+    rows = []
+    for by, by_seed, generator in workspaces:
+        sums = {judge: HeldoutSums(["mlm", "disc"], special_ids, shards.vocab_size) for judge in models}
+        with torch.inference_mode():
+            for batch in batches:
+                proposals = models[generator].propose(batch)
+                for judge, model in models.items():
+                    outputs, _ = model.discriminate(batch, proposals)
+                    outputs.loss_sums["mlm"] = proposals.losses_BK.sum()
+                    sums[judge].add(batch, outputs, model.counts(batch))
+        for option, seed, judge in workspaces:
+            if option in judges:
+                figures = sums[judge].results()
+                rows.append(
+                    {
+                        "generator": by,
+                        "generator_seed": by_seed,
+                        "mlm_loss": round(figures["mlm_loss"], 4),
+                        "discriminator": option,
+                        "seed": seed,
+                        "share": round(figures["disc_loss"] / figures["fake_rate_entropy"], 5),
+                        "auc": round(figures["disc_auc"], 5),
+                    }
+                )
+        print(f"samples of {generator.name} are judged", flush=True)
+    return rows
+
+
+def _loaded(workspace: Path) -> ReplacedTokenDetection:
+    model = load_objective(Paths(workspace).pretrained)
+    assert isinstance(model, ReplacedTokenDetection), f"{workspace} has no discriminator"
+    return model.eval()
+
+
+def by_seed(rows: list[Row], generator: str, discriminator: str, figure: str) -> list[float]:
+    """A figure of each discriminator of an option: its mean over an option's generators, but that of its own run."""
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        is_own = generator == discriminator and row["generator_seed"] == row["seed"]
+        if (row["generator"], row["discriminator"]) == (generator, discriminator) and not is_own:
+            values.setdefault(row["seed"], []).append(row[figure])
+    return [statistics.fmean(values[seed]) for seed in sorted(values)]
+
+
+def as_table(rows: list[Row]) -> str:
+    """A line per budget and option of generators; figures are means ± standard deviation over discriminators' seeds."""
+    judges = list(dict.fromkeys(row["discriminator"] for row in rows))
+    heading = ["budget", "samples of", "MLM loss"]
+    heading += [f"`{judge}`, {name}" for name in FIGURES.values() for judge in judges]
+    lines = []
+    for budget in dict.fromkeys(row["budget"] for row in rows):
+        own = [row for row in rows if row["budget"] == budget]
+        for generator in dict.fromkeys(row["generator"] for row in own):
+            losses = {row["generator_seed"]: row["mlm_loss"] for row in own if row["generator"] == generator}
+            cells = [str(budget), f"`{generator}`, {len(losses)}", measure_of(list(losses.values()))]
+            cells += [measure_of(by_seed(own, generator, judge, figure)) for figure in FIGURES for judge in judges]
+            lines.append(cells)
+    return measure.table(heading, lines) + "\n"
+
+
+def measure_of(values: list[float]) -> str:
+    """Mean ± standard deviation; nothing where there are no values."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.3f}{spread}"
+
+
+if __name__ == "__main__":
+    measure.run(main)
