@@ -47,8 +47,12 @@ def test_killed_run_resumes_to_the_last_bit(modern: Workspace, workspace: Worksp
     assert weights(workspace) == weights(modern)
 
 
-def test_two_processes_under_zero_3_with_packed_rows_learn_the_same(modern: Workspace, workspace: Workspace) -> None:
+def test_two_processes_under_zero_3_with_packed_rows_learn_the_same_and_resume(
+    modern: Workspace, workspace: Workspace
+) -> None:
     cluster = {"num_processes": 2, "zero_stage": 3, "activation_checkpointing": "layers", "pack_examples": True}
-    output = workspace.write({"cluster": cluster}, model=MODEL).pretrain()
-    assert "on 2 x cpu" in output and "ZeRO 3" in output
+    workspace.write({"cluster": {**cluster, "checkpoint_minutes": EVERY_STEP}}, model=MODEL)
+    kill_at(workspace, 5, signal.SIGKILL)
+    output = workspace.pretrain()
+    assert "resuming electra at step" in output and "on 2 x cpu" in output and "ZeRO 3" in output
     assert_curves_close(workspace, modern, 1e-4)
