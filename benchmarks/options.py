@@ -50,6 +50,8 @@ OPTIONS: dict[str, Changes] = {
     # what else `modern` changes: no biases, no segments, LayerNorm above the projection and in the heads
     "no_biases": {"model": {"architecture": "modern", "norm": "post", "feed_forward": "gelu"}},
     "wsd": {"pretrain": {"schedule": "wsd"}},
+    "slow_generator": {"pretrain": {"generator_rate": 0.3}},
+    "slower_generator": {"pretrain": {"generator_rate": 0.1}},
     "small_generator": {"model": {"generator_width": 0.125}},
     "large_generator": {"model": {"generator_width": 0.5}},
     "full_width_generator": {"model": {"generator_width": 1.0}},  # half the layers, as the others
