@@ -277,7 +277,8 @@ def _shape(facts: Facts) -> str:
             "",
             f"- discriminator: {model.num_layers} layers, width {model.hidden_size}, {model.num_heads} heads, "
             f"embeddings of {model.embedding_size}",
-            f"- generator: {model.generator_width:g} of the width, {model.generator_depth:g} of the depth",
+            f"- generator: {model.generator_width:g} of the width, {model.generator_depth:g} of the depth"
+            + ("" if pretrain.generator_rate == 1 else f", {pretrain.generator_rate:g} of the learning rate"),
             f"- vocabulary: {count(vocabulary)} wordpieces, {'lowercased' if _lowercase(facts) else 'cased'}",
             f"- training: {count(pretrain.num_steps)} steps of {count(pretrain.batch_size)} examples of up to "
             f"{shards.max_length} tokens, learning rate {pretrain.learning_rate:g}",

@@ -110,6 +110,12 @@ def test_a_slow_generator_moves_less_and_the_rest_as_before(
     assert all(0.5 < shares[name] < 2 for name in shares if name.startswith("discriminator"))
 
 
+def test_the_card_tells_the_generators_rate(slow_generator: Workspace) -> None:
+    export_model(slow_generator.settings(), slow_generator.paths)
+    card = (slow_generator.paths.export / "discriminator/README.md").read_text()
+    assert "of the depth, 0.1 of the learning rate\n" in card
+
+
 @pytest.mark.parametrize("stage", [2, 3])
 def test_a_slow_generator_learns_the_same_on_two_processes_under_zero_and_resumes(
     workspace: Workspace, slow_generator: Workspace, stage: int
