@@ -40,18 +40,28 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1)
     parser.add_argument("--options", nargs="+", default=["baseline", "modern@2"], help="whose discriminators judge")
     parser.add_argument("--others", nargs="*", default=["rotary@1.5"], help="whose generators alone take part")
-    parser.add_argument("--write", action="store_true", help="add the budget to benchmarks/results/same_samples.json")
+    parser.add_argument("--write", action="store_true", help="to benchmarks/results/same_samples.json and .md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs = found_runs(arguments.folder, arguments.budget, [*arguments.options, *arguments.others])
-    rows = [{"budget": arguments.budget, **row} for row in compare(runs, arguments.options)]
+    about = {"budget": arguments.budget, "options": arguments.options}
+    rows = [{**about, **row} for row in compare(runs, arguments.options)]
     print(as_table(rows))
     if arguments.write:
         file = RESULTS / "same_samples.json"
-        kept = [row for row in (read_json(file) if file.exists() else []) if row["budget"] != arguments.budget]
-        rows = sorted([*kept, *rows], key=lambda row: row["budget"])
+        before = read_json(file) if file.exists() else []
+        rows += [row for row in before if any(row[key] != about[key] for key in about)]
+        rows.sort(key=lambda row: (row["options"], row["budget"]))
         write_json(file, rows)
-        write_text(RESULTS / "same_samples.md", as_table(rows))
+        write_text(RESULTS / "same_samples.md", "\n".join(as_table(own) for own in _by_options(rows)))
+
+
+def _by_options(rows: list[Row]) -> list[list[Row]]:
+    """The rows of each comparison: a table has the discriminators of one in its columns."""
+    comparisons: dict[str, list[Row]] = {}
+    for row in rows:
+        comparisons.setdefault(str(row["options"]), []).append(row)
+    return list(comparisons.values())
 
 
 def found_runs(folder: Path, budget: int, options: list[str]) -> Runs:
