@@ -57,6 +57,11 @@ OPTIONS: dict[str, Changes] = {
     "falling_mask": {"pretrain": {"first_mask_probability": 0.3}},
     "falling_temperature": {"pretrain": {"first_temperature": 2.0}},
     "slow_generator": {"pretrain": {"generator_rate_factor": 0.3}},
+    "frozen_generator": {
+        "pretrain": {"objective": "frozen_generator", "two_stage_switch": 0.3, "first_temperature": 2.0}
+    },
+    "batch_warmup": {"pretrain": {"first_batch_size": 4}},
+    "coco": {"pretrain": {"objective": "coco"}},
     "corrective": {"pretrain": {"objective": "corrective"}},
     "deep_narrow": {
         "model": {

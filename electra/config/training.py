@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from electra.config.section import Probability, Section, Seed
 
 ObjectiveName = Literal[
-    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "corrective", "all_tokens_mlm", "bert", "bert_nsp", "electric"
+    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "corrective", "coco", "frozen_generator", "all_tokens_mlm", "bert", "bert_nsp", "electric"
 ]  # fmt: skip
 
 
@@ -149,6 +149,9 @@ class Pretrain(Method):
     generator_rate_factor: float = Field(1.0, gt=0, le=100, description="the generator's learning rate by the recipe's")
     first_temperature: float | None = Field(
         None, gt=0, description="temperature of the first samples, falling to `temperature` in half of the steps"
+    )
+    first_batch_size: int | None = Field(
+        None, gt=0, description="examples of the first step, growing linearly to batch_size in the first half"
     )
     first_mask_probability: float | None = Field(
         None, gt=0, lt=1, description="share masked in the first step, falling linearly to mask_probability"

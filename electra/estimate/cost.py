@@ -51,8 +51,11 @@ def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
     masked = recipe.mask_probability
     if recipe.first_mask_probability:
         masked = (masked + recipe.first_mask_probability) / 2
+    share_of_batch = 1.0
+    if recipe.first_batch_size:
+        share_of_batch = (3 + recipe.first_batch_size / recipe.batch_size) / 4
     per_step = muon_flops([discriminator, *([generator] if generator else [])]) if recipe.optimizer == "muon" else 0
-    return per_step / (recipe.batch_size * settings.shards.max_length) + sum(
+    return per_step / (recipe.batch_size * settings.shards.max_length) + share_of_batch * sum(
         share
         * objective_flops_per_token(
             recipe.objective, generator, discriminator, length, masked, recipe.two_stage_switch
@@ -102,7 +105,7 @@ def objective_flops_per_token(
     proposing = _generator_forward(objective, generator, discriminator, length, masked_share)
     judging = forward_flops_per_token(discriminator, length)
     judging += _main_head_forward(objective, discriminator, length, masked_share)
-    if objective == "two_stage":
+    if objective in ("two_stage", "frozen_generator"):
         return two_stage_switch * _TRAINED * proposing + (1 - two_stage_switch) * (proposing + _TRAINED * judging)
     return _TRAINED * (proposing + judging)
 
@@ -132,8 +135,10 @@ def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, mask
     real_or_replaced = 2 * (width**2 + width)
     words = _vocabulary_head(encoder, width)
     match objective:
-        case "electra" | "two_stage" | "adversarial" | "electric":
+        case "electra" | "two_stage" | "frozen_generator" | "adversarial" | "electric":
             return real_or_replaced
+        case "coco":  # the crop is a second pass
+            return real_or_replaced + masked_share * words + 0.9 * forward_flops_per_token(encoder, length)
         case "corrective":
             return real_or_replaced + masked_share * words
         case "electra_15":

@@ -141,6 +141,10 @@ def training_steps(
         batch_size = now.pretrain.batch_size * now.per_example
         size = data_parallel.micro_batch_size * now.per_example
         positions = np.arange(step * batch_size, (step + 1) * batch_size)
+        if first := now.pretrain.first_batch_size:
+            grown = min(1.0, 2 * step / now.pretrain.num_steps)
+            batch_size = round(first + grown * (batch_size - first))
+            positions = positions[:batch_size]
         epochs, examples = examples_at(positions, len(now.shards), now.pretrain.seed)
         recipe, probability = now.pretrain, None
         if recipe.first_mask_probability:
