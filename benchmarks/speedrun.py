@@ -73,6 +73,7 @@ DEEPER: dict[str, Any] = {  # RoFormer's block, narrower and twice as deep
     "embedding_size": 96,
     "intermediate_size": 384,
 }
+SLOW: dict[str, Any] = {"batch_size": 16, "learning_rate": 1.0e-3, "generator_rate": 0.1}
 # A record is what it changes in benchmarks/tracks/<track>.yaml, its steps included.
 RECORDS: dict[str, dict[str, Changes]] = {
     "books": {
@@ -87,13 +88,11 @@ RECORDS: dict[str, dict[str, Changes]] = {
         },
         "slow-generator": {
             "model": {"positions": "rotary"},
-            "pretrain": {
-                "num_steps": 11_990,
-                "batch_size": 16,
-                "warmup_steps": 800,
-                "learning_rate": 1.0e-3,
-                "generator_rate": 0.1,
-            },
+            "pretrain": {**SLOW, "num_steps": 11_990, "warmup_steps": 800},
+        },
+        "slow-generator-9000": {
+            "model": {"positions": "rotary"},
+            "pretrain": {**SLOW, "num_steps": 9_000, "warmup_steps": 600},
         },
         "small-batches": {
             "model": MODERN,
