@@ -1,6 +1,7 @@
 """Discriminators on the same generators' samples: parity with a run's own validation, and what is averaged."""
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,17 @@ def test_a_discriminators_figure_leaves_out_its_own_generator() -> None:
     assert same_samples.by_seed(rows, "paper", "paper", "auc") == [0.6, 0.7]
     assert same_samples.by_seed(rows, "other", "paper", "auc") == pytest.approx([0.75, 0.6])
     assert "| 4 | `other`, 2 | 5.000 ± 0.000 | 0.500 ± 0.000 | 0.675 ± 0.106 |" in same_samples.as_table(rows)
+
+
+def test_modern_blocks_tell_more_than_the_papers_on_everybodys_samples() -> None:
+    """docs/options.md says so: by more than twice the larger spread over seeds, at each budget."""
+    every = json.loads((same_samples.RESULTS / "same_samples.json").read_text())
+    rows = [row for row in every if row["options"] == ["baseline", "modern@2"]]
+    assert {row["budget"] for row in rows} == {1, 4, 16}
+    for budget in (1, 4, 16):
+        own = [row for row in rows if row["budget"] == budget]
+        for generator in ("baseline", "modern@2", "rotary@1.5"):
+            paper, modern = (same_samples.by_seed(own, generator, judge, "share") for judge in ("baseline", "modern@2"))
+            assert len(paper) == len(modern) == 3
+            difference = statistics.fmean(paper) - statistics.fmean(modern)
+            assert difference > 2 * max(statistics.stdev(paper), statistics.stdev(modern)), (budget, generator)
