@@ -200,6 +200,14 @@ def find_facts(file: Path, device: Device) -> None:
     write_json(file, facts)
 
 
+def mean_and_spread(values: Sequence[float], digits: int) -> str:
+    """Mean ± standard deviation; nothing where there are no values."""
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{spread}"
+
+
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     return "\n".join(["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)])

@@ -29,6 +29,7 @@ from benchmarks.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
+from benchmarks.measure import mean_and_spread
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
@@ -231,21 +232,13 @@ def as_table(runs: list[dict[str, Any]]) -> str:
             f"`{option}`",
             str(len(own)),
             f"{own[0]['steps']:,}",
-            *(_cell([figures[name] for figures in heldout], digits) for name, digits in HELDOUT.items()),
-            *(_cell(values, 1) for values in by_task.values()),
-            _cell(means, 1),
+            *(mean_and_spread([figures[name] for figures in heldout], digits) for name, digits in HELDOUT.items()),
+            *(mean_and_spread(values, 1) for values in by_task.values()),
+            mean_and_spread(means, 1),
         ]
-        cells.insert(6, _cell(shares, 3))
+        cells.insert(6, mean_and_spread(shares, 3))
         rows.append((budget, statistics.fmean(shares) if shares else 1.0, cells))
     return measure.table(heading, [cells for _, _, cells in sorted(rows)]) + "\n"
-
-
-def _cell(values: list[float], digits: int) -> str:
-    """Mean ± standard deviation; nothing where there are no values."""
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.{digits}f}{spread}"
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def summary(rows: Sequence[Row], row: Row) -> str:
     for name, target in TRACKS[row["track"]].targets.items():
         values, digits = [figure_of(run, name) for run in row["runs"]], DIGITS.get(name, 2)
         p, needed = row["p"][name], seeds_needed(values, target, digits)
-        line = f"{name}: {_mean(values, digits)}, target {target}"
+        line = f"{name}: {measure.mean_and_spread(values, digits)}, target {target}"
         if p is not None:
             line += f", p = {p:.2g}"
             if p >= SIGNIFICANCE and statistics.fmean(values) > target:
@@ -206,23 +206,18 @@ def section(rows: Sequence[Row]) -> str:
                 f"{row['share_of_baseline']:.1%}",
                 measure.spread(row["wall"]["seconds_over_baseline"], ".2f") if "wall" in row else "",
                 f"{row['steps']:,}",
-                _mean([run["wall_seconds"] / 60 for run in runs if run["wall_seconds"]], 1),
+                measure.mean_and_spread([run["wall_seconds"] / 60 for run in runs if run["wall_seconds"]], 1),
                 str(len(runs)),
             ]
         )
         for name in targets:
             digits, p = DIGITS.get(name, 2), row["p"][name]
-            lines[-1] += [_mean([figure_of(run, name) for run in runs], digits), "" if p is None else f"{p:.2g}"]
-        lines[-1] += [_mean([run["mlm_loss"] for run in runs], 3), judged]
+            lines[-1] += [
+                measure.mean_and_spread([figure_of(run, name) for run in runs], digits),
+                "" if p is None else f"{p:.2g}",
+            ]
+        lines[-1] += [measure.mean_and_spread([run["mlm_loss"] for run in runs], 3), judged]
         where = f"{machine['date']}, {machine['device']}, {machine['cores']} cores"
         note = f"; {row['note']}" if "note" in row else ""
         told.append(f"- `{row['record']}`: `{row['command']}` at {row['revision']}; {where}{note}")
     return "\n".join([measure.table(heading, lines), "", *told, ""])
-
-
-def _mean(values: Sequence[float], digits: int) -> str:
-    """Mean ± standard deviation; nothing where there are no values."""
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.{digits}f}{spread}"

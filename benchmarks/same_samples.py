@@ -3,10 +3,10 @@
     python -m benchmarks.same_samples --folder logs/options --budget 16 --options baseline modern@2 --others rotary@1.5
 
 A run's own figures depend on its generator: a better one has samples that are harder to tell. Here the generator of
-every run corrupts the same held-out examples, at the same positions, and the discriminator of every run judges them;
-only those of its own run are left out. ``--others`` are options whose generators alone take part. The runs are those
-that ``benchmarks.options`` has left in ``--folder``. With ``--write`` a budget's figures go to
-``benchmarks/results/same_samples.json`` and ``.md``.
+every run corrupts the same held-out examples, at the same positions, and the discriminator of every run judges them.
+The table shows each discriminator's mean without the samples of its own run. ``--others`` are options whose generators
+alone take part. The runs are those that ``benchmarks.options`` has left in ``--folder``. With ``--write`` the figures
+of this budget and these options go to ``benchmarks/results/same_samples.json`` and ``.md``.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def compare(runs: Runs, judges: list[str]) -> list[Row]:
     batches = list(heldout_batches(drawer, DataParallel(0, 1, 64), settings.pretrain.eval_examples))
     models = {workspace: _loaded(workspace) for _, _, workspace in workspaces}
     rows = []
-    for by, by_seed, generator in workspaces:
+    for by_option, with_seed, generator in workspaces:
         sums = {judge: HeldoutSums(["mlm", "disc"], special_ids, shards.vocab_size) for judge in models}
         with torch.inference_mode():
             for batch in batches:
@@ -112,8 +112,8 @@ def compare(runs: Runs, judges: list[str]) -> list[Row]:
                 figures = sums[judge].results()
                 rows.append(
                     {
-                        "generator": by,
-                        "generator_seed": by_seed,
+                        "generator": by_option,
+                        "generator_seed": with_seed,
                         "mlm_loss": round(figures["mlm_loss"], 4),
                         "discriminator": option,
                         "seed": seed,
@@ -151,18 +151,11 @@ def as_table(rows: list[Row]) -> str:
         own = [row for row in rows if row["budget"] == budget]
         for generator in dict.fromkeys(row["generator"] for row in own):
             losses = {row["generator_seed"]: row["mlm_loss"] for row in own if row["generator"] == generator}
-            cells = [str(budget), f"`{generator}`, {len(losses)}", measure_of(list(losses.values()))]
-            cells += [measure_of(by_seed(own, generator, judge, figure)) for figure in FIGURES for judge in judges]
+            cells = [str(budget), f"`{generator}`, {len(losses)}", measure.mean_and_spread(list(losses.values()), 3)]
+            for figure in FIGURES:
+                cells += [measure.mean_and_spread(by_seed(own, generator, judge, figure), 3) for judge in judges]
             lines.append(cells)
     return measure.table(heading, lines) + "\n"
-
-
-def measure_of(values: list[float]) -> str:
-    """Mean ± standard deviation; nothing where there are no values."""
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.3f}{spread}"
 
 
 if __name__ == "__main__":
