@@ -278,17 +278,25 @@ def vocabulary_rows(tokenizer: dict[str, Any], unused: float | None = None) -> l
 def zero_shot(facts: Facts) -> Section:
     """What the pre-trained weights can do before any fine-tuning."""
     known = facts.probe or {}
-    rows = [
-        [f"minimal pairs: {way}", f"{100 * values['all']:.1f}", ", ".join(f"{k} {100 * v:.1f}" for k, v in parts)]
-        for way, values in known.get("accuracy", {}).items()
-        for parts in [[(rule, value) for rule, value in values.items() if rule != "all"]]
-    ]
+    num_pairs = known.get("pairs", 0)
+    rows = []
+    for way, values in known.get("accuracy", {}).items():
+        share = values["all"]
+        margin = 1.96 * (share * (1 - share) / num_pairs) ** 0.5
+        parts = ", ".join(f"{rule} {100 * value:.1f}" for rule, value in values.items() if rule != "all")
+        rows.append([f"minimal pairs: {way}", f"{100 * share:.1f} ± {100 * margin:.1f}", parts])
     if "similarity_spearman" in known:
         rows.append(["STS-B without labels: Spearman", f"{100 * known['similarity_spearman']:.1f}", ""])
     if found := known.get("retrieval"):
         what = f"{found['questions']:,} questions, {found['paragraphs']:,} paragraphs, MRR {100 * found['mrr']:.1f}"
         rows.append([f"{found['task']}, question to paragraph: nDCG@10", f"{100 * found['ndcg_at_10']:.1f}", what])
-    note = "Percent. Minimal pairs: the good sentence scores higher; guessing gives 50. Others: cosines of mean states."
+    note = "Percent."
+    if num_pairs:
+        note += (
+            " Minimal pairs: the good sentence scores higher; guessing gives 50; ± is the 95% interval over "
+            f"{num_pairs:,} pairs, to which other seeds of pre-training would add."
+        )
+    note += " Similarity and retrieval: by cosines of mean states."
     return Section("Before fine-tuning", note, ["probe", "figure", "parts"], rows)
 
 

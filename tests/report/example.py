@@ -56,6 +56,7 @@ def write_example_results(paths: Paths, *, scores: bool = True) -> None:
     write_json(
         paths.results / "probe.json",
         {
+            "pairs": 16,
             "accuracy": {"discriminator, sum": {"all": 0.75, "agreement": 0.875, "order": 0.625}},
             "similarity_spearman": 0.4019,
             "retrieval": {"task": "SQuAD1.1", "questions": 400, "paragraphs": 100, "ndcg_at_10": 0.058, "mrr": 0.061},

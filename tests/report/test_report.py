@@ -121,7 +121,7 @@ def test_model_card_works_before_and_after_scoring(settings: Settings, built: Pa
 
 def test_probes_and_sentences_are_shown_and_escaped(settings: Settings, built: Paths) -> None:
     markdown, page = ((built.results / f"report.{kind}").read_text() for kind in ("md", "html"))
-    assert "| minimal pairs: discriminator, sum | 75.0 | agreement 87.5, order 62.5 |" in markdown
+    assert "| minimal pairs: discriminator, sum | 75.0 ± 21.2 | agreement 87.5, order 62.5 |" in markdown
     assert "| STS-B without labels: Spearman | 40.2 |" in markdown and "nDCG@10 | 5.8 | 400 questions" in markdown
     assert "the rob ##in [was ##ert] (97) <b> (40) sang ." in markdown and "a cat" in markdown
     assert '<span class="was" style="--p: 0.97" title="replaced: 0.97; was ##ert; proposals: ##in 0.50' in page
