@@ -1,4 +1,4 @@
-"""The plan of the code: the order of its rooms, no import circles, sizes, and documents that name files that exist."""
+"""The plan of the code: the order of its rooms, no import circles, and documents that name files that exist."""
 
 import ast
 import re
@@ -25,7 +25,6 @@ ORDER = (
 )
 FOR_FLOWS = {"common", "system"}  # flows run commands: they import nothing of the stages
 BY_NAME = {"electra.model.objective"}  # imports the file of electra/objectives that a setting names
-MAX_FILES, MAX_LINES = 20, 400
 
 DOCUMENTS = [
     "CONTRIBUTING.md",
@@ -113,19 +112,12 @@ def test_nothing_is_imported_by_name_but_the_methods():
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda f: str(f.relative_to(ROOT)))
-def test_a_folder_is_a_package_of_few_files_that_says_what_it_holds(folder):
-    files = list(folder.glob("*.py"))
-    assert len(files) <= MAX_FILES, f"{folder} has {len(files)} Python files"
+def test_a_folder_is_a_package_that_says_what_it_holds(folder):
     assert (folder / "__init__.py").is_file(), f"{folder} has no __init__.py"
     docstring = ast.get_docstring(TREES[module_name(folder / "__init__.py")])
     assert docstring, f"{folder}/__init__.py does not say what the folder holds"
     first = docstring.splitlines()[0]
     assert len(first) > 20 and first.endswith("."), f"{folder}/__init__.py: the first line is no sentence: {first!r}"
-
-
-def test_no_file_is_long():
-    lines = {str(file.relative_to(ROOT)): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
-    assert not {file: count for file, count in lines.items() if count > MAX_LINES}
 
 
 def test_the_architecture_page_has_the_order_of_the_rooms():
