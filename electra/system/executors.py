@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
+import electra
 from electra import config
 from electra.common.artifacts import disk_errors
 from electra.common.errors import ConfigError, InfrastructureError
@@ -355,13 +356,22 @@ def run_job(call: Callable[[], Any], folder: Path, expected: dict[str, str]) -> 
 @cache
 def software() -> dict[str, str]:
     """Versions of everything that the bytes written by text stages depend on, this project's code included."""
-    code = sha256()
-    package = Path(__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        code.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     return {
-        "electra": code.hexdigest()[:12],
+        "electra": hash_of_code(Path(electra.__file__).parent),
         "python": platform.python_version(),
         "unicode": unicodedata.unidata_version,
         **{name: importlib.metadata.version(name) for name in LIBRARIES},
     }
+
+
+def hash_of_code(package: Path) -> str:
+    """Twelve hex digits of the names and bytes of all files below a package's folder, C++ sources and YAML included.
+
+    Compiled modules and hidden files (of editors and file systems) do not count: they differ between machines.
+    """
+    digest = sha256()
+    for path in sorted(package.rglob("*")):
+        name = path.relative_to(package)
+        if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in name.parts):
+            digest.update(f"{name.as_posix()}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

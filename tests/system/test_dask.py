@@ -3,11 +3,13 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,10 +38,16 @@ pytest.importorskip("distributed")
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a scheduler with two workers that stand in another folder than the tests."""
-    folder = tmp_path_factory.mktemp("dask")
+    with running_scheduler(tmp_path_factory.mktemp("dask"), code=ROOT, num_workers=2) as address:
+        yield address
+
+
+@contextmanager
+def running_scheduler(folder: Path, code: Path, num_workers: int) -> Iterator[str]:
+    """Address of a scheduler in this folder, with workers that import the package ``electra`` in the folder ``code``."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(code), str(ROOT)]),
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
         "DASK_TEMPORARY_DIRECTORY": str(folder),
     }
@@ -47,7 +55,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     commands = [
         ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(address_file)],
         *[["worker", "--scheduler-file", str(address_file), "--host", "127.0.0.1", "--nthreads", "1",
-           "--no-dashboard"]] * 2,
+           "--no-dashboard"]] * num_workers,
     ]  # fmt: skip
     with open(folder / "log", "w") as log:
         processes = [
@@ -190,6 +198,38 @@ def test_a_worker_with_other_software_or_another_disk_is_refused(tmp_path: Path)
         dask_cluster.run_job(lambda: 7, tmp_path, {**ours, "pyarrow": "1.0"})
     with pytest.raises(InfrastructureError, match="does not see the folder"):
         dask_cluster.run_job(lambda: 7, tmp_path / "elsewhere", ours)
+
+
+def test_a_worker_whose_cleaning_code_differs_is_refused(texts: Workspace, tmp_path: Path) -> None:
+    """A real worker that imports a copy of the package with one changed file."""
+    theirs = tmp_path / "theirs"
+    shutil.copytree(ROOT / "electra", theirs / "electra", ignore=shutil.ignore_patterns("__pycache__"))
+    changed = theirs / "electra/corpus/cleaned.py"
+    changed.write_text(changed.read_text() + "\n# another version\n")
+    with running_scheduler(tmp_path, theirs, num_workers=1) as address, pytest.raises(ConfigError) as error:
+        build_corpus(settings(texts, executor="dask", dask_scheduler=address), texts.paths)
+    assert "a worker has other software than the command: electra " in str(error.value)
+    assert not list((texts.root / "data").iterdir())
+
+
+def test_every_file_of_the_package_counts_as_its_version(tmp_path: Path) -> None:
+    package = tmp_path / "electra"
+    shutil.copytree(ROOT / "electra", package, ignore=shutil.ignore_patterns("__pycache__"))
+    ours = dask_cluster.software()["electra"]
+    assert dask_cluster.hash_of_code(package) == ours, "the same files elsewhere are the same version"
+    (package / "corpus/__pycache__").mkdir()
+    (package / "corpus/__pycache__/cleaned.cpython-311.pyc").write_bytes(b"compiled here")
+    (package / "corpus/.cleaned.py.swp").write_bytes(b"an editor's")
+    assert dask_cluster.hash_of_code(package) == ours
+    files = [path for path in sorted(package.rglob("*")) if path.is_file()]
+    kept = [path for path in files if path.suffix != ".pyc" and not path.name.startswith(".")]
+    assert {".py", ".cpp", ".yaml", ".j2"} <= {path.suffix for path in kept}
+    for path in [*kept[::20], *(path for path in kept if path.suffix != ".py")]:
+        before = path.read_bytes()
+        path.write_bytes(before + b" ")
+        assert dask_cluster.hash_of_code(package) != ours, path
+        path.write_bytes(before)
+    assert dask_cluster.hash_of_code(package) == ours
 
 
 def test_a_cluster_without_workers_is_given_up_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
