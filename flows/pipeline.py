@@ -293,10 +293,6 @@ def run_alone() -> int:
     return run_guarded([sys.executable, "-m", "flows.pipeline", *sys.argv[1:]])
 
 
-if __name__ == "__main__":
-    sys.exit(run_alone())
-
-
 SCORE_CARD = Path("results/report.md")
 PAGE = Path("results/report.html")
 SCORES = Path("results/scores.json")
@@ -372,3 +368,7 @@ def _markdown(lines: list[str], key: str, description: str) -> None:
     if len(text.encode()) > MAX_BYTES:
         text = text.encode()[:MAX_BYTES].decode(errors="ignore") + "\n\n(cut)"
     create_markdown_artifact(text, key=key, description=description)
+
+
+if __name__ == "__main__":
+    sys.exit(run_alone())

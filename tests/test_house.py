@@ -111,6 +111,26 @@ def test_nothing_is_imported_by_name_but_the_methods():
     assert calls == BY_NAME
 
 
+def test_a_module_that_is_run_defines_everything_before_it_starts():
+    """``python -m`` runs a file from its top: a name below the call of the ``__main__`` block does not exist yet."""
+    too_early = []
+    for file in sorted(
+        file for folder in (*PRODUCT, "benchmarks", "tests", "docs") for file in (ROOT / folder).rglob("*.py")
+    ):
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        starts = [number for number, node in enumerate(body) if is_start(node)]
+        if starts and starts != [len(body) - 1]:
+            too_early.append(f"{file.relative_to(ROOT)}:{body[starts[0]].lineno}")
+    assert not too_early, f"definitions follow the block that starts the module: {too_early}"
+
+
+def is_start(node: ast.stmt) -> bool:
+    """Whether a statement is ``if __name__ == "__main__":``."""
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )
+
+
 @pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda f: str(f.relative_to(ROOT)))
 def test_a_folder_is_a_package_that_says_what_it_holds(folder):
     assert (folder / "__init__.py").is_file(), f"{folder} has no __init__.py"
