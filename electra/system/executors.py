@@ -10,6 +10,7 @@ differ or be lost.
 """
 
 import importlib.metadata
+import importlib.resources
 import multiprocessing
 import os
 import platform
@@ -29,7 +30,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-import electra
 from electra import config
 from electra.common.artifacts import disk_errors
 from electra.common.errors import ConfigError, InfrastructureError
@@ -357,7 +357,7 @@ def run_job(call: Callable[[], Any], folder: Path, expected: dict[str, str]) -> 
 def software() -> dict[str, str]:
     """Versions of everything that the bytes written by text stages depend on, this project's code included."""
     return {
-        "electra": hash_of_code(Path(electra.__file__).parent),
+        "electra": hash_of_code(Path(str(importlib.resources.files("electra")))),
         "python": platform.python_version(),
         "unicode": unicodedata.unidata_version,
         **{name: importlib.metadata.version(name) for name in LIBRARIES},

@@ -44,7 +44,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def running_scheduler(folder: Path, code: Path, num_workers: int) -> Iterator[str]:
-    """Address of a scheduler in this folder, with workers that import the package ``electra`` in the folder ``code``."""
+    """Address of a scheduler in this folder, with workers that import ``electra`` from the folder ``code``."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(code), str(ROOT)]),
