@@ -12,7 +12,7 @@ import glob
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,6 +26,7 @@ from electra.common.artifacts import building, sha256, write_json, write_manifes
 from electra.common.errors import DataError, InfrastructureError
 from electra.common.paths import Paths
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
+from electra.tasks.catalogue import TASKS
 
 STAGES = ("corpus", "tasks", "tokenizer", "pretrain", "probe")
 
@@ -55,11 +56,7 @@ def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
                 found["corpus"].append(Outside(source.checksums, "corpus.sources checksums"))
         elif isinstance(source, HubCorpus) and (root / source.dataset).is_dir():
             found["corpus"].append(Outside(source.dataset, "corpus.sources dataset", is_folder=True))
-    tasks = settings.tasks.source
-    if isinstance(tasks, FilesTasks | HubTasks):
-        for key, value in tasks.model_dump(exclude={"kind"}).items():
-            if value and not key.endswith("_revision") and (root / value).is_dir():
-                found["tasks"].append(Outside(value, f"tasks.source.{key}", is_folder=True))
+    found["tasks"] += _of_public_tasks(settings, root)
     for description in settings.tasks.custom_files.values():
         found["tasks"].append(Outside(str(description), "tasks.own"))
         for table in _tables_of(root / description):
@@ -71,6 +68,31 @@ def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
     if first and (root / first).is_dir():
         found["pretrain"].append(Outside(first, "pretrain.initialize_from", is_folder=True))
     return found
+
+
+def _of_public_tasks(settings: Settings, root: Path) -> Iterator[Outside]:
+    """Files and local dataset folders that the built-in tasks of ``cells.tasks`` are read from.
+
+    Files that are not there are left out: the stage ``tasks`` can do without a test split, and refuses to run without
+    the others.
+    """
+    source = settings.tasks.source
+    specs = [TASKS[name] for name in settings.cells.tasks if name in TASKS]
+    if isinstance(source, FilesTasks):
+        for spec in specs:
+            folder = getattr(source, spec.source)
+            for file in (spec.path_in(root / folder, split) for split in spec.files) if folder else ():
+                if file.is_file():
+                    yield Outside(_named(file, folder, root), f"tasks.source.{spec.source}")
+    elif isinstance(source, HubTasks):
+        for key in sorted({spec.hub_dataset for spec in specs if spec.source in ("glue", "squad")}):
+            if (root / getattr(source, key)).is_dir():
+                yield Outside(getattr(source, key), f"tasks.source.{key}", is_folder=True)
+
+
+def _named(file: Path, folder: str, root: Path) -> str:
+    """A file below ``root / folder`` by its path as the settings name the folder: absolute or relative to the root."""
+    return str(Path(folder) / file.relative_to(root / folder))
 
 
 def _tables_of(description: Path) -> list[str]:
@@ -277,9 +299,8 @@ def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | N
     found: dict[str, dict[str, Any] | None] = {}
     for item in items:
         if item.is_folder:
-            found |= {
-                str(path.relative_to(root)): None for path in sorted((root / item.pattern).rglob("*")) if path.is_file()
-            }
+            below = sorted(path for path in (root / item.pattern).rglob("*") if path.is_file())
+            found |= dict.fromkeys(_named(path, item.pattern, root) for path in below)
         elif item.key == "corpus.sources paths":
             for file in find_files([item.pattern]):
                 found[file.name] = None if file.is_local else _ask(file.filesystem, file.path, file.name)

@@ -223,13 +223,8 @@ class HubSource:
                 where="tasks.source.kind: hub",
                 next_step=f"use `kind: files` with `{spec.source}`, or remove {spec.name} from cells.tasks",
             )
-        if spec.kind != "span":
-            dataset, revision = source.glue, source.glue_revision
-        elif spec.has_unanswerable:
-            dataset, revision = source.squad_v2, source.squad_v2_revision
-        else:
-            dataset, revision = source.squad, source.squad_revision
-        return dataset, None if Path(dataset).is_dir() else revision
+        dataset = getattr(source, spec.hub_dataset)
+        return dataset, None if Path(dataset).is_dir() else getattr(source, f"{spec.hub_dataset}_revision")
 
     def _row(self, spec: TaskSpec, id: str, item: dict[str, Any], where: str, counts: Counter[str]) -> Row:
         if spec.kind == "span":

@@ -13,7 +13,7 @@ from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import open_input, text_lines
 from electra.common.parsing import parse_json
-from electra.readers.questions import mrqa_file, read_mrqa, read_swag
+from electra.readers.questions import read_mrqa, read_swag
 from electra.readers.tables import DOCUMENT_START, as_label, column_lines, columns_of, encoding_of, filled
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row, choice_row, question_row, sentence_row, tagged_row
@@ -161,12 +161,7 @@ class OfficialSource:
                 where=f"tasks.source.{spec.source}",
                 next_step=f"set tasks.source.{spec.source}, or remove {spec.name} from cells.tasks",
             )
-        if spec.source == "mrqa":
-            return mrqa_file(folder, spec.files[split])
-        if spec.source in ("glue", "superglue"):
-            return folder / spec.name / spec.files[split]
-        names = [spec.files[split], *spec.other_files.get(split, ())]
-        return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
+        return spec.path_in(folder, split)
 
 
 def read_official(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:

@@ -14,12 +14,6 @@ from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row, choice_row, question_row
 
 
-def mrqa_file(folder: Path, name: str) -> Path:
-    """``name`` (``train/NewsQA.jsonl``) as it is there: plain, or compressed as the shared task distributes it."""
-    plain = folder / name
-    return plain if plain.is_file() else plain.with_name(plain.name + ".gz")
-
-
 def read_mrqa(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
     """Questions in file order; one context is in memory at a time.
 

@@ -316,6 +316,7 @@ _SPECS = [
             source="mrqa",
             epochs=2,
             files={"train": f"train/{file}.jsonl", "dev": f"dev/{file}.jsonl"},
+            other_files={"train": (f"train/{file}.jsonl.gz",), "dev": (f"dev/{file}.jsonl.gz",)},
             official_rows={"train": train, "dev": dev},
         )
         for name, file, train, dev in [  # rows: Fisch et al. 2019, table 1

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from electra.common.errors import DataError
@@ -108,6 +109,23 @@ class TaskSpec:
     def family(self) -> Family:
         """The file of ``results/`` that has the task's scores."""
         return _FAMILIES.get(self.source, "other")
+
+    @property
+    def hub_dataset(self) -> str:
+        """The key of a hub source that names the dataset of this task of GLUE or SQuAD."""
+        if self.kind != "span":
+            return "glue"
+        return "squad_v2" if self.has_unanswerable else "squad"
+
+    def path_in(self, folder: Path, split: str) -> Path:
+        """Path of a split's file, where ``folder`` is that of the source: by the first of its names that is there.
+
+        The first name where none is there.
+        """
+        if self.source in ("glue", "superglue"):
+            folder = folder / self.name
+        names = [self.files[split], *self.other_files.get(split, ())]
+        return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
     @property
     def dev_splits(self) -> list[str]:

@@ -92,6 +92,49 @@ def test_tables_with_wildcards_are_listed_one_by_one(folder: Path) -> None:
     assert listed == ["mine/Mood.yaml", "mine/dev.csv", "mine/parts/a.csv", "mine/parts/b.csv"]
 
 
+@pytest.mark.parametrize("place", ["elsewhere/official", "official", "../beside"])
+def test_of_official_folders_the_files_of_the_chosen_tasks_are_listed_wherever_they_are(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, place: str
+) -> None:
+    """A folder may hold much more: all of GLUE, results of others."""
+    official = str(tmp_path_factory.mktemp("elsewhere")) if place == "elsewhere/official" else place
+    for name in ("wnut/readme.txt", "eng.train", "eng.testa", "conll2003/testb.txt", "esp.train", "big.bin",
+                 "CoLA/train.tsv", "CoLA/dev.tsv", "QQP/train.tsv", "train/NewsQA.jsonl.gz", "dev/NewsQA.jsonl",
+                 "diagnostic/diagnostic.tsv", "MNLI/train.tsv"):  # fmt: skip
+        (folder / official / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / official / name).write_text(name)
+    Workspace(folder).write(
+        {"cells": {"tasks": ["CoLA", "CoNLL-2003", "NewsQA", "MNLI"]}},
+        corpus={"sources": [{"kind": "files", "name": "books", "paths": ["books/*.txt"]}]},
+        tasks={"source": {"kind": "files"} | dict.fromkeys(["glue", "conll", "mrqa", "swag"], official)},
+        tokenizer={"vocab_file": "vocab.txt"},
+    )
+    read = ["CoLA/dev.tsv", "CoLA/train.tsv", "MNLI/../diagnostic/diagnostic.tsv", "MNLI/train.tsv",
+            "conll2003/testb.txt", "dev/NewsQA.jsonl", "eng.testa", "eng.train", "train/NewsQA.jsonl.gz"]  # fmt: skip
+    assert [file["path"] for file in run()["tasks"]] == [f"{official}/{name}" for name in read]
+    deps = yaml.safe_load(Path("dvc.yaml").read_text())["stages"]["inputs"]["deps"][1:]
+    assert [name for name in deps if name not in ("books", "vocab.txt")] == [
+        os.path.normpath(f"{official}/{name}") for name in sorted(read, key=os.path.normpath)
+    ]
+
+
+@pytest.mark.parametrize("is_absolute", [True, False])
+def test_all_files_of_a_start_and_of_a_dataset_folder_are_listed(folder: Path, is_absolute: bool) -> None:
+    place = str(folder / "mine") if is_absolute else "mine"
+    Path("squad/data").mkdir(parents=True)
+    Path("squad/data/train.parquet").write_text("x")
+    Workspace(folder).write(
+        {"cells": {"tasks": ["SQuAD2.0"]}},
+        corpus={"sources": [{"kind": "hub", "name": "books", "dataset": str(folder / "books")}]},
+        tasks={"source": {"kind": "hub", "glue": "books", "squad_v2": "squad"}},
+        pretrain={"initialize_from": place},
+    )
+    listed = {stage: [file["path"] for file in files] for stage, files in run().items()}
+    assert listed["pretrain"] == [f"{place}/Mood.yaml", f"{place}/dev.csv"]
+    assert listed["tasks"] == ["squad/data/train.parquet"], "no GLUE task is chosen"
+    assert listed["corpus"] == [f"{folder}/books/{name}" for name in ("a.txt", "b.txt", "deep/notes.md")]
+
+
 def test_a_missing_table_is_named(folder: Path) -> None:
     Path("mine/dev.csv").unlink()
     with pytest.raises(DataError, match=r"(?s)no such file.*mine/dev\.csv"):

@@ -175,7 +175,7 @@ def test_mrqa_files_without_header_or_damaged_are_refused(tmp_path):
     (tmp_path / "train/NewsQA.jsonl").write_text('{"header": {}}\n{oops')
     with pytest.raises(DataError, match=r"NewsQA\.jsonl:2"):
         questions_of(tmp_path)
-    with pytest.raises(DataError, match=r"dev/NewsQA\.jsonl\.gz does not exist"):
+    with pytest.raises(DataError, match=r"dev/NewsQA\.jsonl does not exist, nor dev/NewsQA\.jsonl\.gz"):
         questions_of(tmp_path, "dev")
     write_mrqa(tmp_path / "dev/NewsQA.jsonl.gz", [mrqa_question()])
     path = tmp_path / "dev/NewsQA.jsonl.gz"
