@@ -2,10 +2,13 @@
 
 import ast
 import re
+import tokenize
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from electra.config import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ("electra", "flows")
@@ -23,6 +26,7 @@ ORDER = (
     ("cli",),
     ("__main__",),
 )
+SECTIONS = set(Settings.model_fields)  # ``corpus.sources`` is a setting, no name of a module
 FOR_FLOWS = {"common", "system"}  # flows run commands: they import nothing of the stages
 BY_NAME = {"electra.model.objective"}  # imports the file of electra/objectives that a setting names
 
@@ -44,6 +48,8 @@ def module_name(file: Path) -> str:
 
 FILES = sorted(file for folder in PRODUCT for file in (ROOT / folder).rglob("*.py"))
 TREES = {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+BESIDE = sorted(file for folder in ("benchmarks", "docs", "tests") for file in (ROOT / folder).rglob("*.py"))
+ALL_TREES = TREES | {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in BESIDE}
 
 
 def imports_of(module: str) -> set[str]:
@@ -56,10 +62,10 @@ def imports_of(module: str) -> set[str]:
             assert node.module and not node.level, f"{module}: a relative import"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= names if names <= TREES.keys() else names | {node.module}
-    return (found & TREES.keys()) - {module}
+    return found & TREES.keys()
 
 
-IMPORTS = {module: imports_of(module) for module in TREES}
+IMPORTS = {module: imports_of(module) - {module} for module in TREES}
 
 
 def room_of(module: str) -> str:
@@ -114,13 +120,10 @@ def test_nothing_is_imported_by_name_but_the_methods():
 def test_a_module_that_is_run_defines_everything_before_it_starts():
     """``python -m`` runs a file from its top: a name below the call of the ``__main__`` block does not exist yet."""
     too_early = []
-    for file in sorted(
-        file for folder in (*PRODUCT, "benchmarks", "tests", "docs") for file in (ROOT / folder).rglob("*.py")
-    ):
-        body = ast.parse(file.read_text(encoding="utf-8")).body
-        starts = [number for number, node in enumerate(body) if is_start(node)]
-        if starts and starts != [len(body) - 1]:
-            too_early.append(f"{file.relative_to(ROOT)}:{body[starts[0]].lineno}")
+    for module, tree in ALL_TREES.items():
+        starts = [number for number, node in enumerate(tree.body) if is_start(node)]
+        if starts and starts != [len(tree.body) - 1]:
+            too_early.append(f"{module}:{tree.body[starts[0]].lineno}")
     assert not too_early, f"definitions follow the block that starts the module: {too_early}"
 
 
@@ -129,6 +132,90 @@ def is_start(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and any(
         isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
     )
+
+
+def test_no_module_imports_itself():
+    """What is left when two files become one: the import of the other is one of the file's own names."""
+    own = [
+        f"{module}:{node.lineno}"
+        for module, tree in ALL_TREES.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and node.module == module and not is_package(module))
+        or (isinstance(node, ast.Import) and any(alias.name == module for alias in node.names))
+    ]
+    assert not own, own
+
+
+def is_package(module: str) -> bool:
+    return (ROOT / Path(*module.split("."))).is_dir()
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+# In docstrings and comments: files, :func:`name`, and ``module.name``.
+FILE_IN_TEXT = re.compile(
+    r"(?<![\w/.-])((?:electra|flows|tests|benchmarks|docs|params)/[\w./-]*(?:\.\w+|\w/))(?![\w*<{])"
+)
+ROLE = re.compile(r":(?:mod|class|func|meth|data|attr|exc|const):`~?([\w.]+)`")
+MEMBER = re.compile(r"``([a-z]\w*)\.(\w+)``")
+
+
+def names_of(tree: ast.AST) -> set[str]:
+    """Every name that a module defines, imports or assigns, in its classes and functions too."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and not isinstance(node, ast.Module):
+            found.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+    return found
+
+
+NAMES = {module: names_of(tree) for module, tree in ALL_TREES.items()}
+ANYWHERE = set().union(*NAMES.values())
+
+
+def homes() -> dict[str, set[str]]:
+    """Functions and classes of the product by name, each with the parts of the modules' names that define them."""
+    found: dict[str, set[str]] = {}
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, DOCUMENTED) and not isinstance(node, ast.Module):
+                found.setdefault(node.name, set()).update(module.split("."))
+    return found
+
+
+def is_there(target: str, module: str) -> bool:
+    """Whether the target of a role exists: a module, a name of one, or a name of the module that refers to it."""
+    parts = target.split(".")
+    for length in range(len(parts), 0, -1):
+        if (home := ".".join(parts[:length])) in ALL_TREES:
+            first, *others = parts[length:] or [""]
+            return not first or (first in NAMES[home] and ANYWHERE.issuperset(others))
+    return parts[0] in NAMES[module] and ANYWHERE.issuperset(parts[1:])
+
+
+def test_docstrings_and_comments_name_files_modules_and_functions_that_exist():
+    defined_in, missing = homes(), []
+    rooms = {*PRODUCT, "benchmarks", "tests"}
+    for file in (*FILES, *BESIDE):
+        module = module_name(file)
+        texts = [ast.get_docstring(node) or "" for node in ast.walk(ALL_TREES[module]) if isinstance(node, DOCUMENTED)]
+        with file.open("rb") as stream:
+            texts += [part.string for part in tokenize.tokenize(stream.readline) if part.type == tokenize.COMMENT]
+        text = "\n".join(texts)
+        gone = [path for path in FILE_IN_TEXT.findall(text) if not (ROOT / path).exists()]
+        gone += [target for target in ROLE.findall(text) if not is_there(target, module)]
+        gone += [
+            f"{home}.{name}"
+            for home, name in MEMBER.findall(text)
+            if name in defined_in and home not in defined_in[name] | NAMES[module] | SECTIONS | rooms
+        ]
+        missing += [f"{module}: {name}" for name in gone]
+    assert not missing, missing
 
 
 @pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda f: str(f.relative_to(ROOT)))
@@ -161,3 +248,29 @@ def test_documents_for_contributors_name_files_and_tests_that_exist(document):
             missing.append(f"{path}::{test}")
     missing += [link for link in LINK.findall(text) if not (ROOT / document).parent.joinpath(link).exists()]
     assert not missing, f"{document} names what does not exist: {missing}"
+
+
+# `name` (`file.py`), `name` in `file.py`, and (`file.py`): `name`, `name`
+BEFORE_FILE = re.compile(rf"`(\w+)` (?:in |\()`((?:{TOP})/[\w/]+\.py)`")
+AFTER_FILE = re.compile(rf"`((?:{TOP})/[\w/]+\.py)`\): ((?:`\w+`(?:, )?)+)")
+
+
+def test_contributing_names_classes_and_functions_of_the_files_beside_them():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [(file, name) for name, file in BEFORE_FILE.findall(text)]
+    named += [(file, name) for file, names in AFTER_FILE.findall(text) for name in re.findall(r"\w+", names)]
+    assert len(named) > 5
+    missing = [f"{name} in {file}" for file, name in named if name not in definitions(ROOT / file)]
+    assert not missing, f"CONTRIBUTING.md names what does not exist: {missing}"
+
+
+def definitions(file: Path) -> set[str]:
+    """Classes, functions, methods and constants of a file; no variables of functions."""
+    tree = ALL_TREES[module_name(file)]
+    found = {node.name for node in ast.walk(tree) if isinstance(node, DOCUMENTED) and not isinstance(node, ast.Module)}
+    return found | {
+        part.id
+        for node in tree.body
+        for part in ast.walk(node)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(part, ast.Name)
+    }

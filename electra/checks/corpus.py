@@ -278,7 +278,7 @@ CLEANING = "repair or drop these documents in the source, then: dvc repro corpus
 
 
 def corpus_suite(corpus: Corpus) -> Suite:
-    """Expectations per table of ``corpus_table.corpus_tables``."""
+    """Expectations per table of :func:`corpus_tables`."""
     return {
         "files": files_expectations("data/corpus", "corpus"),
         "splits": [

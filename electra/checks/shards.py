@@ -238,7 +238,7 @@ RULE_TEXT = {
 
 
 def shards_suite(settings: Settings) -> Suite:
-    """Expectations per table of ``shards_table.shards_tables``."""
+    """Expectations per table of :func:`shards_tables`."""
     return {
         "tokenizer_files": files_expectations("data/tokenizer", "tokenizer"),
         "vocabulary": [

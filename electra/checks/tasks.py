@@ -37,7 +37,7 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
 
 
 def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
-    """Expectations per table of ``tasks_table.tasks_tables``."""
+    """Expectations per table of :func:`electra.checks.task_table.tasks_tables`."""
     return {
         "files": files_expectations("data/tasks", "tasks"),
         "splits": [

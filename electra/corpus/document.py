@@ -134,7 +134,7 @@ class RepeatedAcross:
 
 
 class LeakCounter(Protocol):
-    """Counts evaluation text (:class:`electra.corpus.leaks.LeakTable`)."""
+    """Counts evaluation text (:class:`electra.corpus.decontamination.LeakTable`)."""
 
     def add(self, document: Cleaned) -> None:
         """Count a document's leaks."""

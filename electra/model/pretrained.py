@@ -50,7 +50,7 @@ def save_pretrained(
     """Write the weights (named as in the method's module, shared ones once), the shapes and the tokenizer's checksum.
 
     Args:
-        method: which module the weights are of; :class:`Electra` where none is given.
+        method: which module the weights are of; ELECTRA's where none is given.
     """
     with building(folder) as scratch:
         save_file({name: tensor.contiguous() for name, tensor in weights.items()}, scratch / "model.safetensors")

@@ -109,8 +109,6 @@ def _write_task(source: Source, spec: TaskSpec, folder: Path) -> dict[str, Any]:
 def _open_source(settings: Settings, folder: Path, tasks: list[str]) -> Source:
     source = settings.tasks.source
     if isinstance(source, HubTasks):
-        from electra.readers.build import HubSource
-
         return HubSource(source)
     from electra.readers.official import OfficialSource
 

@@ -133,8 +133,6 @@ def open_workers(cluster: config.Cluster, num_jobs: int, folder: Path, lower: st
     """
     wanted = num_workers(cluster)
     if cluster.executor == "dask":
-        from electra.system.executors import dask_backend
-
         with dask_backend(cluster.dask_scheduler, folder, lower) as backend:
             yield Workers(backend)
     elif min(wanted, num_jobs) <= 1:
