@@ -10,18 +10,17 @@ import inspect
 import re
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
+from electra.common.tensors import FETCH_AGAIN, check_tensors, require_floating, tensor_types
 from electra.finetune.features import Vocabulary
 from electra.finetune.input_format import InputFormat
 from electra.model.encoder import Encoder
@@ -150,7 +149,8 @@ def load_transformers_encoder(
     transformers = _transformers()
     folder = local_folder(source.folder, source.revision, FILES)
     weights = _weight_files(folder)
-    _refuse_more_layers_than_tensors(transformers, folder, weights)
+    types = {name: dtype for file in weights for name, dtype in tensor_types(file).items()}
+    _refuse_more_layers_than_tensors(transformers, folder, len(types))
     model, loading = _loading(
         folder,
         lambda: transformers.AutoModel.from_pretrained(
@@ -160,11 +160,15 @@ def load_transformers_encoder(
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below: its own message only points at a report that is not shown
         ),
     )
+    _check_weights(model, types, loading["mismatched_keys"], str(folder))
     if missing := sorted(name for name in loading["missing_keys"] if not name.startswith("pooler.")):
         raise DataError(
-            f"the weights lack {len(missing)} tensors of the encoder, such as {missing[0]}", where=str(folder)
+            f"the weights lack {len(missing)} tensors of the encoder, such as {missing[0]}",
+            where=str(folder),
+            next_step=FETCH_AGAIN,
         )
     if model.config.is_encoder_decoder:
         raise ConfigError(f"{model.config.model_type} has a decoder: it is no encoder", where=str(folder))
@@ -228,12 +232,8 @@ def _transformers() -> Any:
 
 def _loading(folder: Path, load: Any) -> Any:
     """Turn what ``transformers`` says of a folder into the project's errors."""
-    from safetensors import SafetensorError
-
     try:
         return load()
-    except SafetensorError as error:
-        raise DataError(f"the weights cannot be read: {error}", where=str(folder)) from error
     except Exception as error:  # damaged files make the library fail with any class of error
         reason = str(error) if isinstance(error, OSError | ValueError | ImportError | RuntimeError) else repr(error)
         raise ConfigError(f"transformers cannot load it: {reason}", where=str(folder)) from error
@@ -252,7 +252,27 @@ def _weight_files(folder: Path) -> list[Path]:
     return weights
 
 
-def _refuse_more_layers_than_tensors(transformers: Any, folder: Path, weights: list[Path]) -> None:
+def _check_weights(model: "PreTrainedModel", types: dict[str, str], mismatched: Any, folder: str) -> None:
+    """Check the parameters; transformers takes integers, complex numbers and NaN for weights.
+
+    Args:
+        types: of the tensors in the files, by name.
+        mismatched: keys of tensors with other shapes, with both shapes.
+
+    Raises:
+        DataError: one is of another shape or type, or holds a number that is not finite.
+    """
+    for name, found, expected in sorted(key for key in mismatched if not key[0].startswith("pooler.")):
+        what = f"{name}: {tuple(found)} in the weights, {tuple(expected)} by config.json"
+        raise DataError(what, where=folder, next_step=FETCH_AGAIN)
+    parameters = dict(model.named_parameters())
+    for name, dtype in types.items():
+        inside = name.removeprefix(f"{model.base_model_prefix}.")  # buffers, such as position_ids, may be of any type
+        require_floating(name, dtype, inside not in parameters or dtype.startswith(("F", "BF")), folder)
+    check_tensors(parameters, folder)
+
+
+def _refuse_more_layers_than_tensors(transformers: Any, folder: Path, tensors: int) -> None:
     """Compare the counts in ``config.json`` with the weights: ``transformers`` builds as many layers as it says first.
 
     Raises:
@@ -261,7 +281,6 @@ def _refuse_more_layers_than_tensors(transformers: Any, folder: Path, weights: l
     config = _loading(
         folder, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     )
-    tensors = sum(len(_loading(folder, partial(_tensor_names, file))) for file in weights)
     for name, value in config.to_dict().items():
         is_count = re.search("(layers?|groups?|experts?|blocks?)$", name) and isinstance(value, int)
         if is_count and value > max(tensors, 100):  # layers that share their weights (ALBERT) may be more than these
@@ -270,11 +289,6 @@ def _refuse_more_layers_than_tensors(transformers: Any, folder: Path, weights: l
                 where=str(folder),
                 next_step="get the folder again from where it was published",
             )
-
-
-def _tensor_names(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as opened:
-        return list(opened.keys())
 
 
 def _vocabulary(transformers: Any, folder: Path, model: "PreTrainedModel") -> Vocabulary:

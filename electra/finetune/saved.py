@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from electra.common.artifacts import read_json, sha256, write_json, write_text
 from electra.common.errors import DataError
+from electra.common.tensors import read_tensors
 from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder, configuration, rebuild
 from electra.finetune.features import Vocabulary
@@ -58,7 +58,8 @@ def load_model(folder: Path) -> SavedModel:
         DataError: there is no saved model, its files do not belong together, or are damaged.
         ConfigError: ``transformers`` is needed and missing.
     """
-    if not (folder / "model.safetensors").is_file():
+    path = folder / "model.safetensors"
+    if not path.is_file():
         raise DataError(
             "there is no fine-tuned model",
             where=str(folder),
@@ -79,11 +80,7 @@ def load_model(folder: Path) -> SavedModel:
         raise DataError("tokenizer.json is not the one the model was fine-tuned with", where=str(folder))
     vocabulary = Vocabulary.read(folder / "tokenizer.json", inputs)
     model = TaskModel(spec, encoder, torch.Generator(), inputs.layout, span_head=options.span_head)
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except SafetensorError as error:
-        raise DataError(f"the weights cannot be read: {error}", where=str(folder)) from error
-    fill(model, weights, str(folder))
+    fill(model, read_tensors(path), str(path))
     return SavedModel(model.eval(), spec, vocabulary, options)
 
 

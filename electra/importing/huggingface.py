@@ -3,20 +3,17 @@
 ELECTRA is read here, RoFormer and ModernBERT in roformer.py and modernbert.py.
 """
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import BaseModel, NonNegativeFloat, PositiveInt
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from torch import Tensor, is_tensor
 
 from electra.common.artifacts import read_facts, sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
+from electra.common.tensors import BUFFERS, FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.modernbert import modernbert_half, restore_segments
 from electra.importing.roformer import electra_tensors
@@ -48,7 +45,6 @@ SIZES = {  # names in config.json, and ours
     "max_position_embeddings": "max_positions",
     "type_vocab_size": "num_segments",
 }
-FETCH_AGAIN = "get the model again from where it came from"
 ROPE = dict[str, dict[str, Any] | float | str | None]
 
 
@@ -181,7 +177,7 @@ def _half(folder: Path) -> Half:
         for name in said
         if said[name] != sizes.get(name)
     ]:
-        raise DataError(f"config.json says {'; '.join(wrong)}", where=str(folder))
+        raise DataError(f"config.json says {'; '.join(wrong)}", where=str(folder), next_step=FETCH_AGAIN)
     table = tensors.take("electra.embeddings.word_embeddings.weight")
     output = tensors.by_name.get("generator_lm_head.weight", table)
     if not facts.get("tie_word_embeddings", True) and not torch.equal(output, table):
@@ -201,24 +197,13 @@ def _read_weights(folder: Path) -> Tensors:
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise DataError(f"there is neither {' nor '.join(WEIGHTS)}", where=str(folder))
-    state, own_parts = dict[str, Tensor](), dict[str, Tensor]()
-    try:
-        if (folder / OWN_PARTS).is_file():
-            own_parts = load_file(folder / OWN_PARTS)
-        if path.suffix == ".safetensors":
-            state = load_file(path)
-        else:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        # torch's own advice is to run whatever the file holds, so its message is not passed on
-        reason = str(error) if path.suffix == ".safetensors" else "it is damaged, or holds more than tensors"
-        raise DataError(
-            f"the weights cannot be read: {reason}", where=str(path), next_step="get the model as safetensors"
-        ) from None
+    next_step = "get the model as safetensors" if path.suffix != ".safetensors" else FETCH_AGAIN
+    own_parts = read_tensors(folder / OWN_PARTS, FETCH_AGAIN) if (folder / OWN_PARTS).is_file() else {}
+    state = read_tensors(path, next_step, BUFFERS)
     if "embeddings.tok_embeddings.weight" in state:  # a plain ModernBertModel
         state = {f"model.{name}": value for name, value in state.items()}
     bare = any(name.startswith("encoder.layer.") for name in state)  # a plain ElectraModel or RoFormerModel
-    tensors = {f"electra.{name}" if bare else name: value.float() for name, value in state.items() if is_tensor(value)}
+    tensors = {f"electra.{name}" if bare else name: value.float() for name, value in state.items()}
     return Tensors(tensors | {name: value.float() for name, value in own_parts.items()}, str(folder))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from electra import config
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
+from electra.common.tensors import check_tensors
 from electra.importing.weights import (
     Half,
     Tensors,
@@ -141,10 +142,12 @@ def _read_checkpoint(checkpoint: str) -> dict[str, Tensor]:
     try:
         reader = tensorflow.train.load_checkpoint(checkpoint)
         names = [name for name in sorted(reader.get_variable_to_shape_map()) if not SKIPPED.match(name)]
-        return {name: torch.from_numpy(reader.get_tensor(name)).float() for name in names}
-    except (ValueError, tensorflow.errors.OpError) as error:
+        found = {name: torch.from_numpy(reader.get_tensor(name)) for name in names}
+    except (ValueError, TypeError, tensorflow.errors.OpError) as error:  # TypeError: a variable of texts
         raise DataError(
             f"the checkpoint cannot be read: {str(error).splitlines()[0]}",
             where=checkpoint,
             next_step="give the path without .index or .data-00000-of-00001, or the folder",
         ) from None
+    check_tensors(found, checkpoint)
+    return {name: tensor.float() for name, tensor in found.items()}

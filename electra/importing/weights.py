@@ -28,6 +28,7 @@ from electra.common.artifacts import (
 )
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
+from electra.common.tensors import FETCH_AGAIN
 from electra.model.methods import ReplacedTokenDetection
 from electra.model.objective import Objective
 from electra.model.pretrained import fill, save_pretrained
@@ -123,7 +124,8 @@ def fitting_tensors(where: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, RuntimeError, IndexError, TypeError, ZeroDivisionError) as error:
-        raise DataError(f"the tensors do not fit together: {error}", where=str(where)) from None
+        what = f"the tensors do not fit together: {error}"
+        raise DataError(what, where=str(where), next_step=FETCH_AGAIN) from None
 
 
 @dataclass(frozen=True)

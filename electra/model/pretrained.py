@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel, ValidationError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from electra import config
 from electra.common.artifacts import building, read_json, sha256, verify_folder, write_json, write_manifest
 from electra.common.errors import DataError
+from electra.common.tensors import FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
 from electra.model.encoder import Encoder
 from electra.model.layers import merge_differences
@@ -100,7 +101,8 @@ def load_objective(folder: Path) -> Objective:
     verify_folder(folder)
     facts = read_config(folder)
     objective = build_objective(facts.model, facts.vocab_size, facts.mask_id, facts.method)
-    fill(objective, load_file(folder / "model.safetensors"), str(folder))
+    path = folder / "model.safetensors"
+    fill(objective, read_tensors(path), str(path))
     return objective.eval()
 
 
@@ -132,12 +134,13 @@ def load_encoder(folder: Path, **changes: Any) -> Encoder:
         DataError: the folder is missing, a file is not as its manifest says, or its weights do not fit its config.
     """
     verify_folder(folder)
-    facts, saved = read_json(folder / "config.json"), load_file(folder / "model.safetensors")
+    path = folder / "model.safetensors"
+    facts, saved = read_config(folder), read_tensors(path)
     main = "discriminator." if any(name.startswith("discriminator.") for name in saved) else "encoder."
     weights = {name.removeprefix(main): tensor for name, tensor in saved.items() if name.startswith(main)}
-    shape = EncoderConfig.discriminator(config.Model(**facts["model"]), facts["vocab_size"])
+    shape = EncoderConfig.discriminator(facts.model, facts.vocab_size)
     encoder = Encoder(replace(shape, **changes))
-    fill(encoder, merge_differences(weights), str(folder))
+    fill(encoder, merge_differences(weights), str(path))
     return encoder.eval()
 
 
@@ -151,5 +154,6 @@ def fill(module: torch.nn.Module, weights: dict[str, Tensor], where: str) -> Non
     for name, parameter in module.named_parameters():
         if name not in weights or weights[name].shape != parameter.shape:
             found = tuple(weights[name].shape) if name in weights else "nothing"
-            raise DataError(f"{name}: expected {tuple(parameter.shape)}, found {found}", where=where)
+            what = f"{name}: expected {tuple(parameter.shape)}, found {found}"
+            raise DataError(what, where=where, next_step=FETCH_AGAIN)
         parameter.copy_(weights[name])

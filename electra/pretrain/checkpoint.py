@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from electra.common.artifacts import (
@@ -32,6 +32,7 @@ from electra.common.artifacts import (
 )
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.paths import Paths
+from electra.common.tensors import read_tensors
 from electra.config import Settings
 from electra.model.pretrained import save_pretrained
 
@@ -338,10 +339,11 @@ class Checkpoints:
                 for name, expected in state["sha256"].items():
                     if sha256(folder / name) != expected:
                         raise DataError("checksum differs", where=str(folder / name))
+                weights, moments = (read_tensors(folder / f"{name}.safetensors") for name in ("weights", "moments"))
             except (OSError, ValueError, KeyError, DataError) as error:
                 print(f"checkpoint {folder.name} is damaged ({error}), trying the one before it", flush=True)
                 continue
-            return state, load_file(folder / "weights.safetensors"), load_file(folder / "moments.safetensors")
+            return state, weights, moments
         return None
 
     def clear(self) -> None:

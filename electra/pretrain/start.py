@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from electra import config
 from electra.common.artifacts import Listed, listed_files, verify_files
 from electra.common.errors import DataError
 from electra.common.paths import Paths
+from electra.common.tensors import read_tensors
 from electra.config import Pretrain
 from electra.model.objective import Objective
 from electra.optim import MOMENTS
@@ -76,14 +76,9 @@ def start_from(model: Objective, recipe: config.Pretrain, paths: Paths) -> None:
     if recipe.initialize_from is None:
         return
     folder = Path(recipe.initialize_from)
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except OSError as error:
-        raise DataError(
-            f"no pre-trained weights: {error}",
-            where=f"pretrain.initialize_from: {folder}",
-            next_step="write one with: electra import-huggingface, import-tensorflow or resize",
-        ) from None
+    next_step = "write the folder again with: electra import-huggingface, import-tensorflow or resize"
+    path = folder / "model.safetensors"
+    weights = read_tensors(path, next_step)
     _require_same_vocabulary(folder, paths)
     copied, total = 0, 0
     with torch.no_grad():
@@ -91,14 +86,14 @@ def start_from(model: Objective, recipe: config.Pretrain, paths: Paths) -> None:
             total += 1
             if name not in weights:
                 if name.startswith(f"{model.main}."):
-                    raise DataError(f"{name} is missing", where=str(folder))
+                    raise DataError(f"{name} is missing", where=str(path), next_step=next_step)
                 continue
             if weights[name].shape != parameter.shape:
                 if name.startswith("generator"):
                     continue
                 raise DataError(
                     f"{name}: {tuple(weights[name].shape)} there, {tuple(parameter.shape)} by the settings",
-                    where=str(folder),
+                    where=str(path),
                     next_step="make the model section of the profile agree with the folder's config.json",
                 )
             parameter.copy_(weights[name])
@@ -108,7 +103,7 @@ def start_from(model: Objective, recipe: config.Pretrain, paths: Paths) -> None:
 
 def _require_same_vocabulary(folder: Path, paths: Paths) -> None:
     theirs, ours = folder / "tokenizer/vocab.txt", paths.tokenizer / "vocab.txt"
-    if theirs.is_file() and theirs.read_text(encoding="utf-8").split() != ours.read_text(encoding="utf-8").split():
+    if theirs.is_file() and theirs.read_bytes().split() != ours.read_bytes().split():
         raise DataError(
             "the weights belong to another vocabulary",
             where=f"{theirs} and {ours}",
