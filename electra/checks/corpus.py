@@ -1,8 +1,8 @@
 """Checks of ``data/corpus``: statistics per document, file and source, and what must hold.
 
 Files are read as streams, side by side. Memory: in a worker one batch of documents and what its file adds to the
-result; in the command a bounded table, 8 bytes per document for its identity (six times that for a moment), and at most
-32 MB of hashes."""
+result; in the command a bounded table, 8 bytes per document for its identity (six times that for a moment), and hashes
+of at most four million n-grams, with 32 bytes for each document that has one."""
 
 import hashlib
 from collections import Counter
@@ -34,7 +34,8 @@ from electra.checks.judge import (
     judge,
     matches,
 )
-from electra.checks.resemblance import NearDuplicateCount, is_mojibake, mean_word_chars
+from electra.checks.repeated_text import Repeat, RepeatedText
+from electra.checks.resemblance import is_mojibake, mean_word_chars
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Cluster, Corpus, FilesCorpus, Settings
@@ -70,22 +71,24 @@ class FileCounts:
 
     Args:
         num_documents: of the whole corpus: it decides which rows are in the sample.
+        num_characters: of the whole corpus: it decides which n-grams are compared.
     """
 
     num_documents: int
+    num_characters: int
     sample: RowSample = field(init=False)
-    near_duplicates: NearDuplicateCount = field(init=False)
+    repeated: RepeatedText = field(init=False)
     sums: Counter[str] = field(default_factory=Counter)
     characters_by_source: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.sample = RowSample(self.num_documents, NAMED_BY)
-        self.near_duplicates = NearDuplicateCount(self.num_documents)
+        self.repeated = RepeatedText(self.num_characters)
 
     def add_all(self, part: "FileCounts") -> None:
         """Add those of the next file."""
         self.sample.add_all(part.sample)
-        self.near_duplicates.add_all(part.near_duplicates)
+        self.repeated.add_all(part.repeated)
         self.sums.update(part.sums)
         self.characters_by_source.update(part.characters_by_source)
 
@@ -106,11 +109,13 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
     split_counts = {"train": 0, "heldout": 0}
     for path in files:
         split_counts[_split_of(path)] += pq.ParquetFile(path).metadata.num_rows
-    counts = FileCounts(num_documents := sum(split_counts.values()))
+    size = (num_documents := sum(split_counts.values()), manifest["characters"])
+    counts = FileCounts(*size)
     with open_workers(cluster, len(files), folder, "corpus.max_chars") as workers:
-        for part in workers.map(count_file, _jobs(corpus, files, num_documents)):
+        for part in workers.map(count_file, _jobs(corpus, files, size)):
             counts.add_all(part)
     sums, sample = counts.sums, counts.sample
+    near_duplicate_share, repeats = counts.repeated.find()
     statistics = {
         "documents": num_documents,
         "held_out_documents": split_counts["heldout"],
@@ -120,7 +125,8 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
         "characters_per_document": sums["chars"] / max(1, num_documents),
         "non_ascii_share": sums["non_ascii_chars"] / max(1, sums["chars"]),
         "digit_share": sums["digits"] / max(1, sums["chars"]),
-        "near_duplicate_share": counts.near_duplicates.share(),
+        "near_duplicate_share": near_duplicate_share,
+        "near_duplicates": _named_repeats(repeats, files),
         "mojibake_share": sums["mojibake"] / max(1, sums["sampled"]),
     }
     totals = {
@@ -139,15 +145,43 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
     return tables, statistics
 
 
-def count_file(corpus: Corpus, path: Path, num_documents: int, repeated: np.ndarray, in_both: np.ndarray) -> FileCounts:
+def _named_repeats(repeats: list[Repeat], files: list[Path]) -> list[str]:
+    """The documents with most repeated text, each with the document that has it too."""
+    return [
+        f"{_named(repeat.document, files)}: {repeat.share:.0%} of it, {repeat.characters:,} characters, "
+        f"also in {_named(repeat.other, files)}"
+        for repeat in repeats
+    ]
+
+
+def _named(number: int, files: list[Path]) -> str:
+    """File, row and beginning of a document, given its number in the corpus."""
+    for path in files:
+        parquet = pq.ParquetFile(path)
+        row = number
+        if row >= parquet.metadata.num_rows:
+            number -= parquet.metadata.num_rows
+            continue
+        for group in range(parquet.num_row_groups):
+            in_group = parquet.metadata.row_group(group).num_rows
+            if row < in_group:
+                begins = parquet.read_row_group(group, columns=["text"])["text"][row].as_py() or ""
+                return f"{path.name} row {number} ({begins[:40]!r})"
+            row -= in_group
+    raise IndexError(number)
+
+
+def count_file(
+    corpus: Corpus, path: Path, size: tuple[int, int], repeated: np.ndarray, in_both: np.ndarray
+) -> FileCounts:
     """One file of the corpus.
 
     Args:
-        num_documents: of the whole corpus.
+        size: documents and characters of the whole corpus.
         repeated: keys, uint64, of the file's documents that the corpus has more than once.
         in_both: of those that are in both splits.
     """
-    counts = FileCounts(num_documents)
+    counts = FileCounts(*size)
     first_row = 0
     for batch in _batches(path):
         texts = pc.fill_null(batch["text"], "").to_pylist()
@@ -161,7 +195,7 @@ def count_file(corpus: Corpus, path: Path, num_documents: int, repeated: np.ndar
             | ~rows["chars"].between(corpus.min_chars, corpus.max_chars)
         )
         counts.sample.add(rows, keys, wrong.to_numpy())
-        counts.near_duplicates.add(texts)
+        counts.repeated.add(texts)
         first_row += len(rows)
         sampled = [text for text, chosen in zip(texts, counts.sample.chooses(keys), strict=True) if chosen]
         counts.sums["sampled"] += len(sampled)
@@ -184,8 +218,8 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _jobs(
-    corpus: Corpus, files: list[Path], num_documents: int
-) -> Iterator[tuple[Corpus, Path, int, np.ndarray, np.ndarray]]:
+    corpus: Corpus, files: list[Path], size: tuple[int, int]
+) -> Iterator[tuple[Corpus, Path, tuple[int, int], np.ndarray, np.ndarray]]:
     """Arguments of :func:`count_file`. What the files share is found first: only all of them together tell."""
     keys = [_keys(pq.read_table(path, columns=["doc_id"])["doc_id"].to_pandas()) for path in files]
     by_split = {
@@ -198,7 +232,7 @@ def _jobs(
     repeated, in_both = values[counts > 1], np.intersect1d(by_split["train"], by_split["heldout"])
     del by_split, values, counts
     for path, own in zip(files, keys, strict=True):
-        yield corpus, path, num_documents, _among(repeated, own), _among(in_both, own)
+        yield corpus, path, size, _among(repeated, own), _among(in_both, own)
 
 
 def _among(values: np.ndarray, own: np.ndarray) -> np.ndarray:
@@ -334,8 +368,9 @@ def corpus_suite(corpus: Corpus) -> Suite:
                 "near_duplicate_share",
                 between(high=0.01),
                 WARNING,
-                "few documents differ from another only in case, spaces, punctuation or a few passages",
-                "look for boilerplate in the source, and for texts that are there in two editions",
+                "little text (by characters) is in another document too, whatever its case, spaces and punctuation",
+                "look at the documents that results/validation/corpus.json names (near_duplicates): texts in two "
+                "editions, extracts of others, boilerplate; remove them from the source, or set corpus.near_duplicates",
             ),
             expect(
                 "mojibake_share",

@@ -1,6 +1,8 @@
 """What is odd about a corpus is said, and what is ordinary in some language is not."""
 
 import random
+import re
+import tarfile
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 
 from electra.checks import corpus as corpus_table
-from electra.checks import resemblance
+from electra.checks import repeated_text
 from electra.checks.corpus import _text_files, corpus_suite, corpus_tables
 from electra.checks.judge import judge
-from electra.checks.resemblance import NearDuplicateCount, is_mojibake, least_hashes, mean_word_chars
+from electra.checks.repeated_text import Repeat, RepeatedText
+from electra.checks.resemblance import is_mojibake, mean_word_chars
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.corpus.build import build_corpus
@@ -108,67 +111,137 @@ def another_edition(text: str) -> str:
     return "A PREFACE OF ITS OWN.\n" * 20 + ", ".join(words)
 
 
-def test_books_in_two_editions_are_near_duplicates() -> None:
-    books = [book(number) for number in range(30)]
-    for second, expected in ([another_edition(b) for b in books[:10]], 10), ([book(n) for n in range(40, 50)], 0):
-        counted = NearDuplicateCount(40)
-        counted.add(books + second)
-        assert counted.share() == expected / 40
+def typeset(text: str) -> str:
+    """The text as another publisher sets it: typographic quotes, dashes, ellipses and ligatures."""
+    signs = {" - ": " — ", "'": "’", "...": "…", "fi": "ﬁ", '"': "”"}
+    for sign, other in signs.items():
+        text = text.replace(sign, other)
+    return text
 
 
-def test_short_documents_are_near_duplicates_in_another_case_only() -> None:
-    counted = NearDuplicateCount(6)
-    counted.add(["Yes.", "YES!", "No.", "", "A line of two dozen letters", "a line of two dozen letters..."])
-    assert counted.share() == 2 / 6
+def repeated(*texts: str) -> RepeatedText:
+    found = RepeatedText(sum(map(len, texts)))
+    found.add(list(texts))
+    return found
 
 
-def test_the_share_is_the_same_for_any_division_of_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    books = [book(number, 400) for number in range(8)] + ["short", "Short"]
-    texts = [*books, *map(another_edition, books[:3])]
-    whole, parts = NearDuplicateCount(len(texts)), NearDuplicateCount(len(texts))
-    whole.add(texts)
-    expected = least_hashes(texts)
-    monkeypatch.setattr(resemblance, "BLOCK_BYTES", 500)
-    assert (least_hashes(texts) == expected).all()
-    for text in texts:
-        part = NearDuplicateCount(len(texts))
-        part.add([text])
-        parts.add_all(part)
-    assert parts.share() == whole.share() == 4 / len(texts)
+def test_the_share_of_repeated_text_is_of_characters_and_names_the_documents() -> None:
+    books = [book(number, words=20 * number) for number in range(5, 30)]
+    share, pairs = repeated(*books, books[20].upper(), books[7].replace(" ", ", ")).find()
+    # the longer text of each pair is where its text stands, the other repeats it
+    again = len(books[20]) + len(books[7])
+    total = sum(map(len, books)) + len(books[20]) + len(books[7].replace(" ", ", "))
+    assert share == again / total
+    assert pairs == [Repeat(25, 20, len(books[20]), 1.0), Repeat(7, 26, len(books[7]), 1.0)]
 
 
-def test_documents_that_agree_in_a_few_hashes_only_are_no_near_duplicates() -> None:
-    hashes = np.random.default_rng(1).integers(0, 2**16, (5, 32), dtype=np.uint16)
-    hashes[1:, :4] = hashes[0, :4]  # all agree in a band
-    hashes[2, :21] = hashes[1, :21]
-    hashes[3, :22] = hashes[2, :22]  # nearly the one before, not the first
-    in_no_other_band = [0, 1, 2, 3, *(4 * band + n for band in range(1, 8) for n in range(3))]
-    hashes[4, in_no_other_band] = hashes[0, in_no_other_band]  # nearly the first, not the one before
-    assert NearDuplicateCount(5, [hashes]).share() == 2 / 5
-
-
-def test_long_texts_are_told_apart() -> None:
-    counted = NearDuplicateCount(3)
-    counted.add([book(1, 80_000), book(2, 80_000), another_edition(book(1, 80_000))])
-    assert counted.share() == 1 / 3
-    assert np.concatenate(counted._held).std() > 2**13  # what is held of hashes that are all near zero is not
-
-
-def test_of_many_documents_a_sample_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_editions_that_differ_in_typographic_signs_are_repeated_text() -> None:
     draw = random.Random(1)
-    lines = [" ".join(str(draw.randint(0, 10**6)) for _ in range(40)) for _ in range(400)]
-    texts = [f"{line} {copy}" for line in lines for copy in "ab"]
-    monkeypatch.setattr(resemblance, "MAX_DOCUMENTS", 200)
-    counted = NearDuplicateCount(len(texts))
-    counted.add(texts)
-    assert 140 < sum(map(len, counted._held)) < 260
-    assert 0.4 < counted.share() <= 0.5
+    marks = ["'s", " - ", "...", ' "oh" ', "fi "]
+    text = " ".join(word + (draw.choice(marks) if draw.random() < 0.3 else "") for word in book(1).split())
+    other = typeset(text)
+    assert not other.isascii()
+    share, _ = repeated(text, other, book(2)).find()
+    assert share == min(len(text), len(other)) / (len(text) + len(other) + len(book(2)))
 
 
-def test_the_least_hashes_of_a_long_text_are_those_of_all_its_passages() -> None:
-    (found,) = least_hashes([text := book(1, 20_000)])
-    pieces = [text[start : start + 2000] for start in range(0, len(text), 1000)]
-    assert (found == least_hashes(pieces).min(axis=0)).mean() > 0.9  # a passage at a cut may be missing
+def test_a_text_that_is_wholly_in_another_is_repeated_text_in_any_order() -> None:
+    novel, rest = book(1, 600), book(2, 6000)
+    collected = f"{rest[:9000]}\n{novel}\n{rest[9000:]}"
+    for texts in ([novel, collected], [collected, novel]):
+        share, pairs = repeated(*texts).find()
+        assert share == pytest.approx(len(novel) / (len(novel) + len(collected)), rel=0.01)
+        assert [(pair.document, pair.other) for pair in pairs] == [(texts.index(novel), texts.index(collected))]
+
+
+def test_two_editions_cut_at_different_places_are_repeated_text_once() -> None:
+    novel = book(1, 6000)
+    third, half = len(novel) // 3, len(novel) // 2
+    parts = [novel[:third], novel[third:], novel[:half].upper(), novel[half:].upper()]
+    share, _ = repeated(*parts).find()
+    assert share == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_passage_that_documents_share_is_no_repeated_text() -> None:
+    quoted = book(9, 100)
+    share, pairs = repeated(*(f"{book(number, 300)}\n{quoted}" for number in range(5))).find()
+    assert share == 0 and not pairs
+
+
+def test_short_documents_are_compared_as_a_whole() -> None:
+    texts = ["Yes.", "YES!", "No.", "", "A line of two dozen letters", "a line of two dozen letters...", "…", "!"]
+    share, _ = repeated(*texts).find()
+    assert share == (4 + 27) / sum(map(len, texts))  # of each pair the shorter, else the later
+    assert repeated().find() == (0.0, [])
+    assert repeated("", "…", "…").find() == (0.0, [])
+
+
+def test_a_corpus_without_repeated_text_has_none() -> None:
+    assert repeated(*map(book, range(40))).find() == (0.0, [])
+
+
+def test_repeated_text_is_the_same_for_any_division_of_the_corpus() -> None:
+    books = [book(number, 400) for number in range(8)]
+    texts = [*books, "short", *map(another_edition, books[:3]), "Short", ""]
+    whole, parts = repeated(*texts), RepeatedText(sum(map(len, texts)))
+    for start in (0, 1, 5, 9):
+        part = RepeatedText(parts.expected_characters)
+        for text in texts[start : {0: 1, 1: 5, 5: 9, 9: None}[start]]:
+            part.add([text])
+        parts.add_all(part)
+    assert parts.find() == whole.find()
+    share, pairs = whole.find()
+    assert share > 0.2 and {(pair.document, pair.other) for pair in pairs} >= {(0, 9), (1, 10), (2, 11), (12, 8)}
+
+
+def test_of_a_large_corpus_the_repeated_text_is_estimated_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(1)
+    words = [str(number) for number in range(10**5)]
+    lines = [" ".join(draw.choices(words, k=draw.randint(20, 400))) for _ in range(400)]
+    texts = lines + [line.replace(" ", " - ") for line in lines[:100]]
+    exact, _ = repeated(*texts).find()
+    assert exact == sum(map(len, lines[:100])) / sum(map(len, texts))
+    monkeypatch.setattr(repeated_text, "MAX_NGRAMS", 30_000)
+    sampled = repeated(*texts)
+    assert sum(map(len, sampled._ngrams)) < 0.07 * sum(len(text.split()) for text in texts)
+    share, pairs = sampled.find()
+    assert share == pytest.approx(exact, rel=0.1)
+    assert len(pairs) == repeated_text.MAX_PAIRS and all(abs(pair.document - pair.other) == 400 for pair in pairs)
+
+
+NOVELS = Path(__file__).resolve().parents[3] / "shared/data/prose/novels.tar.xz"
+TWICE = {  # of the 199 novels; the first of the last pair is a third of the second
+    "eltec_ENG18530_Dickens n100_Dickens_Bleak_1853",
+    "eltec_ENG18551_Trollope n100_Trollope_Warden_1855",
+    "eltec_ENG18621_Braddon n100_Braddon_Audley_1862",
+    "eltec_ENG18640_Blackmore n100_Anon_Clara_1864",
+    "eltec_ENG18660_Eliot n100_Eliot_Felix_1866",
+    "eltec_ENG18972_Morris n100_Morris_Water_1897",
+    "eltec_ENG19080_Chesterton n100_Chesterton_Thursday_1908",
+    "eltec_ENG19100_Forster n100_Forster_Howards_1910",
+    "eltec_ENG19192_Woolf n100_Woolf_Night_1919",
+    "eltec_ENG19200_Lawrence n100_Lawrence_Women_1920",
+    "eltec_ENG18840_Lee n100_Lee_Brown_1884",
+}
+
+
+@pytest.mark.skipif(not NOVELS.exists(), reason=f"{NOVELS} is not there")
+def test_of_199_novels_the_eleven_that_are_there_twice_are_found_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(repeated_text, "MAX_PAIRS", 20)
+    novels: dict[str, str] = {}
+    with tarfile.open(NOVELS) as archive:
+        for member in archive:
+            if member.isfile() and (file := archive.extractfile(member)):
+                novels[Path(member.name).stem] = file.read().decode()
+    names = list(novels)
+    assert len(names) == 199
+    share, pairs = repeated(*novels.values()).find()
+    assert {" ".join(sorted([names[pair.document], names[pair.other]])) for pair in pairs} == TWICE
+    assert min(pair.share for pair in pairs) > 0.9
+    copies = sum(min(len(novels[name]) for name in pair.split()) for pair in TWICE)
+    assert share == pytest.approx(copies / sum(map(len, novels.values())), rel=0.05)
 
 
 def complaints(tmp_path: Path, table: str, source: dict[str, Any], **corpus: Any) -> str:
@@ -226,6 +299,26 @@ def test_a_corpus_in_very_many_small_files_is_noticed(novels: Path, monkeypatch:
     said = complaints(novels, "totals", {"documents": "blank_line"}, documents_per_file=50)
     assert "in very many small files 10 " in said and "raise corpus.documents_per_file" in said
     assert complaints(novels, "totals", {"documents": "blank_line"}, documents_per_file=60) == ""
+
+
+def test_editions_in_a_corpus_are_named_though_their_ends_are_held_out(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(book(number, 8000))
+    (tmp_path / "0 again.txt").write_text(typeset(book(0, 8000).upper().replace(" ", "... ")))
+    said = complaints(tmp_path, "totals", {"documents": "file"}, split_longer_than=20_000, held_out_fraction=0.2)
+    assert said.startswith("little text (by characters) is in another document too")
+    assert "results/validation/corpus.json names (near_duplicates)" in said
+    corpus = small_settings().corpus
+    tables, statistics = corpus_tables(corpus, tmp_path / "run/data/corpus", small_settings().cluster)
+    whole = sum((tmp_path / f"{number}.txt").stat().st_size for number in range(6))
+    again = len((tmp_path / "0 again.txt").read_text())
+    assert statistics["near_duplicate_share"] == pytest.approx(len(book(0, 8000)) / (whole + again), rel=0.2)
+    assert all(
+        re.match(r"(train|heldout)-00000.parquet row \d+ \('.{1,44}'\): ", line)
+        for line in statistics["near_duplicates"]
+    )
+    (tmp_path / "0 again.txt").unlink()
+    assert complaints(tmp_path, "totals", {"documents": "file"}, split_longer_than=20_000, held_out_fraction=0.2) == ""
 
 
 def test_words_of_chinese_text_raise_no_alarm(tmp_path: Path) -> None:

@@ -89,6 +89,13 @@ def test_case_and_punctuation_do_not_count() -> None:
     assert signer.sign(text) != signer.sign(text.replace("hill", "hills"))
 
 
+def test_typographic_quotes_dashes_and_ligatures_do_not_count() -> None:
+    signer = Signer(RULES)
+    text = "'The old house - on the first hill...' they said, \"wasn't ever lived in\" -- and nobody knew: why?"
+    other = "‘The old house — on the ﬁrst hill…’ they said, “wasn’t ever lived in” ― and «nobody» knew： why⁈"
+    assert signer.sign(text) == signer.sign(other)
+
+
 def test_a_text_of_few_words_and_one_of_none() -> None:
     signer = Signer(RULES)
     assert len(signer.sign("Two words").shingles) == 4
