@@ -217,6 +217,22 @@ def test_what_is_found_is_dropped_as_asked_and_counted_by_task(
     assert rule.startswith("decontamination.")
 
 
+def test_the_choices_of_an_example_are_looked_for(settings: Settings) -> None:
+    """The ends of SWAG, the alternatives of COPA: what a model must choose is no training text."""
+    ends = [f"{name} closed the heavy door of the lighthouse and lit the lamp again." for name in ("Anna", "Peter")]
+    row = {"id": "0", "text_a": "It grew dark.", "choices": [*ends, "Nobody.", "No."], "label": "0"}
+    folder = Paths().tasks / "SWAG"
+    folder.mkdir()
+    (folder / "dev.jsonl").write_text(json.dumps(row) + "\n")
+    tasks = {**read_json(Paths().tasks / "manifest.json")["tasks"], "SWAG": {"rows": {"dev": 1}}}
+    write_manifest(Paths().tasks, source={"kind": "files"}, tasks=tasks)
+    Path("a.txt").write_text("\n\n".join([ends[1], *DOCUMENTS, "Filler document number 1 is here."]))
+    corpus = built(settings, "drop_documents")
+    assert ends[1] not in corpus.texts()
+    found = [one for one in corpus.manifest["decontamination"]["sets"] if one["task"] == "SWAG"]
+    assert [(one["compared"], one["found"], one["documents"]) for one in found] == [(1, 1, 1)]
+
+
 def test_the_card_has_a_row_for_each_set(settings: Settings) -> None:
     manifest = built(settings, "drop_paragraphs").manifest
     section = leakage(Facts(settings, None, None, None, {}, {"corpus": manifest}))

@@ -19,7 +19,7 @@ from electra.finetune.features import (
 from electra.finetune.run import answers_not_recoverable, unlearnable
 from electra.finetune.spans import span_features, tagging_features, window_starts, with_marks
 from electra.readers.official import OfficialSource
-from electra.tasks.catalogue import TASKS
+from electra.tasks.catalogue import TASKS, TaskSpec
 from tests.small_tasks import SHARED, VOCAB, make_settings
 
 SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
@@ -102,6 +102,14 @@ def test_rows_that_lose_tokens_are_counted_once_each(paths):
     asked = [{"id": "0", "question": a, "context": f"{b} " * 20, "answers": [], "impossible": True} for a, b in words]
     options = SETTINGS.model_copy(update={"max_question_length": 3})
     assert rows_cut(span_features(asked, vocabulary, options)) == 1, "contexts are not cut: windows hold all of them"
+
+
+def test_scores_are_learned_as_shares_of_their_range(paths):
+    warmth = TaskSpec("warmth", "regression", ("spearman",), {}, score_range=(-10.0, 30.0))
+    for label, share in [(-10.0, 0.0), (0.0, 0.25), (30.0, 1.0)]:
+        row = {"id": "0", "text_a": "cat", "text_b": None, "label": label}
+        (feature,) = sentence_features(warmth, [row], Vocabulary.load(paths), 16)
+        assert feature.target == pytest.approx(share)
 
 
 def test_padding_is_masked_and_the_second_segment_marked():
@@ -218,6 +226,25 @@ def test_unanswerable_questions_and_windows_without_the_answer_point_at_cls(path
     targets = [window.target for window in windows if window.row == 1]
     assert targets[0] == (5, 5, 0)  # [CLS] who ? [SEP] the cat
     assert set(targets[1:]) == {(0, 0, 0)}
+
+
+def test_an_answer_that_ends_behind_a_window_is_no_target_of_it(paths):
+    """A target there would be a place that the head never chooses: the loss would be infinite."""
+    words = "the cat sat on a big house in the park where john ran on a small dog in the red cafe".split()
+    windows_of = {}
+    for number in range(len(words) - 1):
+        answer, start = " ".join(words[number : number + 2]), len(" ".join([*words[:number], ""]))
+        row = {"id": "q", "question": "who?", "context": " ".join(words), "impossible": False}
+        row["answers"] = [{"text": answer, "start": start}]
+        windows_of[number] = span_features([row], Vocabulary.load(paths), SETTINGS)
+        for window in windows_of[number]:
+            first, last, _ = window.target
+            assert not last or window.text(row["context"], first, last) == answer
+    first = windows_of[0][0]
+    words_inside = len(first.offsets)
+    assert words_inside < len(words), "the context is longer than a window"
+    assert windows_of[words_inside - 2][0].target[1] == first.first_length + words_inside - 1
+    assert windows_of[words_inside - 1][0].target == (0, 0, 0)
 
 
 def test_answers_inside_a_wordpiece_or_longer_than_a_window_are_listed_as_not_recoverable(paths):

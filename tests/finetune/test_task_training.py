@@ -109,6 +109,25 @@ def test_original_fidelity_sums_the_losses_of_a_batch(paths, workspace, monkeypa
     assert norms["original"] == pytest.approx(8 * norms["corrected"], rel=1e-4)
 
 
+@pytest.mark.parametrize("limit", [1e-3, 1e-2])
+def test_gradients_are_clipped_at_the_norm_of_the_settings(paths, workspace, monkeypatch, limit):
+    settings = workspace(["CoLA"], max_grad_norm=limit)
+    row = {"id": "0", "text_a": "cat", "text_b": None, "label": "1"}
+    features = sentence_features(TASKS["CoLA"], [row] * 8, Vocabulary.load(paths), 16)
+    norms = []
+
+    class Recording(ElectraAdamW):
+        def step(self, *arguments):
+            gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+            norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+            return super().step(*arguments)
+
+    monkeypatch.setattr("electra.finetune.trainer.ElectraAdamW", Recording)
+    model = TaskModel(TASKS["CoLA"], encoder(1), torch.Generator().manual_seed(1))
+    train(model, features, settings.finetune, epochs=2, seed=1, pad=0, bf16=False, name="x")
+    assert norms == pytest.approx([limit, limit], rel=1e-3)
+
+
 @pytest.mark.parametrize("task", ["CoLA", "STS-B", "SQuAD1.1", "SQuAD2.0"])
 def test_a_tiny_model_learns_a_trivial_task(paths, workspace, task):
     settings = workspace([task], epochs=20, learning_rate=5e-3, layerwise_decay=1.0, span_max_length=48)

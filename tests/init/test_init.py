@@ -78,6 +78,19 @@ def test_a_table_becomes_a_task_whose_parts_share_no_text(project: Path) -> None
     assert "labels praise 30, blame 30" in describe_project(plan, 1)
 
 
+def test_every_label_of_a_split_table_is_in_the_training_rows(project: Path) -> None:
+    rows = [("praise", f"text {number}") for number in range(40)]
+    rows += [(f"rare{number % 20}", f"word {number % 20}") for number in range(30)]  # one text each, some twice
+    Path("rare.csv").write_text("review,verdict\n" + "".join(f"{text},{label}\n" for label, text in rows))
+    plan = plan_project(["letters/"], table=Path("rare.csv"), text_columns=["review"], label="verdict")
+    parts = {
+        split: [json.loads(line) for line in plan.files[Path(f"own/rare/{split}.jsonl")].splitlines()]
+        for split in ("train", "dev")
+    }
+    assert {row["verdict"] for row in parts["train"]} == {label for label, _ in rows}
+    assert len(parts["dev"]) == 8 and {row["verdict"] for row in parts["dev"]} == {"praise"}
+
+
 def test_numbers_are_scores_and_two_texts_a_pair(project: Path) -> None:
     kinds = {}
     for number, (columns, label) in enumerate([(["review"], "stars"), (["review", "other"], "verdict")]):

@@ -11,6 +11,7 @@ from electra.common.errors import ConfigError, InfrastructureError, TrainingErro
 from electra.config import Cluster
 from electra.launchers import job as queue_module
 from electra.launchers.job import Job, Status, run_to_end
+from electra.launchers.slurm import FIRST_FAILURE, SlurmLauncher
 
 SUCCEEDED = Status("succeeded")
 RUNNING = Status("running")
@@ -132,3 +133,39 @@ def test_queue_that_does_not_answer_for_long_is_given_up(tmp_path: Path, monkeyp
     monkeypatch.setattr(queue_module, "LOST_AFTER_SECONDS", 0.05)
     with pytest.raises(InfrastructureError, match="does not answer"):
         run_to_end(FakeQueue([Status("unknown", "slurmctld is down")]), job(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("state", "first_failure", "code", "is_clusters_doing"),
+    [
+        (
+            "State=FAILED ExitCode=137:0",
+            "4\n",
+            4,
+            False,
+        ),  # srun's code is the highest, of a process ended by the others
+        ("State=FAILED ExitCode=2:0", None, 2, False),
+        ("State=FAILED ExitCode=2:0", "", 2, False),  # killed while it was written
+        ("State=PREEMPTED ExitCode=0:15", "5\n", 5, True),
+        ("State=CANCELLED ExitCode=0:15", None, 0, False),
+    ],
+)
+def test_slurm_job_that_failed_has_the_code_of_the_process_that_failed_first(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    first_failure: str | None,
+    code: int,
+    is_clusters_doing: bool,
+) -> None:
+    scontrol = tmp_path / "bin/scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f"#!/bin/sh\necho 'JobId=7 Job{state} Reason=None'\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
+    failed_job = job(tmp_path)
+    if first_failure is not None:
+        failed_job.folder.mkdir(parents=True)
+        (failed_job.folder / FIRST_FAILURE).write_text(first_failure)
+    status = SlurmLauncher().status(failed_job, "7")
+    assert (status.phase, status.exit_code, status.is_clusters_doing) == ("failed", code, is_clusters_doing)

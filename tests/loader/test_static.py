@@ -72,6 +72,11 @@ def test_ends_are_those_of_examples_and_of_their_padding() -> None:
     assert example_ends(rows).tolist() == [0, 2, 5, 6, 12]
 
 
+def test_examples_that_fill_a_row_exactly_share_it() -> None:
+    whole = packed(ragged("electra", [16, 8, 5, 8, 11]), 16)
+    assert whole.mask_BT.shape == (3, 16) and whole.mask_BT.all()
+
+
 @pytest.mark.parametrize("num_packed", [3, 8])
 def test_packed_rows_come_in_four_heights_and_one_number_of_slots(num_packed: int) -> None:
     lengths = [5, 11, 6, 4, 9, 16, 3, 12][:num_packed]

@@ -120,6 +120,8 @@ def test_two_stages_train_the_generator_then_a_discriminator_that_starts_from_it
     model = make("two_stage")
     assert isinstance(model, TwoStage)
     assert model.phases(10) == [range(5), range(5, 10)]
+    # 0.29 of 100 is 28.999999999999996 in binary
+    assert make("two_stage", two_stage_switch=0.29).phases(100) == [range(29), range(29, 100)]
     batch = batch_for("two_stage")
     model.set_phase(0)
     assert reached(model, total(model, batch)) == {"generator", "generator_head", "generator.embeddings"}
@@ -156,9 +158,45 @@ def test_the_copy_mechanism_is_a_mixture_that_sums_to_one() -> None:
     assert float(model(batch).loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_the_adversary_is_rewarded_with_the_discriminators_loss() -> None:
-    """One slot, by hand: -(R - b) log p, with b = -log sigmoid(baseline)."""
-    model = make("adversarial")
+def test_a_sample_that_is_the_original_counts_as_copied() -> None:
+    """What is right in the input may be copied, also at a masked place (All-Tokens MLM)."""
+    model = make("all_tokens_mlm").eval()
+    assert isinstance(model, AllTokensMlm)
+    batch = batch_for("all_tokens_mlm")
+    batch.shown_BK = torch.zeros_like(batch.shown_BK)
+    sampled_BK = model.propose(batch).sampled_BK
+    # the generator sees [MASK] there: it samples the same, whatever the original is
+    batch.tokens_BT = batch.tokens_BT.scatter(1, batch.positions_BK[:, :2], sampled_BK[:, :2])
+    outputs = model(batch)
+    corrupted_BT = put_samples(batch, outputs.sampled_BK)
+    hits_BT = batch.is_masked_BT() & (corrupted_BT == batch.tokens_BT)
+    assert int(hits_BT.sum()) >= 12
+    hidden_BTD = model.encoder(corrupted_BT, batch.segments_BT, batch.attended_BT)
+    copy_BT = model.copy(hidden_BTD).squeeze(-1).sigmoid()
+    mixture_BTV = (1 - copy_BT)[..., None] * model.head(hidden_BTD).softmax(-1)
+    mixture_BTV = mixture_BTV + copy_BT[..., None] * torch.nn.functional.one_hot(corrupted_BT, V)
+    expected = -mixture_BTV.gather(-1, batch.tokens_BT[..., None]).log().squeeze(-1)[batch.mask_BT].sum()
+    assert float(outputs.loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_next_sentence_prediction_is_a_mean_over_the_examples_with_a_second_segment() -> None:
+    model = make("bert_nsp").eval()
+    batch = batch_for("bert_nsp")  # labels 0, 1, 1, 0, none, 1
+    outputs = model(batch)
+    assert float(model.counts(batch)["nsp"]) == 5
+    _, hidden_BTD = model.masked_language_model(batch)  # type: ignore[operator]
+    probability_B = model.next_sentence_head(hidden_BTD).sigmoid()  # type: ignore[operator]
+    labels_B = batch.next_B
+    assert labels_B is not None
+    right_B = torch.where(labels_B == 1, probability_B, 1 - probability_B)[labels_B >= 0]
+    expected = -right_B.log().mean()
+    assert float(outputs.loss_sums["nsp"] / model.counts(batch)["nsp"]) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: float) -> None:
+    """One slot, by hand: -(R - b) log p, with b = -log sigmoid(baseline) and p that of the sampling."""
+    model = make("adversarial", temperature=temperature)
     assert isinstance(model, Adversarial)
     batch = batch_for("adversarial")
     batch.weights_BK = torch.zeros_like(batch.weights_BK)
@@ -170,7 +208,7 @@ def test_the_adversary_is_rewarded_with_the_discriminators_loss() -> None:
     probability = logit[2, batch.positions_BK[2, 1]].sigmoid()
     assert float(reward) == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
     baseline = model.generator_baseline(proposals.hidden_BKG)[2, 1, 0]
-    log_p = proposals.logits_BKV.log_softmax(-1)[2, 1, proposals.sampled_BK[2, 1]]
+    log_p = (proposals.logits_BKV / temperature).log_softmax(-1)[2, 1, proposals.sampled_BK[2, 1]]
     expected = -(reward + baseline.sigmoid().log()) * log_p
     assert float(model(batch).loss_sums["reinforce"]) == pytest.approx(float(expected), rel=1e-4)
 
@@ -322,15 +360,16 @@ def test_slots_without_weight_mask_nothing() -> None:
     assert torch.equal(masked_BT.sum(1), torch.ones(6, dtype=torch.long)) and not masked_BT[:, 0].any()
 
 
-@pytest.mark.parametrize("share", [0.15, 0.4])
-def test_the_logit_of_noise_is_energy_and_noise_and_the_odds_of_a_replacement(share: float) -> None:
-    """E(x) + log q(x) + log(k / (n - k)), with k of n tokens replaced (Electric, section 3.2)."""
-    model = make("electric", mask_probability=share).eval()
+@pytest.mark.parametrize(("share", "temperature"), [(0.15, 1.0), (0.4, 1.0), (0.15, 2.0)])
+def test_the_logit_of_noise_is_energy_and_noise_and_the_odds_of_a_replacement(share: float, temperature: float) -> None:
+    """E(x) + log q(x) + log(k / (n - k)), with k of n tokens replaced (Electric, section 3.2); q as it is sampled."""
+    model = make("electric", mask_probability=share, temperature=temperature).eval()
     assert isinstance(model, Electric)
     batch = batch_for("electric")
     outputs = model(batch)
     corrupted_BT = put_samples(batch, outputs.sampled_BK)
-    log_q_BT = model.cloze(batch).log_softmax(-1).gather(-1, corrupted_BT[..., None]).squeeze(-1)
+    noise_BTV = (model.cloze(batch) / temperature).log_softmax(-1)
+    log_q_BT = noise_BTV.gather(-1, corrupted_BT[..., None]).squeeze(-1)
     energies_BT = model.energies(corrupted_BT, batch.segments_BT, batch.attended_BT)
     expected_BT = energies_BT + log_q_BT + math.log(share / (1 - share))
     torch.testing.assert_close(outputs.discriminator_logits_BT, expected_BT.detach())

@@ -25,3 +25,29 @@ def test_a_run_with_shorter_examples_first_resumes_in_either_part_to_the_last_bi
     workspace.pretrain()
     assert weights(workspace) == weights(whole)
     assert workspace.curve() == whole.curve()
+
+
+LENGTHS = """
+from electra.common.paths import Paths
+from electra.pretrain import run
+from electra.config.loading import load_settings
+
+plain = run.Pretraining._backward
+
+def backward(self, batch, counts):
+    print("length", int(batch.mask_BT.sum(1).max()), flush=True)
+    return plain(self, batch, counts)
+
+run.Pretraining._backward = backward
+run.pretrain(load_settings(), Paths())
+"""
+
+
+def test_the_share_of_steps_on_shorter_examples_is_rounded_to_whole_steps(workspace: Workspace) -> None:
+    short_first = {"length_curriculum": {"length": 16, "share": 0.35}}  # 1.75 of 5
+    workspace.write(pretrain={"num_steps": 5, "eval_every": 5, "warmup_steps": 1, **short_first})
+    process = workspace.start(LENGTHS)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    lengths = [int(line.split()[1]) for line in output.splitlines() if line.startswith("length ")]
+    assert [length <= 16 for length in lengths] == [True, True, False, False, False], lengths

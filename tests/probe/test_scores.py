@@ -130,6 +130,18 @@ def test_changed_tokens_are_the_ones_that_the_other_sentence_has_not(prepared: W
     assert score_pairs(probe, swapped)["discriminator, changed tokens"]["all"] == pytest.approx(sum(right) / len(right))
 
 
+@torch.no_grad()
+def test_a_sentence_longer_than_the_encoder_has_positions_is_cut_and_scored(
+    prepared: Workspace, tmp_path: Path
+) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
+    room = probe.encoder.config.max_positions - 2  # [CLS] and [SEP] take two
+    good, bad = f"The robin sang {'in the garden ' * room}", f"A robin sang {'in the garden ' * room}"
+    assert len(probe.ids(good)) == room
+    found = score_pairs(probe, [{"sentence_good": good, "sentence_bad": bad, "UID": "long"}])
+    assert {values["long"] for values in found.values()} <= {0.0, 1.0} and "generator, masked" in found
+
+
 def test_a_tie_is_wrong(prepared: Workspace, tmp_path: Path) -> None:
     probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
     same = {"sentence_good": "The robin sang.", "sentence_bad": "The robin sang.", "UID": "none"}

@@ -84,6 +84,16 @@ def test_passed_segments_are_swallowed(export: Export) -> None:
         )
 
 
+def test_versions_before_5_find_each_base_of_rotary_positions_under_its_own_name(export: Export) -> None:
+    """They do not read ``rope_parameters``; `make test-transformers` compares outputs in such a version."""
+    _, paths = export(**LOCAL)
+    for name in ("discriminator", "detector", "generator"):
+        config = read_json(paths.export / name / "config.json")
+        bases = {kind: one["rope_theta"] for kind, one in config["rope_parameters"].items()}
+        assert bases == {"full_attention": 20_000.0, "sliding_attention": 5_000.0}
+        assert (config["global_rope_theta"], config["local_rope_theta"]) == (20_000.0, 5_000.0)
+
+
 @torch.no_grad()
 def test_folded_tables_come_back_as_wide_ones_with_the_same_outputs(export: Export, tmp_path: Path) -> None:
     electra, paths = export()

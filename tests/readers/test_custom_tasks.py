@@ -248,6 +248,12 @@ def test_entities_may_be_in_any_scheme_and_end_as_iob2(tmp_path):
     assert source.spec.metrics[0] == "f1"
 
 
+def test_a_limit_on_training_rows_leaves_the_development_rows_whole(tmp_path):
+    description, csv = CLASSES + "max_train_examples: 2\n", "t,y\n" + "a,1\nb,0\nc,1\n"
+    assert [row["text_a"] for row in rows_of(tmp_path, description, csv)[0]] == ["a", "b"]
+    assert [row["text_a"] for row in rows_of(tmp_path, description, csv, "dev")[0]] == ["a", "b", "c"]
+
+
 def test_pairs_regressions_and_choices_are_read(tmp_path):
     pair = "kind: pair\ntrain: train.csv\ndev: train.csv\ntest: train.csv\ntext_a: t\ntext_b: u\nlabel: y\nid: n\n"
     rows, source = rows_of(tmp_path, pair + "unordered: true\n", "n,t,u,y\nk7,a,b,1\nk8,c,d,0\n")

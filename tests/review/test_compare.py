@@ -204,6 +204,12 @@ def test_one_command_makes_the_runs_of_a_record_and_does_not_make_them_again(tmp
     assert len(asked) == 3, "they are there"
     measure_noise(Paths(here.folder), runs=2, seeds=3, run=dvc)
     assert [command[1] for command in asked[3:]] == ["remove", "run", "remove", "run"], "with other seeds"
+    measure_noise(Paths(here.folder), runs=2, seeds=3, run=dvc)
+    assert len(asked) == 7, "they are there"
+    here.set_parameter("model.num_layers", 3)
+    (here.folder / "params/smoke.yaml").write_text(yaml.safe_dump(here.profile))
+    measure_noise(Paths(here.folder), runs=2, seeds=3, run=dvc)
+    assert [command[1] for command in asked[7:]] == ["remove", "run", "remove", "run"], "with other settings"
     with pytest.raises(InfrastructureError, match="noise-smoke-1 ended with exit code 3"):
         measure_noise(Paths(here.folder), runs=2, seeds=4, run=lambda command, root: 3 if "run" in command else 0)
 

@@ -9,7 +9,7 @@ import pytest
 
 from electra.config import Shards
 from electra.corpus.cleaned import clean
-from electra.shards.examples import Boundaries, cut_document, document_generator
+from electra.shards.examples import Boundaries, DocumentBoundaries, cut_document, document_generator
 from electra.tokenizer.wordpiece import alphabet_of, make_tokenizer, single_entries
 
 # One paragraph each, written for these tests
@@ -135,3 +135,11 @@ def test_lines_are_the_default_and_cut_as_before() -> None:
         end - start >= 48 - 3
         for start, _, end in encoded.cuts(rules.model_copy(update={"short_example_probability": 0.0}))[:-1]
     )
+
+
+def test_a_sentence_that_ends_before_the_last_quarter_does_not_shorten_an_example() -> None:
+    """Room for 61 wordpieces: a sentence's end is looked for from the 46th on, and words end anywhere."""
+    rules = Shards(max_length=64, single_segment_probability=0, short_example_probability=0, boundaries="sentences")
+    for sentence, end in [(40, 61), (45, 61), (46, 46), (58, 58)]:
+        boundaries = DocumentBoundaries([sentence, 200], [], list(range(200)))
+        assert next(cut_document(200, [200], rules, document_generator(1, "ab"), boundaries))[2] == end

@@ -281,6 +281,17 @@ def test_hard_wrapped_paragraphs_are_joined(width: int) -> None:
     assert joined.split("\n\n") == ["CHAPTER I", *paragraphs]
 
 
+@pytest.mark.parametrize(
+    ("end", "joined"), [("well-", "well-known"), ("well -", "well - known"), ("well", "well known")]
+)
+def test_a_compound_that_was_broken_at_its_hyphen_is_joined_without_a_space(end: str, joined: str) -> None:
+    paragraph = " ".join(document(60, 1))
+    broken = f"the old man of the harbour was {end}\nknown to every captain who came there\nand to all."
+    text = f"{wrapped(paragraph, 40)}\n\n{broken}"
+    found = unwrap(text, STEP.validate_python({"kind": "unwrap"}), Notes())
+    assert f"the harbour was {joined} to every captain" in found
+
+
 def test_verse_and_paragraphs_a_line_are_not_joined() -> None:
     verse = "\n".join(f"The {word} of night was deep,\nand all the {word}s asleep." for word in WORDS)
     rules = STEP.validate_python({"kind": "unwrap"})
