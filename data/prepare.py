@@ -38,7 +38,7 @@ PAIRS_PER_PARADIGM = 100
 def books(originals: Path) -> None:
     """One compressed file a book: its paragraphs, a line each, without the head."""
     wanted = {title for line in BOOKS.strip().splitlines() for title in line.split("|")}
-    text = lzma.open(originals / "prose/books.txt.xz", "rt", encoding="utf-8").read()
+    text = lzma.decompress((originals / "prose/books.txt.xz").read_bytes()).decode()
     (HERE / "books").mkdir(exist_ok=True)
     for document in text.split("\n\n"):
         head, _, body = document.partition("\n-------")

@@ -1,0 +1,1 @@
+"""Questions that were answered once; their figures are in ``experiments/results``."""
