@@ -87,7 +87,7 @@ def main() -> None:
                 "seconds": statistics.fmean(cell["seconds"] for runs in cells.values() for cell in runs),
             }
             found.append(row)
-            shown = {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}
+            shown = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
             print(json.dumps(shown), flush=True)
     if options.out:
         write_json(options.out, {"pretrain": settings.pretrain.model_dump(mode="json"), "rows": found})

@@ -38,6 +38,7 @@ from flows.plan import (
     PlannedStage,
     batches,
     cells_per_gpu,
+    cells_per_machine,
     check_settings,
     dvc,
     kind_of,
@@ -234,16 +235,6 @@ def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devic
         except BaseException:  # also Ctrl-C and the termination signal: nothing that was started may live on
             runner.stop()
             raise
-
-
-def cells_per_machine(root: Path) -> int:
-    """How many cells share the cores: as many as have room with their threads, and two where one takes all cores.
-
-    The second computes while the first starts, ends and waits for DVC.
-    """
-    settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    num_threads = settings.get("cluster", {}).get("num_threads", "auto")
-    return 2 if num_threads == "auto" else max(2, (os.cpu_count() or 1) // num_threads)
 
 
 def _run_batch(

@@ -146,6 +146,16 @@ def cells_per_gpu(root: Path, gpus: int) -> int:
     return max(1, min(int(done.stdout.split()[-1]), len(os.sched_getaffinity(0)) // gpus))
 
 
+def cells_per_machine(root: Path) -> int:
+    """How many cells share the cores: as many as have room with their threads, and two where one takes all cores.
+
+    The second computes while the first starts, ends and waits for DVC.
+    """
+    settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    num_threads = settings.get("cluster", {}).get("num_threads", "auto")
+    return 2 if num_threads == "auto" else max(2, (os.cpu_count() or 1) // num_threads)
+
+
 def longest_grace(root: Path = Path(".")) -> float:
     """Seconds that the most patient stage of ``dvc.yaml`` has to end in."""
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]

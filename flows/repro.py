@@ -1,67 +1,57 @@
-"""`make run`: ``dvc repro`` with a header for each stage that runs; DVC's own lines about its files are left out.
+"""`make run`: ``dvc repro`` with independent stages side by side and a header for each stage that runs.
 
-DVC runs in this process and stages write to this terminal, so that their bars stay bars. Only what DVC logs is changed:
-a header with the stage's place and the time left takes the place of "Running stage", and notes about the lock file and
-about stages that have not changed are dropped (the last line counts those). Warnings and errors pass.
+Each stage is run by ``dvc repro --single-item`` in one of a few processes that stay, so that DVC is started once in
+each. Stages write to this terminal, so that their bars stay bars. Only what DVC logs is changed: its notes about the
+lock file and about stages that have not changed are dropped (the last line counts those). Warnings and errors pass.
 """
 
 import logging
+import multiprocessing
+import os
 import re
 import sys
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from flows.forecast import Forecast, forecast
-from flows.plan import make_plan
+from electra.system.processes import end_with_parent
+from flows.forecast import GPUS, Forecast, forecast
+from flows.plan import PlannedStage, cells_per_machine, make_plan
 from flows.stages import DVC_CHATTER, StageFailure
 
-RUNNING = re.compile(r"Running stage '(.+)':")
 SPARED = re.compile(r"(?:Stage )?'(.+)' (?:didn't change, skipping|is cached - skipping run)")
+INTERRUPTED = 130  # exit code, as shells have it for Ctrl-C
 
 
-class Headers(logging.Filter):
-    """What takes the place of DVC's notes.
+class Headers:
+    """The line above each stage's output: its place, its name and the time left.
 
     Args:
         plan: all stages, with their seconds where they have run here before.
+        slots: stages side by side.
     """
 
-    def __init__(self, plan: Sequence[Forecast]):
-        super().__init__()
+    def __init__(self, plan: Sequence[Forecast], slots: int = 1):
         self.left = {stage.stage: stage.seconds for stage in plan if stage.state == "to run"}
-        self.total, self.seen, self.num_spared = len(plan), 0, 0
-        self._running: str | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Print a header where a stage starts; return whether DVC's line is shown."""
-        text = record.getMessage().strip()
-        if started := RUNNING.fullmatch(text):
-            self._next()
-            self._running = started[1]
-            print(f"\n{self.header(started[1])}", flush=True)
-            return False
-        if spared := SPARED.match(text):
-            self._next()
-            self.left.pop(spared[1], None)
-            self.num_spared += 1
-            return False
-        return bool(text) and not text.startswith(DVC_CHATTER)
+        self.alone = {stage.stage for stage in plan if stage.gpus == "all"}
+        self.total, self.slots = len(plan), slots
+        self.seen = self.total - len(self.left)
 
     def header(self, stage: str) -> str:
-        """Place, name and the time left, by the stages' last runs in this folder."""
+        """Count a stage that starts; return its place and the time left, by the stages' last runs in this folder."""
+        self.seen += 1
         place = f"[{self.seen}/{self.total}] {stage}"
         seconds = self.left.get(stage)
         if seconds is None:
             return place
-        known = [value for value in self.left.values() if value is not None]
+        known = {name: value for name, value in self.left.items() if value is not None}
         more = "more than " if len(known) < len(self.left) else ""
-        return f"{place}, {in_words(seconds)} left, {more}{in_words(sum(known))} in all"
+        in_all = sum(value if name in self.alone else value / self.slots for name, value in known.items())
+        return f"{place}, {in_words(seconds)} left, {more}{in_words(max(seconds, in_all))} in all"
 
-    def _next(self) -> None:
-        self.seen = min(self.seen + 1, self.total)
-        if self._running is not None:
-            self.left.pop(self._running, None)
-            self._running = None
+    def ended(self, stage: str) -> None:
+        """Leave an ended stage out of the time left."""
+        self.left.pop(stage, None)
 
 
 def in_words(seconds: float) -> str:
@@ -75,22 +65,106 @@ def in_words(seconds: float) -> str:
     return f"{minutes} min {rest} s" if rest and minutes < 5 else f"{minutes} min"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """``python -m flows.repro [arguments of dvc repro]``; the exit code of ``dvc repro``."""
+class WithoutNotes(logging.Filter):
+    """DVC's log without its notes on its own files and on stages that have not changed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage().strip()
+        return bool(text) and not text.startswith(DVC_CHATTER) and not SPARED.match(text)
+
+
+def start_worker(beside_others: bool) -> None:
+    """Prepare a process that runs stages: it ends with this one, and drops DVC's notes."""
+    import dvc.cli  # noqa: F401  (sets up the handlers of DVC's log)
+
+    end_with_parent()
+    if beside_others:  # waiting threads leave the cores to the other stage
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for handler in logging.getLogger("dvc").handlers:
+        if handler.level == logging.INFO:
+            handler.addFilter(WithoutNotes())
+
+
+def reproduce(stage: str) -> tuple[int, bool]:
+    """Run one stage if it is out of date; return DVC's exit code, and whether it had nothing to run."""
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
     try:
-        headers = Headers(forecast(Path("."), make_plan(Path("."))))
+        with Repo(_wait_for_lock=True) as repo:
+            return 0, not repo.reproduce([stage], single_item=True)
+    except DvcException as error:
+        causes = [str(part) for part in (error, error.__cause__) if part]
+        print(f"ERROR: {': '.join(causes)}", file=sys.stderr, flush=True)
+        return 255, False
+
+
+def takes_the_machine(stage: PlannedStage) -> bool:
+    """Return whether a stage uses all cores, as it would use all GPUs (``meta`` of ``dvc.yaml``: pre-training)."""
+    return stage.limits.gpus == "all"
+
+
+def startable(waiting: Sequence[PlannedStage], running: Sequence[PlannedStage], slots: int) -> list[PlannedStage]:
+    """Return the stages that may start now: all that they read from has ended, and there is a slot.
+
+    A stage that takes the machine comes first, waits until nothing runs, and runs alone.
+    """
+    unfinished = {stage.name for stage in (*waiting, *running)}
+    ready = [stage for stage in waiting if unfinished.isdisjoint(stage.upstream)]
+    if any(map(takes_the_machine, running)):
+        return []
+    if alone := [stage for stage in ready if takes_the_machine(stage)]:
+        return [] if running else alone[:1]
+    return ready[: slots - len(running)]
+
+
+def run_plan(plan: Sequence[PlannedStage], headers: Headers, slots: int) -> tuple[int, int]:
+    """Run the stages that are out of date, each as soon as those that it reads from have ended.
+
+    After a failure the stages that run go on to their end, and no other starts.
+
+    Returns:
+        DVC's exit code of the first stage that failed, 0 where none did; and how many stages DVC did not run.
+    """
+    waiting = [stage for stage in plan if stage.out_of_date]
+    running: dict[Future[tuple[int, bool]], PlannedStage] = {}
+    failed = spared = 0
+    with ProcessPoolExecutor(slots, multiprocessing.get_context("fork"), start_worker, (slots > 1,)) as pool:
+        while running or (waiting and not failed):
+            for stage in [] if failed else startable(waiting, list(running.values()), slots):
+                waiting.remove(stage)
+                print(f"\n{headers.header(stage.name)}", flush=True)
+                running[pool.submit(reproduce, stage.name)] = stage
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                headers.ended(running.pop(future).name)
+                code, was_spared = future.result()
+                failed, spared = failed or code, spared + was_spared
+    return failed, spared
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``python -m flows.repro [STAGE...]``; the exit code of the first ``dvc repro`` that failed."""
+    root = Path(".")
+    try:
+        plan = make_plan(root, arguments)
     except StageFailure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
-    from dvc.cli import main as dvc
-
-    for handler in logging.getLogger("dvc").handlers:
-        if handler.level == logging.INFO:
-            handler.addFilter(headers)
-    code = dvc(["repro", *arguments])
-    if headers.num_spared:
-        print(f"{headers.num_spared} of {headers.total} stages were up to date")
-    return int(code)
+    # on a GPU, stages side by side need a flow's count of what fits (make flow)
+    slots = 1 if GPUS.is_dir() else cells_per_machine(root)
+    headers = Headers(forecast(root, plan), slots)
+    num_spared = headers.seen
+    code = 0
+    if headers.left:
+        try:
+            code, spared = run_plan(plan, headers, slots)
+        except KeyboardInterrupt:
+            print("interrupted: run the same command again to go on", file=sys.stderr)
+            return INTERRUPTED
+        num_spared += spared
+    if num_spared:
+        print(f"{num_spared} of {len(plan)} stages were up to date")
+    return code
 
 
 if __name__ == "__main__":

@@ -5,48 +5,72 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
 
 from flows.forecast import Forecast
-from flows.repro import Headers, in_words
+from flows.plan import PlannedStage
+from flows.repro import Headers, WithoutNotes, in_words, startable
+from flows.watch import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def log(headers: Headers, text: str) -> bool:
-    return headers.filter(logging.LogRecord("dvc", logging.INFO, "", 0, text, (), None))
 
 
 def stage(name: str, seconds: float | None, state: str = "to run") -> Forecast:
     return Forecast(name, state, [], seconds, None, 0)
 
 
-def test_a_header_has_the_place_and_the_time_left_of_the_stage_and_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_header_has_the_place_and_the_time_left_of_the_stage_and_of_all() -> None:
     headers = Headers(
         [stage("corpus", 20, "cached"), stage("pretrain", 130), stage("cell@1", 115), stage("report", 115)]
     )
-    shown = [log(headers, text) for text in ("Stage 'corpus' didn't change, skipping", "Running stage 'pretrain':",
-             "> electra pretrain", "Updating lock file 'dvc.lock'", "", "Running stage 'cell@1':",
-             "Stage 'report' is cached - skipping run, checking out outputs", "something that matters")]  # fmt: skip
-    assert capsys.readouterr().out.split("\n") == [
-        "", "[2/4] pretrain, 2 min 10 s left, 6 min in all", "", "[3/4] cell@1, 1 min 55 s left, 3 min 50 s in all", ""
-    ]  # fmt: skip
-    assert shown == [False] * 7 + [True] and headers.num_spared == 2
+    assert headers.header("pretrain") == "[2/4] pretrain, 2 min 10 s left, 6 min in all"
+    headers.ended("pretrain")
+    assert headers.header("cell@1") == "[3/4] cell@1, 1 min 55 s left, 3 min 50 s in all"
+
+
+def test_the_time_left_of_all_counts_stages_side_by_side_once_and_pre_training_whole() -> None:
+    headers = Headers([stage("pretrain", 100), stage("cell@1", 10), stage("cell@2", 10)], slots=2)
+    headers.alone = {"pretrain"}
+    assert headers.header("pretrain").endswith("1 min 50 s in all")
+
+
+def test_dvcs_notes_about_its_files_are_dropped_and_the_rest_is_shown() -> None:
+    def shown(text: str) -> bool:
+        return WithoutNotes().filter(logging.LogRecord("dvc", logging.INFO, "", 0, text, (), None))
+
+    dropped = ("Running stage 'pretrain':", "> electra pretrain", "Updating lock file 'dvc.lock'", "",
+               "Stage 'report' is cached - skipping run, checking out outputs")  # fmt: skip
+    assert not any(map(shown, dropped)) and shown("something that matters")
+
+
+def planned(name: str, *upstream: str, gpus: int | str = 0) -> PlannedStage:
+    return PlannedStage(name, upstream, True, limits=Limits(gpus=gpus))
+
+
+def test_stages_start_when_what_they_read_has_ended_and_pre_training_runs_alone() -> None:
+    corpus, tasks = planned("corpus"), planned("tasks")
+    pretrain, scratch = planned("pretrain", "corpus", gpus="all"), planned("scratch@1", "tasks")
+    cells = [planned(f"cell@{number}", "pretrain") for number in (1, 2, 3)]
+    assert startable([corpus, tasks, pretrain, scratch, *cells], [], 2) == [corpus, tasks]
+    assert startable([pretrain, scratch, *cells], [tasks], 2) == [], "it waits for the cores"
+    assert startable([pretrain, scratch, *cells], [], 2) == [pretrain]
+    assert startable([scratch, *cells], [pretrain], 2) == []
+    assert startable([scratch, *cells], [], 2) == [scratch, cells[0]]
+    assert startable(cells[1:], [scratch], 2) == [cells[1]]
 
 
 def test_what_is_said_of_stages_that_never_ran_here() -> None:
     headers = Headers([stage("a", None), stage("b", 60)])
-    assert headers.header("a") == "[0/2] a"
-    assert headers.header("b") == "[0/2] b, 1 min left, more than 1 min in all"
+    assert headers.header("a") == "[1/2] a"
+    assert headers.header("b") == "[2/2] b, 1 min left, more than 1 min in all"
     assert [in_words(value) for value in (7.4, 130, 420, 3725)] == ["7 s", "2 min 10 s", "7 min", "1 h 2 min"]
 
 
 def test_stages_write_to_the_terminal_below_their_headers_and_failures_keep_their_code(tmp_path: Path) -> None:
     stages = {
         "make": {"cmd": "echo made it && touch data/made", "params": ["number"], "outs": ["data/made"]},
-        "cell": {"matrix": {"n": [1, 2]}, "cmd": "echo cell && touch data/cell-${item.n}", "deps": ["data/made"],
-                 "outs": ["data/cell-${item.n}"]},
+        "cell": {"matrix": {"n": [1, 2]}, "cmd": "sleep ${item.n} && echo cell && touch data/cell-${item.n}",
+                 "deps": ["data/made"], "outs": ["data/cell-${item.n}"]},
         "card": {"cmd": "exit 3", "deps": ["data/cell-1", "data/cell-2"], "outs": ["data/card"]},
     }  # fmt: skip
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
@@ -61,8 +85,8 @@ def test_stages_write_to_the_terminal_below_their_headers_and_failures_keep_thei
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 255 and "failed to reproduce 'card'" in done.stderr
     assert done.stdout.removeprefix("\n").split("\n\n") == [
-        "[1/4] make, 1 min 5 s left, 1 min 14 s in all\nmade it",
-        "[2/4] cell@1, 4 s left, 9 s in all\ncell",
-        "[3/4] cell@2, 4 s left, 5 s in all\ncell",
+        "[1/4] make, 1 min 5 s left, 1 min 5 s in all\nmade it",
+        "[2/4] cell@1, 4 s left, 4 s in all",
+        "[3/4] cell@2, 4 s left, 4 s in all\ncell\ncell",
         "[4/4] card, 1 s left, 1 s in all\n",
     ]
