@@ -4,20 +4,20 @@ DVC's locks hold on one host only: two hosts must never work in one folder. On a
 clone; what they share is the DVC cache (a folder that all hosts see, a DVC remote, or both) and the checkpoints.
 """
 
-import fcntl
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 
+from electra.common.errors import InfrastructureError
+from electra.common.output import exclusive
 from flows.stages import NETWORK, InfrastructureFailure, StageFailure, stage_environment
 
 AUTHOR = {"GIT_AUTHOR_NAME": "flow", "GIT_AUTHOR_EMAIL": "flow@localhost"}
@@ -80,21 +80,15 @@ def alone(root: Path) -> Iterator[None]:
     Raises:
         InfrastructureFailure: another run holds it.
     """
-    path = root / "logs" / "flow.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as lock:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            holder = lock.read().strip() or "unknown"
+            stack.enter_context(exclusive(root / "logs" / "flow"))
+        except InfrastructureError as error:
+            holder = error.what.rpartition(": ")[2]
             raise InfrastructureFailure(
                 "workspace",
-                [f"another flow run (process {holder}) works in {root.resolve()}: wait for it or cancel it"],
+                [f"another flow run ({holder}) works in {root.resolve()}: wait for it or cancel it"],
             ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
         yield
 
 

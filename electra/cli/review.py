@@ -41,7 +41,7 @@ def compare(
 
     Example: electra compare main --html compare.html
     """
-    from electra.common.artifacts import write_text
+    from electra.common.artifacts import writing_named
     from electra.common.errors import ConfigError
     from electra.common.paths import Paths
     from electra.review.compare import compare as compare_sides
@@ -59,7 +59,9 @@ def compare(
     before, after = open_side(named[0]), open_side(named[1] if len(named) > 1 else None)
     found = compare_sides(before, after, smallest)
     if html:
-        write_text(html, render_page(found))
+        page = render_page(found)
+        with writing_named(html, [*([gate] if gate else []), *before.files, *after.files]) as out:
+            out.write(page)
         typer.echo(f"written: {html}", err=True)
     if as_json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
@@ -110,12 +112,14 @@ def data_docs(
 
     Example: electra data-docs
     """
-    from electra.common.artifacts import write_text
+    from electra.common.artifacts import writing_named
     from electra.common.paths import Paths
-    from electra.review.data_docs import render_data_docs
+    from electra.review.data_docs import render_data_docs, reports
 
-    write_text(file, render_data_docs(Paths()))
-    print(f"written: {file}")
+    page = render_data_docs(Paths())
+    with writing_named(file, reports(Paths()).values()) as out:
+        out.write(page)
+    typer.echo(f"written: {file}", err=True)
 
 
 @app.command(rich_help_panel=REVIEW)

@@ -185,21 +185,23 @@ def init(
 
     Example: electra init corpus/ --table labels.csv --text review --label verdict
     """
+    from electra.common.output import exclusive
     from electra.init.project import describe_project, plan_project, write_project
 
-    plan = plan_project(
-        texts,
-        name=name,
-        like=like,
-        table=table,
-        dev=dev,
-        text_columns=text,
-        label=label,
-        cased=cased,
-        encoding=encoding,
-        steps=steps,
-    )
-    write_project(plan)
+    with exclusive(Path("params.yaml")):  # which is read, and written last
+        plan = plan_project(
+            texts,
+            name=name,
+            like=like,
+            table=table,
+            dev=dev,
+            text_columns=text,
+            label=label,
+            cased=cased,
+            encoding=encoding,
+            steps=steps,
+        )
+        write_project(plan)
     minutes, used_by_others = None, 0.0
     if time:
         from electra.estimate.cost import measure_speed, run_minutes

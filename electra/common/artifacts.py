@@ -1,27 +1,28 @@
 """Writing artefacts whole or not at all, and the manifest every artefact folder carries.
 
 A stage builds its folder beside the final place and renames it when complete (:func:`building`), so that an
-interrupted stage never leaves a half-written artefact that the next stage could read.
+interrupted stage never leaves a half-written artefact that the next stage could read. How single files are written:
+:mod:`electra.common.output`.
 """
 
-import errno
+import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from pydantic import BaseModel, ValidationError
 
-from electra.common.errors import ConfigError, DataError, InfrastructureError
+from electra.common.errors import ConfigError, DataError
+from electra.common.output import beside, disk_errors, exclusive, holds, writing
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 
@@ -35,27 +36,9 @@ def sha256(path: Path) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: beside it first, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with disk_errors(path):
-        try:
-            with open(beside, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
-    _remove_left_over(path)
-
-
-def _remove_left_over(path: Path) -> None:
-    """Temporary files left beside this file by processes that were killed."""
-    for left in path.parent.glob(f".{path.name}.*"):
-        process = left.suffix[1:]
-        if process.isdigit() and not Path("/proc", process).exists():
-            left.unlink(missing_ok=True)
+    """Write a file atomically; see :func:`writing`."""
+    with writing(path) as file:
+        file.write(text)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -72,30 +55,6 @@ def read_json(path: Path, next_step: str = "remove it and run: dvc repro") -> An
     except OSError as error:
         raise DataError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from None
     return parse_json(content, where=str(path), next_step=next_step)
-
-
-@contextmanager
-def disk_errors(where: Path) -> Iterator[None]:
-    """Turn a full or read-only disk into a message; other errors pass through."""
-    try:
-        yield
-    except Exception as error:
-        number = _system_error(error)
-        if number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise InfrastructureError(
-                f"cannot write: {os.strerror(number)}",
-                where=str(where),
-                next_step="free some space (dvc gc -w removes unused cache entries) and run the same command again",
-            ) from error
-        raise
-
-
-def _system_error(error: Exception) -> int | None:
-    """The system's number of an error; tokenizers and safetensors, written in Rust, only mention it in their text."""
-    if isinstance(error, OSError):
-        return error.errno
-    mentioned = re.search(r"\(os error (\d+)\)", str(error))
-    return int(mentioned[1]) if mentioned else None
 
 
 def refuse_strange(folder: Path) -> None:
@@ -121,7 +80,8 @@ def refuse_inside_artefact(target: Path) -> None:
     Raises:
         ConfigError: a folder above ``target`` has a manifest.
     """
-    for folder in target.absolute().parents:
+    parents = dict.fromkeys([*target.absolute().parents, *Path(os.path.realpath(target)).parents])
+    for folder in parents:
         if (folder / MANIFEST).is_file():
             raise ConfigError(
                 f"{target} would be written into an artefact", where=str(folder), next_step="name another place"
@@ -129,22 +89,45 @@ def refuse_inside_artefact(target: Path) -> None:
 
 
 @contextmanager
+def writing_named(path: Path, inputs: Iterable[Path | int] = ()) -> Iterator[TextIO]:
+    """A file that a user names to be written; see :func:`writing`.
+
+    Args:
+        inputs: what the command reads.
+
+    Raises:
+        ConfigError: it is a folder, lies in an artefact, is an input, or cannot be written to.
+        InfrastructureError: the disk is full or read-only.
+    """
+    refuse_inside_artefact(path)
+    with writing(path, inputs) as file:
+        yield file
+
+
+@contextmanager
 def building(folder: Path) -> Iterator[Path]:
     """A scratch folder that becomes ``folder`` when the block ends well, and vanishes when it does not.
 
+    A link to a folder stays, and the folder it leads to is replaced.
+
     Raises:
         ConfigError: ``folder`` holds something that is no artefact.
+        InfrastructureError: another process is writing it; see :func:`exclusive`.
     """
     refuse_strange(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = folder.with_name(f".{folder.name}.building")
-    with disk_errors(folder):
-        shutil.rmtree(scratch, ignore_errors=True)
+    with nullcontext() if holds(folder) else exclusive(folder), disk_errors(folder):
+        final = Path(os.path.realpath(folder))
+        scratch = beside(final, ".building")
+        for left in final.parent.glob(f"{glob.escape(scratch.name)}*"):  # by a process that was killed
+            shutil.rmtree(left)
         scratch.mkdir()
         try:
             yield scratch
-            shutil.rmtree(folder, ignore_errors=True)
-            os.replace(scratch, folder)
+            old = scratch.with_name(f"{scratch.name}.old")
+            with suppress(FileNotFoundError):
+                os.rename(final, old)  # removing it takes time, in which a killed process would have lost both
+            os.replace(scratch, final)
+            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -155,7 +138,8 @@ Stage = Callable[[Any, Paths], None]  # of the settings and the paths
 def renews(artefact: str) -> Callable[[Stage], Stage]:
     """Decorate a stage: from its start until it ends well, the artefact that is there counts as one of an earlier run.
 
-    Where a stage fails, what it made before stays as it is, and must not be judged as what it was asked for now.
+    Where a stage fails, what it made before stays as it is, and must not be judged as what it was asked for now. A
+    second start of the stage meanwhile is refused.
 
     Args:
         artefact: the property of ``Paths`` that is the folder; also the command's name.
@@ -164,10 +148,12 @@ def renews(artefact: str) -> Callable[[Stage], Stage]:
     def decorate(stage: Stage) -> Stage:
         @wraps(stage)
         def run(settings: Any, paths: Paths) -> None:
-            note, manifest = _unfinished(paths, artefact), getattr(paths, artefact) / MANIFEST
-            write_text(note, sha256(manifest) if manifest.is_file() else "")
-            stage(settings, paths)
-            note.unlink(missing_ok=True)
+            folder: Path = getattr(paths, artefact)
+            with exclusive(folder):
+                note, manifest = _unfinished(paths, artefact), folder / MANIFEST
+                write_text(note, sha256(manifest) if manifest.is_file() else "")
+                stage(settings, paths)
+                note.unlink(missing_ok=True)
 
         return run
 

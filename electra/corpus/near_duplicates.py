@@ -11,6 +11,7 @@ without spaces every character is a word. The hashes are the same on every machi
 import errno
 import os
 import re
+import resource
 import sqlite3
 import unicodedata
 from collections.abc import Iterator
@@ -68,13 +69,17 @@ class SeenIds:
 
 @contextmanager
 def full_disk(path: Path) -> Iterator[None]:
-    """Turn SQLite's error for a full disk into the system's."""
+    """Turn SQLite's errors for a full disk and for a file that may not grow into the system's."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-        raise
+        number = errno.ENOSPC if error.sqlite_errorcode == sqlite3.SQLITE_FULL else None
+        if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:  # which does not say why
+            is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
+            number = errno.EFBIG if is_limited else errno.EIO
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 # Han, kana, Thai, Lao, Myanmar, Khmer: scripts without spaces between words; Hangul has spaces

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
+from electra.common.output import exclusive
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
 from electra.evaluation.metrics import constant_score, is_constant, score
@@ -185,15 +186,16 @@ def set_others_aside(settings: Settings, paths: Paths) -> list[str]:
     """Move what lies in ``models/finetuned`` and is not asked for to ``models/set-aside``; returns the names."""
     asked = {cell_key(*cell) for cell in asked_cells(settings.cells)} | {".gitignore"}
     folder = paths.finetuned("x").parent
-    others = [path for path in folder.glob("*") if path.name not in asked and path.suffix != ".building"]
-    for path in sorted(others):
-        target = paths.set_aside(path.name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)  # the same cell of an earlier time
-        else:
-            target.unlink(missing_ok=True)
-        shutil.move(path, target)
+    with exclusive(folder, wait=True):  # a second start finds nothing left to move
+        others = [path for path in folder.glob("*") if path.name not in asked and not path.name.startswith(".")]
+        for path in sorted(others):
+            target = paths.set_aside(path.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir() and not target.is_symlink():
+                shutil.rmtree(target)  # the same cell of an earlier time
+            else:
+                target.unlink(missing_ok=True)
+            shutil.move(path, target)
     names = sorted(path.name for path in others)
     if names:
         print(f"moved to {paths.set_aside('x').parent}, since cells does not ask for them: {', '.join(names)}")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
 from electra.common.errors import ConfigError, DataError
+from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
@@ -101,14 +102,37 @@ def finetune_cell(
             asked for and not there.
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
+        InfrastructureError: another process is fine-tuning the same cell.
     """
     if keep and intermediate:
         raise ConfigError("--intermediate writes the model where --start-from reads it", next_step="leave out --keep")
-    watch = Stopwatch.start()
     spec, options = find_spec(paths.tasks, task), settings.finetune
     verify_files(listed_files(paths.tasks, f"{task}/*"))
     first_task = start_from and find_spec(paths.tasks, start_from).name
     start = Start.chosen(scratch, milestone, first_task, encoder.name if encoder else None)
+    key = cell_key(task, seed, start)
+    cell = paths.kept(key) if keep else paths.intermediate(key) if intermediate else paths.finetuned(key)
+    is_kept = intermediate or (options.keep_models if keep is None else keep)
+    with exclusive(cell):  # from the start: a second one would train for nothing
+        _finetune(settings, paths, spec, seed, start, encoder, cell, is_intermediate=intermediate, is_kept=is_kept)
+    return cell
+
+
+def _finetune(
+    settings: Settings,
+    paths: Paths,
+    spec: TaskSpec,
+    seed: int,
+    start: Start,
+    encoder: EncoderSource | None,
+    cell: Path,
+    *,
+    is_intermediate: bool,
+    is_kept: bool,
+) -> None:
+    """Train, predict and write the folder ``cell``; with the model where ``is_kept``."""
+    watch = Stopwatch.start()
+    task, options, key = spec.name, settings.finetune, cell.name
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
@@ -125,7 +149,6 @@ def finetune_cell(
     is_doubled = options.double_unordered and spec.unordered
     features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
     epochs = options.task_epochs.get(spec.name, options.epochs)
-    key = cell_key(task, seed, start)
     watch.prepared()
     loss = train(
         model,
@@ -140,7 +163,6 @@ def finetune_cell(
     )
     watch.trained()
 
-    cell = paths.kept(key) if keep else paths.intermediate(key) if intermediate else paths.finetuned(key)
     cut = {"train": rows_cut(features[: len(train_rows)] if is_doubled else features)}
     with building(cell) as folder:
         for split in spec.dev_splits:
@@ -160,7 +182,7 @@ def finetune_cell(
             predictions = predict_rows(options, spec, model, unlabelled, vocabulary, bf16)
             _append(folder / "predictions.jsonl", other.name, predictions)
             print(f"{key}: {other.name} predicted, {len(rows):,} rows")
-        is_submitted = start.kind in ("pretrained", "task") and not intermediate
+        is_submitted = start.kind in ("pretrained", "task") and not is_intermediate
         for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)
             _append(folder / "predictions.jsonl", split, predict_rows(options, spec, model, rows, vocabulary, bf16))
@@ -180,11 +202,10 @@ def finetune_cell(
                 **unlearnable(spec, train_rows, features),
             },
         )
-        if intermediate or (options.keep_models if keep is None else keep):
+        if is_kept:
             save_model(folder, model, spec, vocabulary, options)
         write_manifest(folder, cell=key)
     print(f"{key}: {note_seconds(paths, cell, watch, round(len(features) * epochs), device.type)}")
-    return cell
 
 
 def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:

@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from electra.common.artifacts import disk_errors, refuse_inside_artefact
+from electra.common.artifacts import writing_named
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import byte_lines, open_input
+from electra.common.output import refuse_input
 from electra.common.paths import Paths
 from electra.config import Cluster
 from electra.finetune.run import decode_spans, predict_rows, prepare_machine
@@ -181,35 +182,26 @@ Write = Callable[[list[dict[str, Any]]], None]
 
 
 @contextmanager
-def writing(path: Path | None, format: OutputFormat) -> Iterator[Write]:
+def writing(path: Path | None, format: OutputFormat, inputs: Iterable[Path | int] = ()) -> Iterator[Write]:
     """A function that writes records; what it has written can be read when it returns, unless it goes to a file.
 
     Args:
-        path: written beside and renamed when the block ends well; standard output where None.
+        path: as :func:`writing_named` has it; standard output where None.
+        inputs: what is read.
 
     Raises:
-        ConfigError: it is a folder, or lies in an artefact.
+        ConfigError: it is a folder, lies in an artefact, is an input, or cannot be written to.
         DataError: the file's folder does not exist.
         InfrastructureError: the disk is full or read-only.
     """
     if path is None:
+        refuse_input(1, inputs)
         yield _writer(sys.stdout, format)
         return
-    refuse_inside_artefact(path)
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder", next_step="name a file: --output")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise DataError(f"there is no folder {path.parent}", next_step="make it, or correct --output")
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with disk_errors(path):
-        try:
-            with open(beside, "w", encoding="utf-8", newline="") as file:
-                yield _writer(file, format)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+    with writing_named(path, inputs) as file:
+        yield _writer(file, format)
 
 
 def _writer(file: TextIO, format: OutputFormat) -> Write:
@@ -295,7 +287,7 @@ def predict_file(
         if input_format is None:
             input_format, lines = sniffed(lines, format_of(source, len(fields)))
         rows = Rows(lines, input_format, fields, columns, where, kind.value)
-        write = stack.enter_context(writing(output, format))
+        write = stack.enter_context(writing(output, format, [file.fileno()]))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
             write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
             number += len(window)

@@ -6,7 +6,6 @@ file that seals it is there: ``state.json`` or ``manifest.json``, which hold the
 last; then ``latest`` is moved. Credentials come from the environment, in the way the storage's own tools read them.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +22,6 @@ from torch import Tensor
 from electra.common.artifacts import (
     MANIFEST,
     building,
-    disk_errors,
     read_manifest,
     sha256,
     write_json,
@@ -31,6 +29,7 @@ from electra.common.artifacts import (
     write_text,
 )
 from electra.common.errors import ConfigError, DataError, InfrastructureError
+from electra.common.output import disk_errors, exclusive
 from electra.common.paths import Paths
 from electra.common.tensors import read_tensors
 from electra.config import Settings
@@ -282,21 +281,13 @@ class Checkpoints:
 
     @contextmanager
     def only_writer(self) -> Iterator[None]:
-        """Hold the folder's lock; the system frees it when the process dies, however it dies.
+        """Hold the folder's lock; see :func:`exclusive`.
 
         Raises:
             InfrastructureError: another process is training the same thing right now.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InfrastructureError(
-                    "another process is running this very pre-training",
-                    where=str(self.folder),
-                    next_step="wait for it, or end it, then run the same command again",
-                ) from None
+        with exclusive(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
             yield
 
     def save(self, step: int, weights: dict[str, Tensor], moments: dict[str, Tensor], extra: dict[str, Any]) -> None:

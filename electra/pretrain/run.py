@@ -4,13 +4,14 @@ import copy
 import itertools
 import signal
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack
 from datetime import timedelta
 
 import torch
 import torch.distributed
 
 from electra.common.errors import InfrastructureError
+from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
 from electra.estimate.cost import flops_per_token
@@ -77,10 +78,14 @@ def pretrain(settings: Settings, paths: Paths) -> None:
     checkpoints = Checkpoints(folder, cluster.keep_checkpoints, cluster.checkpoint_mirror)
     is_first = torch.distributed.get_rank() == 0
     watched = Peers(60 * cluster.timeout_minutes, cluster.silence_seconds)
-    with checkpoints.only_writer() if is_first else nullcontext(), watched as peers:
+    with ExitStack() as stack:
+        if is_first:
+            stack.enter_context(exclusive(paths.pretrained))  # also against a run with other settings
+            stack.enter_context(checkpoints.only_writer())
+        peers = stack.enter_context(watched)
         Pretraining(settings, paths, machine, checkpoints, peers).run()
-    if is_first:
-        checkpoints.clear()
+        if is_first:
+            checkpoints.clear()
 
 
 # Slurm announces preemption by SIGTERM and the end of a job's time by a signal of the user's choice.

@@ -47,28 +47,33 @@ class SuiteDocs:
         return sum(moved for *_, moved in self.statistics)
 
 
+def reports(paths: Paths) -> dict[str, Path]:
+    """The reports that are there, by suite."""
+    files = {name: paths.results / "validation" / f"{name}.json" for name in SUITES}
+    return {name: file for name, file in files.items() if file.is_file()}
+
+
 def render_data_docs(paths: Paths) -> str:
     """The page's HTML.
 
     Raises:
         DataError: no suite has been judged yet, or a report is broken.
     """
-    folder = paths.results / "validation"
-    files = [folder / f"{name}.json" for name in SUITES if (folder / f"{name}.json").is_file()]
+    files = reports(paths)
     if not files:
         raise DataError(
             "no data has been validated yet",
-            where=str(folder),
+            where=str(paths.results / "validation"),
             next_step="run: dvc repro validate_corpus validate_shards validate_tasks",
         )
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        suites=[_suite(file) for file in files],
+        suites=[_suite(file) for file in files.values()],
         style=page_style(),
         observed=_observed,
-        missing=[name for name in SUITES if folder / f"{name}.json" not in files],
+        missing=[name for name in SUITES if name not in files],
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from electra.common.artifacts import write_json
 from electra.common.errors import ConfigError, InfrastructureError
+from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.review.compare import PRETRAIN_FIGURES, changes_between, means_by_seed, noise_file, pretrain_figure
 from electra.review.sides import WORK_TREE, Side, open_side
@@ -67,30 +68,31 @@ def measure_noise(paths: Paths, runs: int, seeds: int, run: Runner = _dvc) -> Pa
 
     Raises:
         ConfigError: fewer than two runs, or there are no settings here.
-        InfrastructureError: a run failed.
+        InfrastructureError: a run failed, or another process measures the same.
     """
     here = Side(WORK_TREE, paths.root)
     if runs < 2 or not here.profile:
         raise ConfigError("noise is measured on two runs at least, in the folder of params.yaml", where=str(paths.root))
     chosen = list(range(1, seeds + 1))
     names = []
-    for seed in range(1, runs + 1):
-        name = f"noise-{here.profile}-{seed}"
-        names.append(name)
-        print(f"[{seed}/{runs}] {name}: pretrain.seed {seed}, cells.seeds {chosen}", flush=True)
-        if _is_made(name, here, seed, chosen):
-            print("  it is there already", flush=True)
-            continue
-        settings = [f"params/{here.profile}.yaml:pretrain.seed={seed}", f"params.yaml:cells.seeds={chosen}"]
-        arguments = [part for setting in settings for part in ("-S", setting.replace(" ", ""))]
-        if _made(name, here.folder):
-            run(["exp", "remove", name], here.folder)
-        if code := run(["exp", "run", "--temp", "--name", name, *arguments, "evaluate"], here.folder):
-            raise InfrastructureError(
-                f"the run {name} ended with exit code {code}",
-                next_step="mend what the messages above say and run it again: stages that ended are not run again",
-            )
-    return record_noise([open_side(name, paths.root) for name in names], paths)
+    with exclusive(paths.root / noise_file(here.profile)):
+        for seed in range(1, runs + 1):
+            name = f"noise-{here.profile}-{seed}"
+            names.append(name)
+            print(f"[{seed}/{runs}] {name}: pretrain.seed {seed}, cells.seeds {chosen}", flush=True)
+            if _is_made(name, here, seed, chosen):
+                print("  it is there already", flush=True)
+                continue
+            settings = [f"params/{here.profile}.yaml:pretrain.seed={seed}", f"params.yaml:cells.seeds={chosen}"]
+            arguments = [part for setting in settings for part in ("-S", setting.replace(" ", ""))]
+            if _made(name, here.folder):
+                run(["exp", "remove", name], here.folder)
+            if code := run(["exp", "run", "--temp", "--name", name, *arguments, "evaluate"], here.folder):
+                raise InfrastructureError(
+                    f"the run {name} ended with exit code {code}",
+                    next_step="mend what the messages above say and run it again: stages that ended are not run again",
+                )
+        return record_noise([open_side(name, paths.root) for name in names], paths)
 
 
 def _made(name: str, root: Path) -> Side | None:

@@ -49,6 +49,11 @@ class Side:
         done = _git(self.folder, "show", f"{self.revision}:./{path}")
         return done.stdout if done.returncode == 0 else None
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that were read; none for a revision."""
+        return [self.folder / path for path in self._read] if self.revision is None else []
+
     def json(self, path: str) -> Any:
         """A JSON file; an empty object where it is not there.
 

@@ -20,7 +20,6 @@ from electra.common.artifacts import (
     Listed,
     TokenizerManifest,
     building,
-    disk_errors,
     listed_files,
     read_manifest,
     renews,
@@ -30,6 +29,7 @@ from electra.common.artifacts import (
 )
 from electra.common.corpus_file import read_documents
 from electra.common.errors import DataError
+from electra.common.output import disk_errors
 from electra.common.paths import Paths
 from electra.config import Settings, Shards
 from electra.loader.layout import write_example

@@ -31,8 +31,8 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from electra import config
-from electra.common.artifacts import disk_errors
 from electra.common.errors import ConfigError, InfrastructureError
+from electra.common.output import beside, disk_errors
 from electra.system.processes import die_with_parent, end_children, limit_threads
 
 Result = TypeVar("Result")
@@ -177,7 +177,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     Raises:
         InfrastructureError: the disk is full.
     """
-    unfinished = path.parent / f".{path.name}.{uuid4().hex[:8]}"
+    unfinished = beside(path, f".{uuid4().hex[:8]}")
     with disk_errors(path):
         try:
             yield unfinished

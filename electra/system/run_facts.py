@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from electra.common.artifacts import read_facts, read_json, write_json
 from electra.common.errors import DataError, ElectraError
+from electra.common.output import exclusive
 from electra.common.parsing import flat
 from electra.common.paths import Paths
 
@@ -149,10 +150,6 @@ def note_machine(
         tokens, flops: of pre-training, padding included; FLOPs of the hardware.
     """
     file = machine_file(paths)
-    try:
-        known: dict[str, Any] = read_json(file) if file.is_file() else {}
-    except ElectraError:
-        known = {}
     facts: dict[str, Any] = {
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -161,9 +158,13 @@ def note_machine(
     }
     if stage == "pretrain":  # cells run side by side and from the cache: logs/finetune has theirs
         facts |= {"minutes": round(seconds / 60, 1), "tokens": tokens, "flops": flops and float(f"{flops:.4g}")}
-    if {**known.get(stage, {}), "minutes": 0} == {**facts, "minutes": 0} and stage != "pretrain":
-        return
-    with suppress(OSError, ElectraError):
+    with suppress(OSError, ElectraError), exclusive(file, wait=True):  # stages that run side by side note here
+        try:
+            known: dict[str, Any] = read_json(file) if file.is_file() else {}
+        except ElectraError:
+            known = {}
+        if {**known.get(stage, {}), "minutes": 0} == {**facts, "minutes": 0} and stage != "pretrain":
+            return
         write_json(file, {**known, stage: facts})
 
 

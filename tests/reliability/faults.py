@@ -69,13 +69,17 @@ def _rank(command: list[str]) -> None:
 
 def stopped_before_the_end(arguments: list[str], root: Path, log: Path) -> None:
     """The command writes everything and then waits for ever, instead of giving the first file its name."""
+    replace = os.replace
 
-    def wait(*_: Any) -> None:
+    def wait(made: Any, target: Any) -> None:
+        if "logs" in Path(target).parts:  # a note of what is begun
+            replace(made, target)
+            return
         (root / "all-written").touch()
         while True:
             time.sleep(0.05)
 
-    os.replace = wait
+    os.replace = wait  # type: ignore[assignment]
     run(arguments, root, log)
 
 
