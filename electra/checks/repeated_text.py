@@ -13,7 +13,7 @@ import numpy as np
 from electra.checks.resemblance import hash_bound
 from electra.corpus.near_duplicates import ngram_hashes, word_hashes
 
-NGRAM_WORDS = 8  # of novels by different authors, two in a thousand n-grams are shared with another of 200
+NGRAM_WORDS = 13  # as `corpus.decontamination`; of 199 novels no two share more than one in a thousand n-grams
 LEAST_SHARED = 0.5  # of the n-grams of a document, for its text to count
 MAX_NGRAMS = 4_000_000  # held in a script whose every character is a word: 50 MB; of English a fifth of them
 MAX_PAIRS = 10  # named, of those where the share of the document is at least

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from electra.common.artifacts import building, listed_files, read_manifest, write_manifest
+from electra.common.artifacts import MANIFEST, building, listed_files, read_manifest, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus, Settings
@@ -64,6 +64,11 @@ def collect_evaluation_texts(settings: Settings, paths: Paths) -> None:
 
 
 def _evaluation_sets(tasks: Path) -> Iterator[tuple[str, str]]:
+    if not (tasks / MANIFEST).exists():
+        raise DataError(
+            f"{tasks} has no labelled tasks, whose development and test sets corpus.decontamination looks for",
+            next_step="read them: electra tasks (or run all that is needed: dvc repro evaluation_texts)",
+        )
     for task, facts in read_manifest(tasks)["tasks"].items():
         for split in facts["rows"]:
             if not split.startswith("train"):

@@ -2,29 +2,35 @@
 
     SQuAD1.1, SQuAD2.0    evaluate-v1.1.py and evaluate-v2.0.py, under the names that they print
     MRQA's tasks          mrqa_official_eval.py: as SQuAD 1.1
-    column files          conlleval
+    column files          conlleval.pl, version of 2004-01-26
     GLUE, SuperGLUE, SWAG the metrics of the task, as scikit-learn and scipy compute them
 
 All scores are percent.
+
+conlleval.pl follows its own table of tags (:func:`tag_scores`). It agrees with the entities of
+:mod:`electra.tasks.format`, by which the project's own scores are counted, for IOB1 and IOB2 and thus for everything
+that this project writes. For BIOES it does not: it has no rule for S, nor for B after E, and joins neighbours of a
+type.
 """
 
 import codecs
 import json
 import math
+import re
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import parse_json
 from electra.evaluation.metrics import score, squad_v1, squad_v2
-from electra.readers.official import read_official, squad_items
+from electra.readers.official import ID, read_official, squad_items
 from electra.readers.questions import read_mrqa
-from electra.readers.tables import DOCUMENT_START, column_lines, encoding_of
+from electra.readers.tables import DOCUMENT_START, as_label, column_lines, encoding_of
 from electra.tasks.catalogue import TASKS, TaskSpec
-from electra.tasks.format import Entity, Row, entities, is_entity_tag
+from electra.tasks.format import Row, entities, is_entity_tag
 
 COLUMNS = "conll"  # in place of a task: column files with tags of any kind
 Token = tuple[str, list[str]]  # where it stands, and its columns
@@ -64,8 +70,8 @@ def outside_scores(
     Args:
         task: a name of the catalogue, or ``conll``.
         predictions: SQuAD and MRQA: JSON, question id -> answer, "" for none. GLUE, SuperGLUE and SWAG:
-            ``index<TAB>prediction``, as GLUE's leaderboard takes it. Column files: the predicted tag is the last
-            column.
+            ``index<TAB>prediction``, as GLUE's leaderboard takes it, or ``{"idx": ..., "label": ...}``, as SuperGLUE's.
+            Column files: the predicted tag is the last column.
         gold: the file of the task with the right answers; None for a column file of predictions whose last column but
             one is the right tag, as conlleval reads it.
         na_prob_file: SQuAD 2.0: JSON, question id -> how much it is held to have no answer.
@@ -201,18 +207,10 @@ def _row_predictions(spec: TaskSpec, path: Path, rows: list[Row]) -> list[dict[s
     """The predictions in the rows' order."""
     key = "score" if spec.kind == "regression" else "label"
     found: dict[str, Any] = {}
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            where = f"{path}:{number}"
-            values = line.rstrip("\r\n").split("\t")
-            if number == 1 and not values[0].isdecimal():
-                continue  # the header
-            if len(values) != 2:
-                raise DataError(f"expected index and prediction with a tab between, found {line[:80]!r}", where=where)
-            index, value = values
-            if index in found:
-                raise DataError(f"index {index} stands twice", where=where)
-            found[index] = {"id": index, key: _prediction(spec, value, where)}
+    for index, value, where in _indexed(path):
+        if index in found:
+            raise DataError(f"index {index} stands twice", where=where, next_step="give one prediction for every row")
+        found[index] = {"id": index, key: _prediction(spec, value, where)}
     ids = [row["id"] for row in rows]
     if found.keys() != set(ids):
         missing, unknown = [id for id in ids if id not in found], [id for id in found if id not in set(ids)]
@@ -223,6 +221,38 @@ def _row_predictions(spec: TaskSpec, path: Path, rows: list[Row]) -> list[dict[s
             next_step="give one for every row of the gold file; the first row has index 0",
         )
     return [found[id] for id in ids]
+
+
+def _indexed(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Index, prediction and place of each line: GLUE's ``index<TAB>prediction`` or SuperGLUE's JSON lines."""
+    with open(path, encoding="utf-8-sig", newline="\n") as file:
+        is_json: bool | None = None
+        for number, line in enumerate(file, start=1):
+            where, line = f"{path}:{number}", line.rstrip("\r\n")
+            if not line.strip():
+                continue
+            if is_json is None:
+                is_json = line.lstrip().startswith("{")
+                if not is_json and not line.split("\t")[0].isdecimal():
+                    continue  # the header
+            if is_json:
+                record = parse_json(line, where=where)
+                if not isinstance(record, dict) or (index := as_label(record.get(ID))) is None:
+                    raise DataError(f'expected {{"{ID}": ..., "label": ...}}, found {line!r:.80}', where=where)
+                if (label := as_label(record.get("label"))) is None:
+                    raise DataError(
+                        f"row {index} has no label", where=where, next_step='give {"idx": ..., "label": ...}'
+                    )
+                yield index, label, where
+                continue
+            values = line.split("\t")
+            if len(values) != 2:
+                raise DataError(
+                    f"expected index and prediction with a tab between, found {line!r:.80}",
+                    where=where,
+                    next_step='give index<TAB>prediction as for GLUE, or JSON lines {"idx": ..., "label": ...}',
+                )
+            yield values[0], values[1], where
 
 
 def _prediction(spec: TaskSpec, value: str, where: str) -> str | float:
@@ -264,7 +294,7 @@ def _column_scores(predictions: Path, gold: Path | None) -> dict[str, Any]:
 def _sentences(path: Path) -> list[list[Token]]:
     found: list[list[Token]] = [[]]
     for where, values in column_lines(path, encoding_of(path, ("utf-8", "latin-1"))):
-        if values is None:
+        if values is None or values[0] == BOUNDARY:
             found.append([])
         else:
             found[-1].append((where, values))
@@ -291,33 +321,88 @@ def _check_same_words(golds: list[Token], predicted: list[Token], predictions: P
         )
 
 
+BOUNDARY = "-X-"  # a line of it parts sentences for conlleval.pl
+_CHUNK_TAG = re.compile(r"O|[BIE\[\]](-.*)?|S-.+")
+# Pairs of neighbouring tags between which conlleval.pl ends, and begins, a chunk whatever their types
+ENDS = {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")}
+BEGINS = {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")}
+_OUTSIDE = ("O", "")
+
+
 def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str, Any]:
-    """The figures of conlleval, in percent; of tags that mark no entities the accuracy alone.
+    """The figures of conlleval.pl, in percent; of tags that mark no entities the accuracy alone.
+
+    A chunk ends between two tags of ``ENDS``, after one whose type is not that of the next, and after ``[`` and ``]``.
+    It begins between two tags of ``BEGINS``, at one whose type is not that of the tag before, and at ``[`` and ``]``.
 
     Args:
         golds: the right tags per sentence; ``predictions`` the same.
     """
     num_tokens = sum(map(len, golds))
     num_right = sum(
-        tag == guess
+        _parts(tag) == _parts(guess)
         for sentence, guesses in zip(golds, predictions, strict=True)
         for tag, guess in zip(sentence, guesses, strict=True)
     )
     result: dict[str, Any] = {"tokens": num_tokens, "accuracy": 100 * num_right / num_tokens}
-    if not all(is_entity_tag(tag) for sentence in (*golds, *predictions) for tag in sentence):
+    if not all(_CHUNK_TAG.fullmatch(tag) for sentence in (*golds, *predictions) for tag in sentence):
         return result
-    counts = {name: Counter[str]() for name in ("phrases", "found", "correct")}
-    for sentence, guesses in zip(golds, predictions, strict=True):
-        right: set[Entity] = set(entities(sentence))
-        guessed = set(entities(guesses))
-        for name, phrases in (("phrases", right), ("found", guessed), ("correct", right & guessed)):
-            counts[name].update(type_ for _, _, type_ in phrases)
-    result |= _phrase_scores(*(counter.total() for counter in counts.values()))
+    phrases, found, correct = Counter[str](), Counter[str](), Counter[str]()
+    is_open = False  # a chunk that has been right so far
+    before = guessed_before = _OUTSIDE
+    for tag, guess in _tag_pairs(golds, predictions):
+        ends, guess_ends = _ends(before, tag), _ends(guessed_before, guess)
+        begins, guess_begins = _begins(before, tag), _begins(guessed_before, guess)
+        if is_open:
+            if ends and guess_ends and before[1] == guessed_before[1]:
+                correct[before[1]] += 1
+                is_open = False
+            elif ends != guess_ends or tag[1] != guess[1]:
+                is_open = False
+        if begins and guess_begins and tag[1] == guess[1]:
+            is_open = True
+        phrases[tag[1]] += begins
+        found[guess[1]] += guess_begins
+        before, guessed_before = tag, guess
+    for what, sentences, count in (("the right tags", golds, phrases), ("the predictions", predictions, found)):
+        if all(is_entity_tag(tag) for sentence in sentences for tag in sentence):
+            by_scheme = sum(len(entities(sentence)) for sentence in sentences)
+            if by_scheme != count.total():
+                print(
+                    f"{what} have {by_scheme:,} entities in the scheme BIOES, of which conlleval.pl counts "
+                    f"{count.total():,}: it has no rule for S-, nor for B- after E-; convert them to B- and I-",
+                    file=sys.stderr,
+                )
+    result |= _phrase_scores(phrases.total(), found.total(), correct.total())
     result["types"] = {
-        type_: _phrase_scores(*(counter[type_] for counter in counts.values()))
-        for type_ in sorted(counts["phrases"] | counts["found"])
+        type_: _phrase_scores(phrases[type_], found[type_], correct[type_])
+        for type_ in sorted(+phrases | +found)
+        if type_
     }
     return result
+
+
+_Parts = tuple[str, str]  # of a tag: prefix and type
+
+
+def _parts(tag: str) -> _Parts:
+    prefix, _, type_ = tag.partition("-")
+    return prefix, type_
+
+
+def _tag_pairs(golds: list[list[str]], predictions: list[list[str]]) -> Iterator[tuple[_Parts, _Parts]]:
+    """Right and predicted tags of all sentences, an ``O`` after each sentence."""
+    for sentence, guesses in zip(golds, predictions, strict=True):
+        yield from zip(map(_parts, sentence), map(_parts, guesses), strict=True)
+        yield _OUTSIDE, _OUTSIDE
+
+
+def _ends(before: _Parts, tag: _Parts) -> bool:
+    return (before[0], tag[0]) in ENDS or (before[0] != "O" and before[1] != tag[1]) or before[0] in ("[", "]")
+
+
+def _begins(before: _Parts, tag: _Parts) -> bool:
+    return (before[0], tag[0]) in BEGINS or (tag[0] != "O" and before[1] != tag[1]) or tag[0] in ("[", "]")
 
 
 def _phrase_scores(phrases: int, found: int, correct: int) -> dict[str, float]:

@@ -219,10 +219,17 @@ def read_vocab_file(path: Path) -> list[str]:
         entries.pop()
 
     if missing := [token for token in SPECIAL_TOKENS if token not in entries]:
+        next_step = f"use a BERT or ELECTRA vocab.txt: one entry per line, with {' '.join(SPECIAL_TOKENS)}"
+        found = {entry.upper(): entry for entry in entries if entry.upper() in missing}
+        if found:
+            next_step = (
+                f"write {', '.join(f'{token} for {entry}' for token, entry in found.items())} in a copy of the file"
+            )
         raise DataError(
-            f"the vocabulary lacks {', '.join(missing)}",
+            f"the vocabulary lacks {', '.join(missing)}"
+            + (f"; it has {', '.join(found.values())}: its special tokens are in lower case" if found else ""),
             where=str(path),
-            next_step=f"use a BERT or ELECTRA vocab.txt: one entry per line, with {' '.join(SPECIAL_TOKENS)}",
+            next_step=next_step,
         )
     if repeated := [entry for entry, count in Counter(entries).items() if count > 1]:
         lines = [number for number, entry in enumerate(entries, 1) if entry == repeated[0]]

@@ -239,7 +239,7 @@ def test_of_199_novels_the_eleven_that_are_there_twice_are_found_and_no_other(
     assert len(names) == 199
     share, pairs = repeated(*novels.values()).find()
     assert {" ".join(sorted([names[pair.document], names[pair.other]])) for pair in pairs} == TWICE
-    assert min(pair.share for pair in pairs) > 0.9
+    assert min(pair.share for pair in pairs) > 0.85
     copies = sum(min(len(novels[name]) for name in pair.split()) for pair in TWICE)
     assert share == pytest.approx(copies / sum(map(len, novels.values())), rel=0.05)
 

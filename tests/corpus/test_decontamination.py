@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from electra.common.artifacts import read_json, write_manifest
+from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus, Settings
 from electra.config.loading import load_settings
@@ -189,6 +190,16 @@ def built(settings: Settings, action: str) -> Built:
     collect_evaluation_texts(settings, Paths())
     build_corpus(settings, Paths())
     return Built(Path())
+
+
+def test_the_command_that_reads_the_tasks_is_named_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings(REPO).model_copy(update={"corpus": corpus_section(decontamination={})})
+    with pytest.raises(DataError, match="next: .*electra tasks"):
+        collect_evaluation_texts(settings, Paths())
+    assert not (tmp_path / "data/evaluation").exists()
 
 
 SETS = [

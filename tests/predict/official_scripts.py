@@ -85,12 +85,12 @@ def squad_v2(dataset, preds, na_probs=None, thresh=1.0):
 
 def _end_of_chunk(prev, tag, prev_type, type_):
     pairs = [("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")]
-    return (prev, tag) in pairs or (prev != "O" and prev_type != type_)
+    return (prev, tag) in pairs or (prev not in ("O", ".") and prev_type != type_) or prev in ("[", "]")
 
 
 def _start_of_chunk(prev, tag, prev_type, type_):
     pairs = [("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")]
-    return (prev, tag) in pairs or (tag != "O" and prev_type != type_)
+    return (prev, tag) in pairs or (tag not in ("O", ".") and prev_type != type_) or tag in ("[", "]")
 
 
 def conlleval(lines):

@@ -119,6 +119,59 @@ def test_column_figures_are_those_of_conlleval(tmp_path, seed):
     assert_same_figures(outside_scores("conll", guess, gold), expected)
 
 
+# right and predicted tags; phrases, found and correct as conlleval.pl of 2004-01-26 printed them
+PRINTED = [
+    ("B-X I-X O B-X", "B-X E-X O S-X", 2, 2, 2),
+    ("B-X B-X", "S-X S-X", 2, 1, 0),  # no rule for S: two of a type are one
+    ("B-X I-X B-X I-X", "B-X E-X B-X E-X", 2, 1, 0),  # nor for B after E
+    ("B-X E-X B-X E-X", "B-X E-X B-X E-X", 1, 1, 1),
+    ("I-X E-X I-X E-X", "B-X I-X B-X I-X", 2, 2, 2),  # IOE2
+    ("I-X I-X E-X I-X", "B-X I-X I-X B-X", 2, 2, 2),  # IOE1: E where another of the type follows
+    ("E-X E-X O", "B-X B-X O", 2, 2, 2),
+    ("I-X B-X O", "B-X B-X O", 2, 2, 2),  # IOB1
+    ("I-X I-Y", "B-X B-Y", 2, 2, 2),
+    ("O I-X I-X", "O B-X I-X", 1, 1, 1),
+    ("[-X ]-X O", "B-X B-X O", 2, 2, 2),  # of length 1
+    ("B-X [-X O", "B-X [-X O", 2, 2, 1),  # the first is begun and never ended
+    ("B I O B", "B I B B", 2, 3, 2),  # no types
+    ("B-X I-X", "B-X I-Y", 1, 2, 0),
+    ("B-A-B I-A-B", "B-A-B I-A-B", 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize(("gold", "guess", "phrases", "found", "correct"), PRINTED)
+def test_chunks_begin_and_end_where_conlleval_has_them(gold, guess, phrases, found, correct):
+    scores = tag_scores([gold.split()], [guess.split()])
+    assert (scores["phrases"], scores["found"], scores["correct"]) == (phrases, found, correct)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_figures_of_any_tags_are_those_of_conlleval(seed):
+    random = Random(seed)
+    tags = ["O", *(f"{prefix}-{type_}" for prefix in "BIES[]" for type_ in "XY")]
+    golds = [random.choices(tags, k=random.randint(1, 9)) for _ in range(12)]
+    guesses = [[tag if random.random() < 0.7 else random.choice(tags) for tag in gold] for gold in golds]
+    pairs = zip(golds, guesses, strict=True)
+    lines = [line for pair in pairs for line in [*map(" ".join, zip("wwwwwwwww", *pair, strict=False)), ""]]
+    assert_same_figures(tag_scores(golds, guesses), official_scripts.conlleval(lines))
+
+
+def test_what_conlleval_joins_in_bioes_is_said(capsys):
+    tag_scores([["B-X", "B-X"]], [["S-X", "S-X"]])
+    said = capsys.readouterr().err
+    assert "the predictions have 2 entities in the scheme BIOES, of which conlleval.pl counts 1" in said
+    assert "the right tags" not in said
+    tag_scores([["B-X", "I-X", "O", "B-Y"]], [["B-X", "E-X", "O", "S-Y"]])
+    assert capsys.readouterr().err == ""
+
+
+def test_a_line_of_conllevals_boundary_parts_sentences(tmp_path):
+    both = tmp_path / "both.txt"
+    both.write_text("a B-X B-X\n-X- O O\nb I-X I-X\n")
+    found = outside_scores("conll", both, None)
+    assert (found["tokens"], found["phrases"], found["correct"]) == (2, 2, 2)
+
+
 def test_lines_that_begin_a_document_count_as_words_as_in_conlleval_unless_the_predictions_lack_them(tmp_path):
     gold, guess = tmp_path / "eng.testb", tmp_path / "guess.txt"
     gold.write_text("-DOCSTART- -X- -X- O\n\nMary NNP I-NP B-PER\nsat VBD I-VP O\n")
@@ -197,6 +250,42 @@ def test_swag_is_scored_by_accuracy(tmp_path):
     predictions = tmp_path / "p.tsv"
     write_tsv(predictions, [["0", "2"], ["1", "1"]])
     assert outside_scores("SWAG", predictions, gold) == {"accuracy": 50}
+
+
+def write_boolq(tmp_path, lines):
+    gold, predictions = tmp_path / "val.jsonl", tmp_path / "BoolQ.jsonl"
+    labels = [True, False, True, True]
+    rows = [{"question": "q", "passage": "p", "idx": n, "label": label} for n, label in enumerate(labels)]
+    gold.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predictions.write_bytes(lines.encode())
+    return predictions, gold
+
+
+def test_superglues_json_lines_are_scored(tmp_path):
+    answers = {3: "true", 0: True, 1: "true", 2: "false"}  # labels as strings and as they stand in the gold file
+    lines = "".join(json.dumps({"idx": idx, "label": label}) + "\n" for idx, label in answers.items())
+    for written in (lines, "\ufeff" + lines.replace("\n", "\r\n"), lines + "\n"):
+        assert outside_scores("BoolQ", *write_boolq(tmp_path, written)) == {"accuracy": 50}
+    assert outside_scores("BoolQ", *write_boolq(tmp_path, "0\ttrue\n1\tfalse\n2\ttrue\n3\ttrue\n")) == {"accuracy": 100}
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('{"idx": 0, "label": "yes"}', "'yes' is not one of false, true"),
+        ('{"idx": 0, "label": null}', "row 0 has no label"),
+        ('{"idx": 0}', "row 0 has no label"),
+        ('{"label": "true"}', 'expected {"idx": ..., "label": ...}'),
+        ('{"idx": 0, "label": "true"}\n[1]', 'expected {"idx": ..., "label": ...}'),
+        ('{"idx": 0, "label": "true"}\n{"idx": 0, "label": "true"}', "index 0 stands twice"),
+        ('{"idx": 0, "label": "true"}', "3 without a prediction (1, 2, 3)"),
+        ('{"idx": 0, "label": "true"', "not valid JSON"),
+    ],
+)
+def test_json_lines_that_are_no_predictions_are_refused(tmp_path, lines, said):
+    with pytest.raises(DataError) as caught:
+        outside_scores("BoolQ", *write_boolq(tmp_path, lines))
+    assert said in str(caught.value) and "BoolQ.jsonl" in str(caught.value)
 
 
 QUESTION = {"id": "q", "question": "?", "answers": [{"text": "cat", "answer_start": 0}]}

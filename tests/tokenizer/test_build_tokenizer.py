@@ -225,6 +225,10 @@ def test_entries_of_a_given_vocabulary_may_hold_line_ends_of_other_kinds(paths: 
     [
         ("[PAD]\n[UNK]\n[CLS]\na\n", r"lacks \[SEP\], \[MASK\]"),
         ("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", r"repeats 1 entries, first 'a' in lines \[6, 8\]"),
+        (  # as BlingFire's uncased vocabulary
+            "[pad]\n[unk]\n[cls]\n[sep]\n[mask]\na\n",
+            r"lacks \[PAD\].*it has .*\[mask\]: its special tokens are in lower case(.|\n)*write .*\[CLS\] for \[cls\]",
+        ),
         ("a\n[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", r"first line of the vocabulary is 'a'"),
         ("\udcff", "not UTF-8"),
     ],
