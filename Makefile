@@ -93,10 +93,10 @@ accept-gpu: ## on one to eight real GPUs, half an hour: what was only tried on a
 	PATH="$(CURDIR)/$$folder/bin:$$PATH" TORCH_EXTENSIONS_DIR="$(CURDIR)/$$folder/torch_extensions" \
 		python -m benchmarks.accept_gpu $(ACCEPT)
 
-# PROFILE=smoke takes what `make run` takes, twice; the default makes that profile small.
+# PROFILE=books takes what `make run` takes, twice; the default makes that profile small.
 PROFILE ?= tests
 DATABASES ?= sqlite postgresql
-test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker; PROFILE=smoke: at full size
+test-cluster: $(STAMP) ## the pipeline through a real Prefect server (SQLite, PostgreSQL) and worker; PROFILE=books: at full size
 	@$(BIN)/python -m tests.cluster.acceptance --profile $(PROFILE) --database $(DATABASES)
 
 soak: $(STAMP) ## half an hour: kills of every kind, Slurm, cells side by side, then 50 runs in a row through a server and worker

@@ -156,7 +156,7 @@ class Bench(Processes):
         if (cluster.get("device") or self.device) == "cpu":
             workers |= {"precision": "fp32"} | ({"num_threads": 1} if self.size is TINY else {})
         write_workspace(
-            folder, "smoke", {"device": self.device, **workers, **cluster}, cells=TASKS, **self.size.sections
+            folder, "books", {"device": self.device, **workers, **cluster}, cells=TASKS, **self.size.sections
         )
 
     def train(self, paths: Paths, ranks: int, blow: Blow | None = None) -> list[Child]:

@@ -38,7 +38,7 @@ def workspace(root: Path, shape: str, steps: int) -> Settings:
 
     yaml = YAML(typ="safe")
     here = Path(__file__).resolve().parents[1]
-    common, profile = yaml.load((here / "params.yaml").read_text()), yaml.load((here / "params/smoke.yaml").read_text())
+    common, profile = yaml.load((here / "params.yaml").read_text()), yaml.load((here / "params/books.yaml").read_text())
     layers, hidden, heads, inner, length, batch = SHAPES[shape]
     common["cells"]["tasks"] = []
     profile["corpus"]["sources"][0]["num_documents"] = 1500
@@ -47,7 +47,7 @@ def workspace(root: Path, shape: str, steps: int) -> Settings:
     profile["pretrain"] |= {"num_steps": steps, "batch_size": batch, "eval_every": steps, "eval_examples": 32}
     profile["pretrain"]["warmup_steps"] = steps // 4
     (root / "params").mkdir(parents=True)
-    for path, values in ((root / "params.yaml", common), (root / "params/smoke.yaml", profile)):
+    for path, values in ((root / "params.yaml", common), (root / "params/books.yaml", profile)):
         with open(path, "w", encoding="utf-8") as file:
             yaml.dump(values, file)
     settings = load_settings(root)

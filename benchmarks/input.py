@@ -31,7 +31,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.system.hardware import num_cores
 
-PROFILES = {"smoke": 200, "small": 8}  # whose steps are watched, and how many of them
+PROFILES = {"books": 200, "small": 8}  # whose steps are watched, and how many of them
 FIRST_STEPS = 3  # not counted: memory pools, kernels' choices
 
 

@@ -186,7 +186,7 @@ def finished_project(folder: Path, num_inputs: int = 0) -> Path:
         for number in range(num_inputs):
             (folder / f"texts/{number}.txt").write_text(f"text {number}\n")
         source = {"kind": "files", "name": "texts", "paths": ["texts/*.txt"]}
-        profile = folder / "params/smoke.yaml"
+        profile = folder / "params/books.yaml"
         values = yaml.safe_load(profile.read_text())
         profile.write_text(yaml.safe_dump({**values, "corpus": {**values["corpus"], "sources": [source]}}))
         _call(folder, "-m", "electra", "inputs")

@@ -62,7 +62,7 @@ def sweep(
     workspace: Workspace,
     name: str,
     objectives: list[str] = ["electra"],  # noqa: B006 - Prefect shows it as the parameter's default; it is only read
-    profiles: list[str] = ["smoke"],  # noqa: B006
+    profiles: list[str] = ["books"],  # noqa: B006
     seeds: list[int] = [1],  # noqa: B006
     deployment: str | None = None,
     gpus: int = 0,

@@ -120,7 +120,7 @@ def test_the_readmes_commands_are_found() -> None:
         assert wanted in found
     assert complaint("electra compare --mad x") and complaint("make fun") and complaint("electra comprae")
     assert complaint("dvc repo") and complaint("dvc repro --farce") and not complaint("dvc repro --force pretrain")
-    assert complaint("dvc exp run -S params/smoke.yaml:pretrain.rate=1")
+    assert complaint("dvc exp run -S params/books.yaml:pretrain.rate=1")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -23,7 +23,7 @@ def load_settings(root: Path = Path(".")) -> Settings:
     common = _read_yaml(root / "params.yaml")
     name = common.get("profile")
     if not isinstance(name, str):
-        raise ConfigError("no profile is chosen", where="params.yaml: profile", next_step="add `profile: smoke`")
+        raise ConfigError("no profile is chosen", where="params.yaml: profile", next_step="add `profile: books`")
     profile_path = root / "params" / f"{name}.yaml"
     if not profile_path.is_file():
         known = ", ".join(sorted(p.stem for p in (root / "params").glob("*.yaml"))) or "none"
@@ -92,7 +92,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", next_step="run from the project's root, beside dvc.yaml") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{path} holds no settings", next_step="see params/smoke.yaml for an example")
+        raise ConfigError(f"{path} holds no settings", next_step="see params/books.yaml for an example")
     return values
 
 

@@ -278,7 +278,7 @@ def _profile(
         base["tokenizer"]["lowercase"] = False
     recipe = base["pretrain"]
     tokens = texts.num_bytes / BYTES_PER_TOKEN
-    if steps is None and like in ("tiny", "smoke"):
+    if steps is None and like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100)
     if steps is not None:

@@ -6,6 +6,7 @@ Shape legend: N masked tokens or questions, P paragraphs, T tokens, D hidden wid
 import math
 import re
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -90,7 +91,8 @@ def fills(probe: Probe, ids: list[int], places: list[int], number: int) -> list[
     ]
 
 
-SENTENCES = 6
+SENTENCES = 6  # shown on the card: half of them the best, half the worst of CANDIDATES
+CANDIDATES = 120
 WORDPIECES = (8, 32)  # of a sentence that is shown
 FILLS = 3
 MAX_QUESTIONS = 2_000
@@ -123,7 +125,9 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
         found["similarity_spearman"] = round(score_similarity(probe, paths.tasks / task / "dev.jsonl"), 4)
     if task := _first_task(settings, "span"):
         found["retrieval"] = {"task": task, **_rounded(score_retrieval(probe, read_rows(paths, task, "dev")))}
-    found["sentences"] = [show(probe, text, number) for number, text in enumerate(held_out_sentences(probe, paths))]
+    candidates = held_out_sentences(probe, paths, CANDIDATES)
+    shown = [show(probe, text, number) for number, text in enumerate(candidates)]
+    found |= {"candidates": len(shown), "sentences": best_and_worst(shown)}
     write_json(paths.results / "probe.json", found)
     headline = {name: found[name] for name in ("similarity_spearman",) if name in found}
     for accuracies in list(found.get("accuracy", {}).values())[:1]:  # the discriminator's sum, where there is one
@@ -166,8 +170,21 @@ def score_retrieval(probe: Probe, rows: list[dict[str, Any]]) -> dict[str, float
     }
 
 
-def held_out_sentences(probe: Probe, paths: Paths) -> list[str]:
-    """The first sentence of fitting length of as many held-out documents, spread evenly over all of them."""
+def best_and_worst(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return :data:`SENTENCES` of these: half with the lowest loss of the discriminator, half with the highest.
+
+    The first ones where the method has no discriminator. Sentences in which no token was replaced are left out, since
+    a discriminator that never says "replaced" is best on them.
+    """
+    changed = [sentence for sentence in shown if sentence["was"]] or shown
+    if any(sentence["loss"] is None for sentence in changed):
+        return changed[:SENTENCES]
+    ranked = sorted(changed, key=lambda sentence: float(sentence["loss"]))
+    return ranked if len(ranked) <= SENTENCES else ranked[: SENTENCES // 2] + ranked[-SENTENCES // 2 :]
+
+
+def held_out_sentences(probe: Probe, paths: Paths, number: int = SENTENCES) -> list[str]:
+    """Return so many sentences of fitting length from the held-out documents, spread evenly over all of them."""
     texts = [
         text
         for file in sorted(paths.corpus.glob("heldout-*.parquet"))
@@ -175,17 +192,14 @@ def held_out_sentences(probe: Probe, paths: Paths) -> list[str]:
     ]
     if not texts:
         raise DataError("there is no held-out text", where=str(paths.corpus), next_step="run: dvc repro corpus")
-    found: list[str] = []
-    for number in range(len(texts)):
-        text = texts[number * _stride(len(texts)) % len(texts)]
-        sentences = re.findall(r"[^\s.!?][^.!?\n]*[.!?]+(?=\s|$)", text[:4_000])
+    found: dict[str, None] = {}
+    of_each = -(-number // len(texts))
+    for step in range(len(texts)):
+        text = texts[step * _stride(len(texts)) % len(texts)]
+        sentences = re.findall(r"[^\s.!?][^.!?\n]*[.!?]+(?=\s|$)", text[: 4_000 * of_each])
         fitting = (one for one in sentences if WORDPIECES[0] <= len(probe.ids(one)) <= WORDPIECES[1])
-        sentence = next(fitting, None)
-        if sentence is not None and sentence not in found:
-            found.append(sentence)
-        if len(found) == SENTENCES:
-            break
-    return found
+        found.update(dict.fromkeys(islice(fitting, of_each)))
+    return list(found)[:number]
 
 
 def _stride(number: int) -> int:
@@ -201,7 +215,8 @@ def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
 
     Returns:
         ``tokens``, separated by spaces; ``replaced``, the discriminator's P(replaced) of each in the same way; ``was``,
-        the token that stood at a place (from 0) before; ``fills``, the best proposals at each masked place.
+        the token that stood at a place (from 0) before; ``fills``, the best proposals at each masked place; ``loss``,
+        the mean cross-entropy of the discriminator's answers in nats, None without a discriminator.
     """
     ids, random = probe.ids(text), Random(f"replaced {seed}")
     share = 0.15 if len(ids) >= 14 else 2 / len(ids)
@@ -214,9 +229,12 @@ def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
         corrupted[place] = ids[place] if number is None else number
     names = [str(probe.tokenizer.id_to_token(token)) for token in corrupted]
     scores = replaced(probe, corrupted)
+    right = [score if old != new else 1 - score for score, old, new in zip(scores or [], ids, corrupted, strict=False)]
+    losses = [-math.log(max(probability, 1e-7)) for probability in right]
     return {
         "tokens": " ".join(names),
         "replaced": None if scores is None else " ".join(f"{score:.2f}" for score in scores),
+        "loss": round(math.fsum(losses) / len(losses), 4) if losses else None,
         "was": {str(p): str(probe.tokenizer.id_to_token(ids[p])) for p in places if corrupted[p] != ids[p]},
         "fills": {
             str(place): ", ".join(f"{token} {share:.2f}" for token, share in options[:FILLS])

@@ -20,7 +20,17 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.report.content import METRIC_NAMES, data_in_words, score_card, sections
-from electra.report.facts import LEARNED, Curves, Facts, Section, gather, plateaus, score_remarks, shown_sentences
+from electra.report.facts import (
+    LEARNED,
+    Curves,
+    Facts,
+    Section,
+    gather,
+    plateaus,
+    score_remarks,
+    shown_sentences,
+    which_sentences,
+)
 
 Points = list[tuple[float, float]]  # (step, value)
 
@@ -225,6 +235,7 @@ def render_page(facts: Facts) -> str:
         sections=sections(facts),
         learned=LEARNED,
         sentences=shown_sentences(facts),
+        which_sentences=which_sentences(facts),
         numeric_columns=numeric_columns,
     )
 

@@ -323,6 +323,17 @@ def shown_sentences(facts: Facts) -> list[list[Shown]]:
 LEARNED = "What it learned"
 
 
+def which_sentences(facts: Facts) -> str:
+    """Say by which rule the shown sentences were chosen."""
+    found = facts.probe or {}
+    text = "Held-out sentences in which the generator replaced tokens"
+    if found.get("candidates", 0) > len(found.get("sentences", [])) and found["sentences"][0].get("loss") is not None:
+        half = len(found["sentences"]) // 2
+        text += f": of {found['candidates']}, the {half} with the discriminator's lowest loss, then the {half} with "
+        text += "its highest"
+    return text
+
+
 def learned(facts: Facts) -> Section:
     """The sentences as text: P(replaced) in percent after tokens that were replaced or look so."""
     rows = []
@@ -340,7 +351,7 @@ def learned(facts: Facts) -> Section:
         fills = "; ".join(token.fills for token in sentence if token.fills)
         rows.append([" ".join(words), fills])
     note = (
-        "Held-out sentences in which the generator replaced tokens [was: what stood there]; in brackets the "
-        "discriminator's probability of a replacement, percent, where it is above 30 or there is one."
+        f"{which_sentences(facts)} [was: what stood there]; in brackets the discriminator's probability of a "
+        "replacement, percent, where it is above 30 or there is one."
     )
     return Section(LEARNED, note, ["sentence", "the generator's best proposals"], rows)

@@ -64,10 +64,10 @@ def run(module, tmp_path: Path, monkeypatch, *arguments: str) -> dict:
 def test_input(text, vocab, tmp_path, monkeypatch, capsys):
     found = run(
         input, tmp_path, monkeypatch, "--text", str(text), "--vocab", str(vocab), "--bytes", "40000", "--workers", "1",
-        "--profiles", "smoke", "--max-steps", "2",
+        "--profiles", "books", "--max-steps", "2",
     )  # fmt: skip
     assert set(found["shards"]["tokens_per_second"]) == {f"{side}, 1" for side in input.SIDES}
-    assert 0 <= found["training"]["smoke"]["share_of_waiting"] < 1
+    assert 0 <= found["training"]["books"]["share_of_waiting"] < 1
     assert "| datasets.map as run_mlm, 1 |" in capsys.readouterr().out
 
 
@@ -97,7 +97,7 @@ def test_pipeline(text, tmp_path, monkeypatch):
 def test_scaling_counts_the_bytes_that_the_method_must_move(text, vocab, tmp_path, monkeypatch):
     found = run(
         scaling, tmp_path, monkeypatch, "--text", str(text), "--vocab", str(vocab), "--bytes", "40000",
-        "--profile", "smoke", "--micro-batch-size", "2", "--steps", "2", "--processes", "2", "--stages", "0",
+        "--profile", "books", "--micro-batch-size", "2", "--steps", "2", "--processes", "2", "--stages", "0",
     )  # fmt: skip
     (name,) = found["runs"]
     expected, counted = found["expected_bytes"][name], found["runs"][name]["bytes_per_step_in_all"]

@@ -158,7 +158,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="electra-kills-"))
     workspace = clone(folder / "workspace")
     shrink(workspace)
-    profile = workspace / "params/smoke.yaml"
+    profile = workspace / "params/books.yaml"
     text = re.sub(r"num_steps: \d+", f"num_steps: {NUM_STEPS}", profile.read_text())
     profile.write_text(re.sub(r"eval_every: \d+", f"eval_every: {NUM_STEPS}", text))
     common = workspace / "params.yaml"

@@ -53,7 +53,7 @@ ZERO_HAS_A_MEANING = {
     "Shards.single_segment_probability",
     "Unwrap.min_share",
 }
-# sections that the smoke profile has no example of
+# sections that the default profile has no example of
 EXAMPLES: dict[str, dict[str, Any]] = {
     "Decontamination": {},
     "NearDuplicates": {},
@@ -70,6 +70,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "Language": {"kind": "language", "languages": ["en"]},
     "FilesCorpus": {"kind": "files", "name": "x", "paths": ["x.txt"]},
     "HubCorpus": {"kind": "hub", "name": "x", "dataset": "x/y", "revision": "0" * 40},
+    "SyntheticCorpus": {"kind": "embedded", "num_documents": 1},
+    "SyntheticTasks": {"kind": "embedded"},
     "FilesTasks": {"kind": "files"},
     "HubTasks": {"kind": "hub"},
     "LengthCurriculum": {"length": 8},

@@ -187,10 +187,10 @@ def test_a_full_disk_keeps_the_old_corpus_and_leaves_nothing_half_written(
 
 def test_the_command_ends_with_the_exit_code_and_no_traceback(workspace: Path) -> None:
     shutil.copy(REPO / "params.yaml", workspace)
-    values = yaml.safe_load((REPO / "params/smoke.yaml").read_text())
+    values = yaml.safe_load((REPO / "params/books.yaml").read_text())
     values["corpus"] = {"sources": [{"kind": "files", "name": "mine", "paths": ["*.jsonl"]}]}
     Path("params").mkdir()
-    Path("params/smoke.yaml").write_text(yaml.safe_dump(values))
+    Path("params/books.yaml").write_text(yaml.safe_dump(values))
     Path("a.jsonl").write_text("{broken\n")
     command = [sys.executable, "-m", "electra", "corpus"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(REPO)})

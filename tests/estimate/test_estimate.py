@@ -148,7 +148,7 @@ def test_small_profile_counts_tokens_hours_and_says_so(load) -> None:
 @pytest.mark.parametrize(("peak", "utilization"), [(0, 0.5), (-1e12, 0.5), (1e12, 0), (1e12, 1.5)])
 def test_impossible_machine_is_a_users_mistake(load, peak: float, utilization: float) -> None:
     with pytest.raises(ConfigError, match="utilization"):
-        estimate(load("smoke")).hours(peak, utilization)
+        estimate(load("books")).hours(peak, utilization)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

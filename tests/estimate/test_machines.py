@@ -90,7 +90,7 @@ def test_every_zero_stage_has_its_memory_and_what_fits(monkeypatch: pytest.Monke
 def test_the_estimate_tells_hours_here_and_the_cost_and_is_json_for_programs(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(machines, "measure_speed", lambda *_: Speed(0.36, 1.0, 1.0, 0.7))
-    settings = load("smoke")
+    settings = load("books")
     pretrain = settings.pretrain.model_copy(update={"num_steps": 2600})
     found = describe_machines(settings.model_copy(update={"pretrain": pretrain}), rate=2.0)
     here, *gpus = found["hours"]

@@ -252,7 +252,7 @@ YAML = {
 
 
 @pytest.mark.parametrize("content", YAML.values(), ids=YAML)
-@pytest.mark.parametrize("file", ["params.yaml", "params/smoke.yaml", "own.yaml"])
+@pytest.mark.parametrize("file", ["params.yaml", "params/books.yaml", "own.yaml"])
 def test_a_hostile_yaml_file_is_refused_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: str
 ) -> None:
@@ -263,7 +263,7 @@ def test_a_hostile_yaml_file_is_refused_and_runs_nothing(
         read_custom_task(tmp_path / file) if file == "own.yaml" else load_settings(tmp_path)
 
 
-@pytest.mark.parametrize("file", ["params.yaml", "params/smoke.yaml", "own.yaml"])
+@pytest.mark.parametrize("file", ["params.yaml", "params/books.yaml", "own.yaml"])
 def test_a_folder_in_place_of_a_yaml_file_is_refused(tmp_path: Path, file: str) -> None:
     _write_settings(tmp_path)
     (tmp_path / file).unlink(missing_ok=True)
@@ -288,7 +288,7 @@ def test_a_huge_value_is_shown_by_its_beginning() -> None:
 
 def _write_settings(folder: Path) -> None:
     (folder / "params").mkdir()
-    for name in ("params.yaml", "params/smoke.yaml"):
+    for name in ("params.yaml", "params/books.yaml"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
 
 

@@ -74,7 +74,7 @@ def test_a_table_becomes_a_task_whose_parts_share_no_text(project: Path) -> None
     workspace = Workspace(project)
     prepare_tasks(load_settings(project), workspace.paths)  # the reader takes what was written
     assert (workspace.paths.tasks / "verdicts/train.jsonl").is_file()
-    assert "2 fine-tuning cells of 1 tasks" in check_run(project)
+    assert "6 fine-tuning cells of 1 tasks" in check_run(project)
     assert "labels praise 30, blame 30" in describe_project(plan, 1)
 
 
@@ -168,7 +168,7 @@ def test_the_command_ends_with_2_for_a_users_mistake(project: Path) -> None:
         text=True,
     )
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "choose one of: base, large, large-1.75M, modern-base, modern-small, small, smoke, tiny" in done.stderr
+    assert "choose one of: base, books, large, large-1.75M, modern-base, modern-small, small, tiny" in done.stderr
 
 
 def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:

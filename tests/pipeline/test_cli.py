@@ -115,7 +115,7 @@ def test_a_mistake_on_the_command_line_ends_with_2_and_says_what(arguments, said
 
 
 def test_an_unknown_key_ends_with_2_and_its_path(workspace):
-    path = workspace / "params/smoke.yaml"
+    path = workspace / "params/books.yaml"
     path.write_text(path.read_text().replace("  num_steps:", "  nmu_steps: 5\n  num_steps:"))
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
@@ -124,7 +124,7 @@ def test_an_unknown_key_ends_with_2_and_its_path(workspace):
 
 
 def test_an_impossible_value_ends_with_2_and_its_path(workspace):
-    path = workspace / "params/smoke.yaml"
+    path = workspace / "params/books.yaml"
     path.write_text(path.read_text().replace("num_heads: 4", "num_heads: 5"))
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
@@ -136,7 +136,7 @@ def test_a_section_may_be_spread_over_both_files_but_a_key_may_not(workspace):
     path.write_text(path.read_text().replace("objective: electra", "objective: electra\n  batch_size: 8"))
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
-    assert "pretrain.batch_size stands in params.yaml and in params/smoke.yaml" in done.stderr
+    assert "pretrain.batch_size stands in params.yaml and in params/books.yaml" in done.stderr
 
 
 def test_an_objective_is_chosen_by_the_papers_name(workspace):
@@ -149,11 +149,11 @@ def test_an_objective_is_chosen_by_the_papers_name(workspace):
 
 def test_an_unknown_profile_names_those_there_are(workspace):
     path = workspace / "params.yaml"
-    path.write_text(path.read_text().replace("profile: smoke", "profile: smoek"))
+    path.write_text(path.read_text().replace("profile: books", "profile: bokos"))
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
-    assert "'smoek'" in done.stderr
-    assert "base, large, large-1.75M, modern-base, modern-small, small, smoke, tiny" in done.stderr
+    assert "'bokos'" in done.stderr
+    assert "base, books, large, large-1.75M, modern-base, modern-small, small, tiny" in done.stderr
 
 
 def test_a_folder_without_settings_ends_with_2(tmp_path):

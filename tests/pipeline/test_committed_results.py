@@ -1,6 +1,6 @@
 """The figures in git are those of a pipeline that works: pre-training learns, and what it learns helps.
 
-They are the last `make run` of profile smoke. Whoever commits new ones that fall short of this hears it here.
+They are the last `make run` of profile books. Whoever commits new ones that fall short of this hears it here.
 """
 
 import json
@@ -17,8 +17,8 @@ def read(name: str) -> dict[str, Any]:
 
 
 def test_results_are_of_the_default_profile() -> None:
-    assert yaml.safe_load((ROOT / "params.yaml").read_text())["profile"] == "smoke"
-    recipe = yaml.safe_load((ROOT / "params/smoke.yaml").read_text())["pretrain"]
+    assert yaml.safe_load((ROOT / "params.yaml").read_text())["profile"] == "books"
+    recipe = yaml.safe_load((ROOT / "params/books.yaml").read_text())["pretrain"]
     assert read("pretrain.json")["step"] == recipe["num_steps"]
 
 
@@ -26,10 +26,13 @@ def test_generator_and_discriminator_have_left_their_plateaus() -> None:
     facts = read("pretrain.json")
     assert facts["mlm_loss"] < facts["unigram_entropy"] - 0.3
     assert facts["disc_loss"] < 0.9 * facts["fake_rate_entropy"]
-    assert facts["disc_auc"] >= 0.8
+    assert facts["disc_auc"] >= 0.75
 
 
-def test_pre_training_helps_by_five_points_on_the_mean() -> None:
-    scores = read("scores.json")
-    assert scores["mean"]["gain"] >= 5
-    assert "microworld" in scores["data"], "the card says that this is no benchmark"
+def test_pre_training_helps_by_more_than_twice_the_spread_on_three_tasks() -> None:
+    helped = []
+    for file in ("squad.json", "tagging.json", "other.json"):
+        for task, entry in read(file).items():
+            spread = max(entry["pretrained_sd"], entry["scratch_sd"])
+            helped += [task] if entry["pretrained"] - entry["scratch"] > 2 * spread else []
+    assert len(helped) >= 3, helped

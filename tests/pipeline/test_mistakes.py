@@ -13,7 +13,8 @@ from electra.__main__ import main
 ROOT = Path(__file__).resolve().parents[2]
 
 # file, key, value (None: the key is missing); what is said, where it is, what to do next
-FIELDS, PARAMS, SMOKE = "electra config --help-fields", "params.yaml", "params/smoke.yaml"
+FIELDS, PARAMS, BOOKS = "electra config --help-fields", "params.yaml", "params/books.yaml"
+OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt-genre", "answers")]
 SETTINGS: list[tuple[str, str, Any, str, str, str]] = [
     (PARAMS, "profile", "smal", "there is no profile 'smal'", "params.yaml: profile", "choose one of: base,"),
     (PARAMS, "fidelity", "exact", "fidelity: Input should be 'corrected' or 'original'", PARAMS, FIELDS),
@@ -21,10 +22,10 @@ SETTINGS: list[tuple[str, str, Any, str, str, str]] = [
     (PARAMS, "cells.seeds", 1, "cells.seeds: Input should be a valid list", PARAMS, FIELDS),
     (PARAMS, "cells.tasks", ["CoLa"], "there is no task 'CoLa'", PARAMS, FIELDS),
     (PARAMS, "cluster.num_threads", 0, "greater than or equal to 1, or 'auto' (got 0)", PARAMS, FIELDS),
-    (PARAMS, "pretrain.nmu_steps", 5, "pretrain.nmu_steps: unknown key", SMOKE, FIELDS),
-    (SMOKE, "model.max_positions", None, "model.max_positions is missing", SMOKE, FIELDS),
-    (SMOKE, "model.num_heads", 5, "num_heads 5 does not divide hidden_size 128", SMOKE, FIELDS),
-    (SMOKE, "tasks.own", ["mine.yaml"], "mine.yaml does not exist", "tasks.own", "docs/own-tasks.md"),
+    (PARAMS, "pretrain.nmu_steps", 5, "pretrain.nmu_steps: unknown key", BOOKS, FIELDS),
+    (BOOKS, "model.max_positions", None, "model.max_positions is missing", BOOKS, FIELDS),
+    (BOOKS, "model.num_heads", 5, "num_heads 5 does not divide hidden_size 128", BOOKS, FIELDS),
+    (BOOKS, "tasks.own", [*OWN, "mine.yaml"], "mine.yaml does not exist", "tasks.own", "docs/own-tasks.md"),
 ]  # fmt: skip
 COMMANDS: list[tuple[str, str, str]] = [
     ("evalute", "No such command 'evalute'", "-h' for help"),
@@ -46,6 +47,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "params", tmp_path / "params")
+    shutil.copytree(ROOT / "data/labelled", tmp_path / "data/labelled")
     for name in ("results/report.md", "models/finetuned/CoLA-1/predictions.tsv", "models/export/manifest.json"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("{}")

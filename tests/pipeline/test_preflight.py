@@ -24,6 +24,9 @@ def workspace(tmp_path: Path) -> Path:
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "params", tmp_path / "params")
+    (tmp_path / "data").mkdir()
+    shutil.copytree(ROOT / "data/labelled", tmp_path / "data/labelled")
+    shutil.copytree(ROOT / "data/books", tmp_path / "data/books")
     return tmp_path
 
 
@@ -47,28 +50,29 @@ def test_the_projects_own_settings_pass_with_every_profile(workspace: Path) -> N
     (workspace / "squad").mkdir()
     for profile in sorted(path.stem for path in (ROOT / "params").glob("*.yaml")):
         change(workspace / "params.yaml", "profile", profile)
-        assert f"profile {profile}, objective electra, 10 fine-tuning cells of 5 tasks" in check_run(workspace)
+        assert f"profile {profile}, objective electra, 30 fine-tuning cells of 5 tasks" in check_run(workspace)
 
 
+OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt-genre", "answers")]
 MISTAKES: list[tuple[str, str, Any, str]] = [
     ("params.yaml", "profile", "smal", "there is no profile 'smal'"),
-    ("params.yaml", "profile", ["smoke"], "no profile is chosen"),
+    ("params.yaml", "profile", ["books"], "no profile is chosen"),
     ("params.yaml", "pretrain.objective", "elektra", "pretrain.objective: Input should be 'electra'"),
     ("params.yaml", "cells.seeds", 1, "cells.seeds: Input should be a valid list"),
     ("params.yaml", "cells.seeds", ["1"], "cells.seeds.0: Input should be a valid integer"),
     ("params.yaml", "cells.tasks", "CoLA", "cells.tasks: Input should be a valid list"),
     ("params.yaml", "cells.tasks", "", "cells.tasks: Input should be a valid list"),
-    ("params/smoke.yaml", "tasks.source", None, "tasks.source: missing, and CoLA, QNLI"),
+    ("params/books.yaml", "tasks.source", None, "tasks.source: missing, and SQuAD1.1"),
     ("params.yaml", "cells.tasks", ["CoLa"], "cells.tasks: there is no task 'CoLa'"),
     ("params.yaml", "cells.seeds", [1, 1], "listed twice"),
     ("params.yaml", "cells.milestones", [30], "cells.milestones.0"),
     ("params.yaml", "cluster.num_threads", 0, "cluster.num_threads"),
     ("params.yaml", "cells.encoders", None, "cells.encoders is missing, and DVC must find it there"),
     ("params.yaml", "fidelity", None, "fidelity is missing"),
-    ("params/smoke.yaml", "model.max_positions", None, "model.max_positions is missing"),
-    ("params/smoke.yaml", "finetune", None, "finetune: missing"),
-    ("params/smoke.yaml", "tasks.own", ["mine.yaml"], "mine.yaml does not exist"),
-    ("params/smoke.yaml", "tasks.own", ["broken.yaml"], "kind: must be one of"),
+    ("params/books.yaml", "model.max_positions", None, "model.max_positions is missing"),
+    ("params/books.yaml", "finetune", None, "finetune: missing"),
+    ("params/books.yaml", "tasks.own", [*OWN, "mine.yaml"], "mine.yaml does not exist"),
+    ("params/books.yaml", "tasks.own", [*OWN, "broken.yaml"], "kind: must be one of"),
 ]
 
 
@@ -95,7 +99,7 @@ def test_two_cells_with_one_name_are_refused(workspace: Path) -> None:
     for name in ("x", "x-1"):
         (workspace / f"{name}.yaml").write_text("{kind: classification, train: t.csv, dev: t.csv, text: t, label: y}")
     (workspace / "t.csv").write_text("t,y\na,b\n")
-    change(workspace / "params/smoke.yaml", "tasks.own", ["x.yaml", "x-1.yaml"])
+    change(workspace / "params/books.yaml", "tasks.own", [*OWN, "x.yaml", "x-1.yaml"])
     change(workspace / "params.yaml", "cells.tasks", ["x", "x-1"])
     change(workspace / "params.yaml", "cells.seeds", [1, 2])
     check_run(workspace)
@@ -141,10 +145,10 @@ def test_every_file_and_column_that_is_not_there_is_told_at_once(workspace: Path
     """DVC would tell the first of them, after it removed results."""
     (workspace / "mine.yaml").write_text("{kind: classification, train: t.csv, dev: d.csv, text: body, label: y}")
     (workspace / "t.csv").write_text("t,y\na,b\n")
-    profile = workspace / "params/smoke.yaml"
+    profile = workspace / "params/books.yaml"
     change(profile, "corpus.sources", [{"kind": "files", "name": "x", "paths": ["texts/*.txt"], "weight": 1.0}])
     change(profile, "tasks.source", {"kind": "files", "glue": "glue"})
-    change(profile, "tasks.own", ["mine.yaml"])
+    change(profile, "tasks.own", [*OWN, "mine.yaml"])
     change(profile, "tokenizer.vocab_file", "vocab.txt")
     change(workspace / "params.yaml", "cells.tasks", ["CoLA", "mine"])
     change(workspace / "params.yaml", "cells.encoders", ["bert"])
@@ -152,7 +156,7 @@ def test_every_file_and_column_that_is_not_there_is_told_at_once(workspace: Path
         check_run(workspace)
     for said in ("no file matches texts/*.txt", "tasks.source.glue: there is no folder glue", "no column 'body'",
                  "tokenizer.vocab_file: there is no vocab.txt", "there is no folder encoders/bert",
-                 "where: params/smoke.yaml", "electra init TEXTS"):  # fmt: skip
+                 "where: params/books.yaml", "electra init TEXTS"):  # fmt: skip
         assert said in str(caught.value)
     assert caught.value.exit_code == 3
 

@@ -45,7 +45,7 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("name", ["smoke", "tiny"])
+@pytest.mark.parametrize("name", ["books", "tiny"])
 def test_small_machines_do_without_the_papers_extras(load, name):
     finetune = load(name).finetune
     assert (finetune.span_head, finetune.double_unordered) == ("plain", False)

@@ -109,17 +109,17 @@ def test_a_repository_that_was_never_set_is_refused():
 
 
 def test_a_sweep_has_a_branch_per_combination():
-    todo = points("s", ["electra", "bert"], ["smoke"], [1, 2])
+    todo = points("s", ["electra", "bert"], ["books"], [1, 2])
     assert [point.branch for point in todo] == [
-        "sweep/s/electra-smoke-1",
-        "sweep/s/electra-smoke-2",
-        "sweep/s/bert-smoke-1",
-        "sweep/s/bert-smoke-2",
+        "sweep/s/electra-books-1",
+        "sweep/s/electra-books-2",
+        "sweep/s/bert-books-1",
+        "sweep/s/bert-books-2",
     ]
     where = todo[3].workspace(Workspace(repository="r", settings={"fidelity": "original"}))
     assert where.settings == {
         "fidelity": "original",
-        "profile": "smoke",
+        "profile": "books",
         "pretrain.objective": "bert",
         "pretrain.seed": 2,
     }

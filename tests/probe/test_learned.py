@@ -71,7 +71,8 @@ def test_the_stage_writes_the_same_bytes_again_and_two_headlines(
     assert found["retrieval"]["questions"] == 6 and found["retrieval"]["paragraphs"] == 3
     accuracy = found["accuracy"]["discriminator, sum"]["all"]
     assert headline == {"similarity_spearman": found["similarity_spearman"], "minimal_pairs": accuracy}
-    assert len(found["sentences"]) == 6
+    losses = [sentence["loss"] for sentence in found["sentences"]]
+    assert len(losses) == 6 and losses == sorted(losses) and found["candidates"] > 6
 
 
 def test_files_of_pairs_are_probed_and_watched_and_other_text_is_asked_no_microworld(
@@ -89,7 +90,7 @@ def test_files_of_pairs_are_probed_and_watched_and_other_text_is_asked_no_microw
     corpus = settings.corpus.model_copy(update={"sources": sources})
     probe_pretrained(settings_of(prepared).model_copy(update={"corpus": corpus}), probed)
     found = read_json(probed.results / "probe.json")
-    assert set(found) == {"sentences"} and read_json(probed.metrics / "probe.json") == {}
+    assert set(found) == {"candidates", "sentences"} and read_json(probed.metrics / "probe.json") == {}
 
 
 def test_a_sentence_is_shown_with_what_the_model_says_of_it(probed: Paths) -> None:

@@ -12,7 +12,7 @@ from .example import TASKS
 def settings() -> Settings:
     return parse_settings(
         {
-            "profile": "smoke",
+            "profile": "books",
             "cells": {"tasks": list(TASKS), "seeds": [1]},
             "cluster": {},
             "corpus": {"sources": [{"kind": "embedded", "num_documents": 20000}]},
