@@ -180,7 +180,7 @@ def change_run(folder: Path, case: dict[str, Any]) -> tuple[Any, int]:
     }
     settings, _ = write_workspace(
         folder,
-        "smoke",
+        "books",
         cluster,
         corpus={"sources": [files_source(folder / "text.txt")], "held_out_fraction": 0.1},
         tokenizer={"vocab_file": str(folder / "vocab.txt"), "vocab_size": vocab_size},

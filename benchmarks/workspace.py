@@ -43,6 +43,7 @@ def write_workspace(
         cells: the tasks of the matrix, each with seed 1.
     """
     values = yaml.safe_load((ROOT / f"params/{profile}.yaml").read_text())
+    values["corpus"]["decontamination"] = None  # a benchmark's text comes without evaluation texts
     for section, keys in changes.items():
         values[section] = {**values.get(section, {}), **keys}
     common = {"profile": profile, "cells": {"tasks": list(cells), "seeds": [1]}, "cluster": cluster or {}}

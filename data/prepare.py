@@ -87,13 +87,16 @@ def noun_phrases(rows: list[list[str]]) -> list[str]:
 
 
 def treebank(originals: Path) -> None:
-    """Word, universal part of speech and noun phrase in column files; text and genre in tables."""
+    """Word, universal part of speech, noun phrase and relation in column files; text and genre in tables."""
     for split in ("train", "dev"):
         found = list(sentences(originals / f"ud-ewt/{split}.conllu"))
         if split == "train":
             found = Random(1).sample(found, NUM_TAGGED)  # the first ones are of all genres then
         words = [
-            "".join(f"{row[1]}\t{row[3]}\t{tag}\n" for row, tag in zip(rows, noun_phrases(rows), strict=True))
+            "".join(
+                f"{row[1]}\t{row[3]}\t{tag}\t{row[7].partition(':')[0]}\n"
+                for row, tag in zip(rows, noun_phrases(rows), strict=True)
+            )
             for _, _, rows in found
         ]
         write(f"ewt/{split}.conll", "\n".join(words))
@@ -144,6 +147,19 @@ def answer_sentences(originals: Path) -> None:
         write(f"answers/{split}.tsv", "question\tsentence\tlabel\n" + "".join(lines))
 
 
+def acceptability(originals: Path) -> None:
+    """Sentences of BLiMP by themselves, acceptable or not: other pairs than those of :func:`minimal_pairs`."""
+    random = Random(1)
+    for split, first, last in (("train", 100, 160), ("dev", 160, 190)):
+        lines = []
+        for file in sorted((originals / "blimp").glob("*.jsonl")):
+            for line in file.read_text(encoding="utf-8").splitlines()[first:last]:
+                row = json.loads(line)
+                lines += [f"{row['sentence_good']}\tacceptable\n", f"{row['sentence_bad']}\tunacceptable\n"]
+        random.shuffle(lines)
+        write(f"acceptability/{split}.tsv", "sentence\tlabel\n" + "".join(lines))
+
+
 def minimal_pairs(originals: Path) -> None:
     """The first pairs of each paradigm of BLiMP that is there, in one file."""
     lines = []
@@ -162,5 +178,5 @@ def write(name: str, text: str) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for make in (books, treebank, entities, questions, answer_sentences, minimal_pairs):
+    for make in (books, treebank, entities, questions, answer_sentences, acceptability, minimal_pairs):
         make(folder)

@@ -122,7 +122,7 @@ def example(section: type[Section], settings: Settings) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def smoke() -> Settings:
+def books() -> Settings:
     return load_settings(ROOT)
 
 
@@ -144,9 +144,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("number", "nonsense"), CASES)
-def test_a_number_that_cannot_be_meant_is_refused_by_its_own_field(smoke: Settings, number: str, nonsense: str) -> None:
+def test_a_number_that_cannot_be_meant_is_refused_by_its_own_field(books: Settings, number: str, nonsense: str) -> None:
     section, name = NUMBERS[number]
-    values = example(section, smoke)
+    values = example(section, books)
     section.model_validate(values)
     values[name] = wrapped(section.model_fields[name].annotation, NONSENSE[nonsense])
     with pytest.raises(ValidationError) as caught:
@@ -157,10 +157,10 @@ def test_a_number_that_cannot_be_meant_is_refused_by_its_own_field(smoke: Settin
 @pytest.mark.parametrize(
     "share", ["Corpus.held_out_fraction", "Pretrain.adam_beta1", "Pretrain.adam_beta2", "Model.dropout"]
 )
-def test_all_of_it_is_refused_where_something_must_be_left(smoke: Settings, share: str) -> None:
+def test_all_of_it_is_refused_where_something_must_be_left(books: Settings, share: str) -> None:
     section, name = NUMBERS[share]
     with pytest.raises(ValidationError, match="less than 1"):
-        section.model_validate(example(section, smoke) | {name: 1})
+        section.model_validate(example(section, books) | {name: 1})
 
 
 def test_every_kind_of_number_is_found() -> None:
@@ -171,14 +171,14 @@ def test_every_kind_of_number_is_found() -> None:
 
 
 @pytest.mark.parametrize("one", [True, 1.0, "1"])
-def test_a_seed_is_written_as_a_whole_number(smoke: Settings, one: object) -> None:
+def test_a_seed_is_written_as_a_whole_number(books: Settings, one: object) -> None:
     """DVC writes what stands in the file into the cell's command: `--seed True`, `--seed 1.0`."""
     with pytest.raises(ValidationError, match="seeds"):
-        type(smoke.cells).model_validate({"tasks": ["CoLA"], "seeds": [one]})
+        type(books.cells).model_validate({"tasks": ["CoLA"], "seeds": [one]})
 
 
-def test_a_milestone_is_written_as_its_folder_is_named(smoke: Settings) -> None:
-    cells = type(smoke.cells)
+def test_a_milestone_is_written_as_its_folder_is_named(books: Settings) -> None:
+    cells = type(books.cells)
     assert cells.model_validate({"tasks": ["x"], "seeds": [1], "milestones": [6.25, 50]}).milestones == ["6.25", "50"]
     with pytest.raises(ValidationError, match="milestones"):
         cells.model_validate({"tasks": ["x"], "seeds": [1], "milestones": [25.0]})
