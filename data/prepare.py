@@ -147,19 +147,6 @@ def answer_sentences(originals: Path) -> None:
         write(f"answers/{split}.tsv", "question\tsentence\tlabel\n" + "".join(lines))
 
 
-def acceptability(originals: Path) -> None:
-    """Sentences of BLiMP by themselves, acceptable or not: other pairs than those of :func:`minimal_pairs`."""
-    random = Random(1)
-    for split, first, last in (("train", 100, 160), ("dev", 160, 190)):
-        lines = []
-        for file in sorted((originals / "blimp").glob("*.jsonl")):
-            for line in file.read_text(encoding="utf-8").splitlines()[first:last]:
-                row = json.loads(line)
-                lines += [f"{row['sentence_good']}\tacceptable\n", f"{row['sentence_bad']}\tunacceptable\n"]
-        random.shuffle(lines)
-        write(f"acceptability/{split}.tsv", "sentence\tlabel\n" + "".join(lines))
-
-
 def minimal_pairs(originals: Path) -> None:
     """The first pairs of each paradigm of BLiMP that is there, in one file."""
     lines = []
@@ -178,5 +165,5 @@ def write(name: str, text: str) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for make in (books, treebank, entities, questions, answer_sentences, acceptability, minimal_pairs):
+    for make in (books, treebank, entities, questions, answer_sentences, minimal_pairs):
         make(folder)

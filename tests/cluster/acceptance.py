@@ -1,8 +1,8 @@
 """From a fresh clone through server, worker and deployment to a finished run; dvc.lock is what ``dvc repro`` gives.
 
 ``python -m tests.cluster.acceptance [--profile tests|books] [--database sqlite|postgresql ...]``. ``tests`` is the
-default profile with everything made small; ``books`` is what ``make run`` runs, and its reference is the ``dvc.lock`` of
-the repository.
+default profile with everything made small; ``books`` is what ``make run`` runs, and its reference is the ``dvc.lock``
+of the repository.
 """
 
 import argparse

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # file, key, value (None: the key is missing); what is said, where it is, what to do next
 FIELDS, PARAMS, BOOKS = "electra config --help-fields", "params.yaml", "params/books.yaml"
-OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt-genre", "answers")]
+OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt-relations", "ewt-genre", "answers")]
 SETTINGS: list[tuple[str, str, Any, str, str, str]] = [
     (PARAMS, "profile", "smal", "there is no profile 'smal'", "params.yaml: profile", "choose one of: base,"),
     (PARAMS, "fidelity", "exact", "fidelity: Input should be 'corrected' or 'original'", PARAMS, FIELDS),

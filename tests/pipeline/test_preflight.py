@@ -50,10 +50,10 @@ def test_the_projects_own_settings_pass_with_every_profile(workspace: Path) -> N
     (workspace / "squad").mkdir()
     for profile in sorted(path.stem for path in (ROOT / "params").glob("*.yaml")):
         change(workspace / "params.yaml", "profile", profile)
-        assert f"profile {profile}, objective electra, 30 fine-tuning cells of 5 tasks" in check_run(workspace)
+        assert f"profile {profile}, objective electra, 36 fine-tuning cells of 6 tasks" in check_run(workspace)
 
 
-OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt-genre", "answers")]
+OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt-relations", "ewt-genre", "answers")]
 MISTAKES: list[tuple[str, str, Any, str]] = [
     ("params.yaml", "profile", "smal", "there is no profile 'smal'"),
     ("params.yaml", "profile", ["books"], "no profile is chosen"),
