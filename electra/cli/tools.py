@@ -63,8 +63,11 @@ def publish(
     Example: electra publish me/electra-books --license cc-by-sa-4.0 --task CoLA --dry-run
     """
     from electra.common.paths import Paths
-    from electra.predict.upload import describe, plan_uploads, upload_all
+    from electra.predict.upload import check_upload, describe, hub_token, plan_uploads, upload_all
 
+    check_upload(name, license)  # before models are exported
+    if not dry_run:
+        hub_token()
     folders: list[Path] = []
     if task:
         from electra.predict.finetuned import export_task

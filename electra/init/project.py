@@ -100,9 +100,10 @@ def plan_project(
         ConfigError: a file would be written over, a name cannot be used, columns are missing.
         DataError: there is no text, or a file cannot be read.
     """
-    found = _find_texts(texts, root, encoding)
     profile = name or _name_of(texts[0])
     check_name(profile, "--name")
+    _template(root, like)  # a wrong --like is refused before the texts are read
+    found = _find_texts(texts, root, encoding)
     target = Path("params") / f"{profile}.yaml"
     labelled = read_labelled(root, table, dev, text_columns or [], label, encoding) if table else None
     values = _profile(root, like, profile, found, labelled, cased, encoding, steps)
@@ -246,6 +247,23 @@ def _name_of(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-") or "own"
 
 
+def _template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The profile ``like``, and what does not depend on the profile.
+
+    Raises:
+        ConfigError: there is no such profile.
+    """
+    try:
+        return read_yaml(root / "params" / f"{like}.yaml"), read_yaml(root / "params.yaml")
+    except FileNotFoundError as error:
+        known = ", ".join(sorted(path.stem for path in (root / "params").glob("*.yaml")))
+        raise ConfigError(
+            f"{error.filename} does not exist",
+            where="--like" if known else "this folder",
+            next_step=f"choose one of: {known}" if known else "run from the project's root, beside dvc.yaml",
+        ) from None
+
+
 def _profile(
     root: Path,
     like: str,
@@ -257,16 +275,7 @@ def _profile(
     steps: int | None,
 ) -> dict[str, Any]:
     """All values of the new profile: those of ``like`` but for text, tasks, and what depends on the text's size."""
-    try:
-        base = read_yaml(root / "params" / f"{like}.yaml")
-        common = read_yaml(root / "params.yaml")
-    except FileNotFoundError as error:
-        known = ", ".join(sorted(path.stem for path in (root / "params").glob("*.yaml")))
-        raise ConfigError(
-            f"{error.filename} does not exist",
-            where="--like" if known else "this folder",
-            next_step=f"choose one of: {known}" if known else "run from the project's root, beside dvc.yaml",
-        ) from None
+    base, common = _template(root, like)
     source = FilesCorpus(
         kind="files", name=name, paths=texts.patterns, encoding=encoding, documents=texts.documents, weight=1.0
     )

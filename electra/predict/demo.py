@@ -8,7 +8,8 @@ on loopback alone, answers only to a Host header that names loopback (a foreign 
 import socket
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -209,14 +210,13 @@ def _halves(folder: Path) -> tuple[Path, Path | None]:
     return halves[0], generator if generator in halves[1:] else None
 
 
-def serve(demo: Demo, port: int) -> None:
-    """Serve the page on loopback until it is interrupted.
+@contextmanager
+def listening(port: int) -> Iterator[socket.socket]:
+    """A socket bound to a port of this machine alone.
 
     Raises:
         InfrastructureError: the port is taken.
     """
-    import uvicorn
-
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -225,13 +225,24 @@ def serve(demo: Demo, port: int) -> None:
             raise InfrastructureError(
                 f"port {port} of {HOST} cannot be used: {error.strerror}", next_step="name another one: --port"
             ) from None
-        print(f"demo: http://{HOST}:{listener.getsockname()[1]}/ shows {demo.name}; Ctrl-C ends it", flush=True)
-        config = uvicorn.Config(application(demo), log_level="warning", access_log=False, server_header=False)
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+        yield listener
+
+
+def serve(demo: Demo, listener: socket.socket) -> None:
+    """Serve the page on loopback until it is interrupted."""
+    import uvicorn
+
+    print(f"demo: http://{HOST}:{listener.getsockname()[1]}/ shows {demo.name}; Ctrl-C ends it", flush=True)
+    config = uvicorn.Config(application(demo), log_level="warning", access_log=False, server_header=False)
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def run_demo(paths: Paths, folder: Path | None, port: int, device: torch.device, bf16: bool) -> None:
-    """Load the models and serve the page; see :func:`load_demo`."""
-    with tempfile.TemporaryDirectory() as scratch:
-        serve(load_demo(paths, folder, device, bf16, Path(scratch)), port)
+    """Load the models and serve the page; see :func:`load_demo`.
+
+    Raises:
+        InfrastructureError: the port is taken; no model is loaded then.
+    """
+    with listening(port) as listener, tempfile.TemporaryDirectory() as scratch:
+        serve(load_demo(paths, folder, device, bf16, Path(scratch)), listener)

@@ -21,6 +21,7 @@ from electra.common.artifacts import (
     building,
     read_json,
     refuse_inside_artefact,
+    refuse_strange,
     write_json,
     write_manifest,
     write_text,
@@ -67,9 +68,10 @@ def export_task(paths: Paths, task: str, seed: int | None = None, out: Path | No
         DataError: the model's files are missing or damaged.
     """
     cell = _cell(paths, task, seed)
-    saved = load_model(cell)
     folder = paths.exported(cell.name) if out is None else out
     refuse_inside_artefact(folder)
+    refuse_strange(folder)
+    saved = load_model(cell)
     weights, facts = transformers_model(saved)
     card = _card(paths, cell, saved, facts)
     with building(folder) as scratch:

@@ -263,22 +263,25 @@ def predict_file(
         ConfigError: no such model, columns that do not fit the task.
         DataError: no such input, a malformed or overlong line (with its number), a damaged model.
     """
-    device, bf16 = prepare_machine(cluster)
-    saved = load_model(find_model(paths, model))
-    saved.model.to(device)
-    if bf16:
-        round_weights(saved.model)
-    kind = kind_of(saved.spec)
-    fields = kind.fields(saved.spec)
-    columns = text_columns or fields
-    if len(columns) != len(fields):
-        raise ConfigError(
-            f"{saved.spec.name} has {len(fields)} texts ({', '.join(fields)}), {len(columns)} columns are named",
-            next_step=f"give --text-columns {','.join(f'<{field}>' for field in fields)}",
-        )
-    start, number = time.perf_counter(), 0
+    folder = find_model(paths, model)
     with ExitStack() as stack:
+        # input and output first: a model takes a while to load
         file = sys.stdin.buffer if source is None else stack.enter_context(open_input(source))
+        write = stack.enter_context(writing(output, format, [file.fileno()]))
+        device, bf16 = prepare_machine(cluster)
+        saved = load_model(folder)
+        saved.model.to(device)
+        if bf16:
+            round_weights(saved.model)
+        kind = kind_of(saved.spec)
+        fields = kind.fields(saved.spec)
+        columns = text_columns or fields
+        if len(columns) != len(fields):
+            raise ConfigError(
+                f"{saved.spec.name} has {len(fields)} texts ({', '.join(fields)}), {len(columns)} columns are named",
+                next_step=f"give --text-columns {','.join(f'<{field}>' for field in fields)}",
+            )
+        start, number = time.perf_counter(), 0
         size = _regular_size(file)
         bar = stack.enter_context(_bar())
         task = bar.add_task("0 rows", total=size)
@@ -287,7 +290,6 @@ def predict_file(
         if input_format is None:
             input_format, lines = sniffed(lines, format_of(source, len(fields)))
         rows = Rows(lines, input_format, fields, columns, where, kind.value)
-        write = stack.enter_context(writing(output, format, [file.fileno()]))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
             write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
             number += len(window)

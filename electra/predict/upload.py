@@ -36,6 +36,20 @@ class Upload:
         return sum(path.stat().st_size for path in self.files.values()) + len(self.card.encode())
 
 
+def check_upload(name: str, license: str) -> None:
+    """Check what a user types for the hub.
+
+    Raises:
+        ConfigError: name or licence are none of the hub's.
+    """
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
+        raise ConfigError(
+            f"{license!r} is no identifier of a licence on the hub",
+            next_step="give one such as apache-2.0, mit, cc-by-4.0, cc-by-sa-4.0 or other",
+        )
+    _check_name(f"{name}-{MAIN[0]}")
+
+
 def plan_uploads(paths: Paths, name: str, license: str, tasks: list[Path]) -> list[Upload]:
     """A repository for every folder of ``models/export``, ``<name>-<folder>``, and for every fine-tuned model.
 
@@ -48,11 +62,7 @@ def plan_uploads(paths: Paths, name: str, license: str, tasks: list[Path]) -> li
         ConfigError: name or licence are none of the hub's.
         DataError: an export is missing, or its files are not as it was written.
     """
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
-        raise ConfigError(
-            f"{license!r} is no identifier of a licence on the hub",
-            next_step="give one such as apache-2.0, mit, cc-by-4.0, cc-by-sa-4.0 or other",
-        )
+    check_upload(name, license)
     verify_files([file for folder in (paths.export, *tasks) for file in listed_files(folder)])
     folders = sorted({Path(entry["path"]).parts[0] for entry in read_manifest(paths.export)["files"]})
     main = next((folder for folder in folders if folder in MAIN), folders[0])
@@ -109,6 +119,20 @@ def describe(uploads: list[Upload]) -> str:
     return "\n".join(lines)
 
 
+def hub_token() -> str:
+    """Return the token of the hub's library.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if (token := get_token()) is None:
+        raise ConfigError(
+            "there is no token of the Hugging Face hub",
+            next_step="run: hf auth login (or set HF_TOKEN); --dry-run shows what would be published without one",
+        )
+    return token
+
+
 def upload_all(uploads: list[Upload], *, private: bool = False) -> list[str]:
     """Write the repositories, each in one commit, and return their addresses; made where they are not there.
 
@@ -118,12 +142,7 @@ def upload_all(uploads: list[Upload], *, private: bool = False) -> list[str]:
         ConfigError: there is no token, it has no right to write, or the hub refuses the card.
         InfrastructureError: the hub cannot be reached or failed; repositories before stay as they were written.
     """
-    token = get_token()
-    if token is None:
-        raise ConfigError(
-            "there is no token of the Hugging Face hub",
-            next_step="run: hf auth login (or set HF_TOKEN); --dry-run shows what would be published without one",
-        )
+    token = hub_token()
     disable_progress_bars()
     api, done = HfApi(), list[str]()
     for upload in uploads:

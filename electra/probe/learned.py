@@ -19,7 +19,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.probe.minimal_pairs import PER_KIND, minimal_pairs
-from electra.probe.scores import Probe, read_pairs, render, score_pairs, score_similarity
+from electra.probe.scores import Probe, read_pairs, read_similar, render, score_pairs, score_similarity
 from electra.system.hardware import choose_device, choose_precision, repeat_exactly
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_rows
@@ -122,7 +122,7 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
         scores = {way: _rounded(accuracies) for way, accuracies in score_pairs(probe, pairs).items()}
         found |= {"pairs": len(pairs), "pairs_of": "files" if files else "microworld", "accuracy": scores}
     if task := _first_task(settings, "regression"):
-        found["similarity_spearman"] = round(score_similarity(probe, paths.tasks / task / "dev.jsonl"), 4)
+        found["similarity_spearman"] = round(score_similarity(probe, read_similar(paths.tasks / task / "dev.jsonl")), 4)
     if task := _first_task(settings, "span"):
         found["retrieval"] = {"task": task, **_rounded(score_retrieval(probe, read_rows(paths, task, "dev")))}
     candidates = held_out_sentences(probe, paths, CANDIDATES)

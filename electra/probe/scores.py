@@ -3,6 +3,7 @@
 Shape legend: B texts, T tokens, D hidden width, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -193,23 +194,34 @@ def _accuracies(rules: list[str], scores: list[tuple[float, float]]) -> dict[str
     return found
 
 
-@torch.inference_mode()
-def score_similarity(probe: Probe, file: Path) -> float:
-    """Spearman's correlation of labels with cosines of mean-pooled sentences, of rows as in data/tasks/STS-B.
+def read_similar(file: Path) -> list[tuple[str, str, float]]:
+    """Two texts and their score of each row, as in data/tasks/STS-B.
 
     Raises:
-        DataError: the file is missing, or a row has no two texts and a number.
+        DataError: the file is missing, has fewer than two rows, or a row has no two texts and a number.
     """
-    rows = read_lines(file, next_step="give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl")
-    try:
-        labels = [float(row["label"]) for row in rows]
-        sides = [probe.embed([probe.ids(row[name]) for row in rows]) for name in ("text_a", "text_b")]
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"these are no sentence pairs with scores: {error!r:.100}",
-            where=str(file),
-            next_step="give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl",
-        ) from None
+    next_step = "give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl"
+    found: list[tuple[str, str, float]] = []
+    for number, row in enumerate(read_lines(file, next_step), 1):
+        try:
+            text_a, text_b, label = row["text_a"], row["text_b"], float(row["label"])
+            if not (isinstance(text_a, str) and isinstance(text_b, str) and math.isfinite(label)):
+                raise ValueError("no text, or no finite number")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"this is no sentence pair with a score: {error!r:.100}", where=f"{file}:{number}", next_step=next_step
+            ) from None
+        found.append((text_a, text_b, label))
+    if len(found) < 2:
+        raise DataError("a correlation takes at least two rows", where=str(file), next_step=next_step)
+    return found
+
+
+@torch.inference_mode()
+def score_similarity(probe: Probe, rows: list[tuple[str, str, float]]) -> float:
+    """Spearman's correlation of labels with cosines of mean-pooled sentences, of rows of :func:`read_similar`."""
+    texts_a, texts_b, labels = zip(*rows, strict=True)
+    sides = [probe.embed([probe.ids(text) for text in texts]) for texts in (texts_a, texts_b)]
     return spearman(labels, F.cosine_similarity(sides[0], sides[1]).tolist())
 
 
@@ -220,12 +232,16 @@ def run_probe(
 
     Args:
         files: in BLiMP's format; microworld's own pairs where none is given.
+
+    Raises:
+        DataError: a file cannot be used; all are read before anything is scored.
     """
-    probe = Probe(paths, device, bf16)
     pairs = read_pairs(files) if files else minimal_pairs(1, PER_KIND)
+    similar = None if similarity is None else read_similar(similarity)
+    probe = Probe(paths, device, bf16)
     found: dict[str, Any] = {"pairs": len(pairs), "accuracy": score_pairs(probe, pairs)}
-    if similarity is not None:
-        found["similarity_spearman"] = score_similarity(probe, similarity)
+    if similar is not None:
+        found["similarity_spearman"] = score_similarity(probe, similar)
     return found
 
 

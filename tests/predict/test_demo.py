@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, ElectraForPreTrain
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.paths import Paths
 from electra.predict import demo as module
-from electra.predict.demo import MAX_BODY, Demo, application, load_demo, serve
+from electra.predict.demo import MAX_BODY, Demo, application, listening, load_demo, serve
 from electra.probe.learned import pieces_of
 from tests.predict.test_finetuned_export import PAPERS, Keep, keep  # noqa: F401
 from tests.probe.test_scores import MODERN, workspace_of
@@ -160,7 +161,8 @@ def test_it_is_served_on_loopback_and_a_taken_port_is_said(
     servers: list[uvicorn.Server] = []
     make = uvicorn.Server
     monkeypatch.setattr(uvicorn, "Server", lambda config: servers.append(make(config)) or servers[-1])
-    thread = threading.Thread(target=serve, args=(shown, 0), daemon=True)
+    sockets = ExitStack()
+    thread = threading.Thread(target=serve, args=(shown, sockets.enter_context(listening(0))), daemon=True)
     thread.start()
     deadline = time.monotonic() + 20
     while not (servers and servers[0].started) and time.monotonic() < deadline:
@@ -169,8 +171,9 @@ def test_it_is_served_on_loopback_and_a_taken_port_is_said(
     assert url
     with urllib.request.urlopen(url[0]) as response:
         assert b"ELECTRA demo" in response.read() and response.headers["X-Content-Type-Options"] == "nosniff"
-    with pytest.raises(InfrastructureError, match="cannot be used"):
-        serve(shown, int(url[1]))
+    with pytest.raises(InfrastructureError, match="cannot be used"), listening(int(url[1])):
+        pass
     servers[0].should_exit = True
     thread.join(10)
     assert not thread.is_alive()
+    sockets.close()

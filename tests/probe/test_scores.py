@@ -34,9 +34,9 @@ from electra.probe.scores import (
     Probe,
     changed,
     read_pairs,
+    read_similar,
     run_probe,
     score_pairs,
-    score_similarity,
 )
 from electra.publish.export import export_model
 from tests.workspace import Workspace
@@ -191,8 +191,8 @@ def test_similarity_is_that_of_a_plain_script(
     found = run_probe(paths, [], file, CPU, False)
     assert found["pairs"] == len(KINDS) and found["similarity_spearman"] == pytest.approx(expected, abs=1e-6)
     file.write_text('{"text_a": "one"}\n')
-    with pytest.raises(DataError, match="no sentence pairs with scores"):
-        score_similarity(Probe(paths, CPU, bf16=False), file)
+    with pytest.raises(DataError, match="no sentence pair with a score"):
+        read_similar(file)
 
 
 def test_microworlds_pairs_differ_in_one_rule_and_come_again_from_their_seed() -> None:
