@@ -1,6 +1,6 @@
 """Sentences per second of minimal pairs: one pass of the discriminator beside masked scoring, one wordpiece at a time.
 
-    python -m benchmarks.probe [--root FOLDER] [--pairs FILE ...]
+    python -m benchmarks.probe --pairs FILE ... [--root FOLDER]
 
 Weights and vocabulary are those of a workspace that has been pre-trained (``models/pretrained``, ``data/tokenizer``).
 Sides: the discriminator; the generator beside it, which is narrower and shallower; and a masked language model of the
@@ -18,7 +18,6 @@ from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
-from electra.probe.minimal_pairs import PER_KIND, minimal_pairs
 from electra.probe.scores import Probe, read_pairs
 
 ONE_PASS, GENERATOR, EQUAL = "one pass", "masked, the generator", "masked, of the discriminator's size"
@@ -44,11 +43,11 @@ def equal_size(paths: Paths, device: torch.device) -> EqualSize:
 def main() -> None:
     parser = measure.argument_parser(__doc__, "probe")
     parser.add_argument("--root", type=Path, default=Path(), help="a workspace with pre-trained weights")
-    parser.add_argument("--pairs", type=Path, nargs="+", default=[], help="BLiMP's files; microworld's own pairs")
+    parser.add_argument("--pairs", type=Path, nargs="+", required=True, help="files of minimal pairs in BLiMP's JSONL")
     options = parser.parse_args()
     device = torch.device(measure.device_of(options))
     torch.set_num_threads(1)
-    pairs = read_pairs(options.pairs) if options.pairs else minimal_pairs(1, PER_KIND)
+    pairs = read_pairs(options.pairs)
     probe, equal = Probe(Paths(options.root), device, bf16=False), equal_size(Paths(options.root), device)
     if probe.one_pass([]) is None or None in probe.language_model():
         raise ConfigError(

@@ -45,7 +45,6 @@ TRACKS = {
         data="6bccae14f59d",
         stages=("tasks", "evaluation-texts", "corpus", "tokenizer", "shards"),
     ),
-    "microworld": Track(targets={AUC: 0.92}, data="94ce3da1a8bf", stages=("corpus", "tokenizer", "shards")),
 }
 DIGITS = {AUC: 4}  # that figures are kept with; a task's: 2
 

@@ -65,14 +65,6 @@ MODERN: dict[str, Any] = {
     "feed_forward": "geglu",
     "intermediate_size": 344,
 }
-DEEPER: dict[str, Any] = {  # RoFormer's block, narrower and twice as deep
-    "positions": "rotary",
-    "rotary_base": 30.0,
-    "num_layers": 4,
-    "hidden_size": 96,
-    "embedding_size": 96,
-    "intermediate_size": 384,
-}
 SLOW: dict[str, Any] = {"batch_size": 16, "learning_rate": 1.0e-3, "generator_rate": 0.1}
 # A record is what it changes in benchmarks/tracks/<track>.yaml, its steps included.
 RECORDS: dict[str, dict[str, Changes]] = {
@@ -97,17 +89,6 @@ RECORDS: dict[str, dict[str, Changes]] = {
         "small-batches": {
             "model": MODERN,
             "pretrain": {"num_steps": 23_912, "batch_size": 8, "warmup_steps": 1_600, "learning_rate": 1.0e-3},
-        },
-    },
-    "microworld": {
-        BASELINE: {},
-        "rotary": {
-            "model": DEEPER,
-            "pretrain": {"num_steps": 1220, "warmup_steps": 150, "learning_rate": 1.5e-3},
-        },
-        "lower-rate": {
-            "model": DEEPER,
-            "pretrain": {"num_steps": 1220, "warmup_steps": 150, "learning_rate": 1.0e-3},
         },
     },
 }

@@ -8,6 +8,7 @@ from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
 from electra.predict.run import predict_file
 from electra.tasks.cells import read_lines
+from tests.fixtures import text_source
 
 WORDS = (
     "good bad the a cat dog sat ran big small red blue who where what in on park house cafe mary john is was".split()
@@ -25,7 +26,7 @@ def make_settings(source: dict, tasks: list[str], seeds: list[int] | None = None
             "profile": "test",
             "cells": {"tasks": tasks, "seeds": seeds or [1]},
             "cluster": {"device": "cpu"},
-            "corpus": {"sources": [{"kind": "embedded", "num_documents": 1}]},
+            "corpus": {"sources": [text_source()]},
             "tokenizer": {},
             "shards": {"max_length": 32},
             "model": {

@@ -18,6 +18,7 @@ from electra.config.loading import load_settings
 from electra.corpus.build import build_corpus
 from electra.shards.build import build_shards
 from electra.tokenizer.build import build_tokenizer
+from tests.fixtures import LABELLED, text_source
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMON: dict[str, Any] = {
@@ -33,7 +34,7 @@ MODULES = [
                  "evaluation.evaluate", "system.memory")
 ]  # fmt: skip
 PROFILE: dict[str, Any] = {
-    "corpus": {"sources": [{"kind": "embedded", "num_documents": 300}], "held_out_fraction": 0.1},
+    "corpus": {"sources": [text_source()], "held_out_fraction": 0.1},
     "tokenizer": {"vocab_size": 600},
     "shards": {"max_length": 32},
     "model": {
@@ -55,7 +56,7 @@ PROFILE: dict[str, Any] = {
         "eval_every": 12,
         "eval_examples": 32,
     },
-    "tasks": {"source": {"kind": "embedded", "train_examples": 10, "dev_examples": 10}},
+    "tasks": {"source": LABELLED},
     "finetune": {"learning_rate": 1e-3, "max_length": 64, "span_max_length": 64},
 }
 # `make soak` runs the tests of faults, resuming and numbers of processes again with this set to modern

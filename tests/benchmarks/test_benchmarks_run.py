@@ -12,6 +12,7 @@ from benchmarks.training_run import Watch
 from benchmarks.workspace import copy_text
 from electra.common.errors import ConfigError
 from electra.config.text import SPECIAL_TOKENS
+from tests import fixtures
 from tests.probe.test_scores import PAIRS, workspace_of
 from tests.reliability import faults
 from tests.workspace import Workspace, forked
@@ -158,4 +159,4 @@ def test_probe_scores_the_same_sentences_on_every_side(prepared: Workspace, tmp_
 def test_probe_needs_a_discriminator(prepared: Workspace, tmp_path: Path, monkeypatch) -> None:
     paths = workspace_of(prepared, tmp_path / "probed", "bert")
     with pytest.raises(ConfigError, match="no discriminator"):
-        run(probe, tmp_path, monkeypatch, "--root", str(paths.root))
+        run(probe, tmp_path, monkeypatch, "--root", str(paths.root), "--pairs", str(fixtures.PAIRS))

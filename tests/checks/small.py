@@ -13,9 +13,13 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
 from electra.config.text import SPECIAL_TOKENS
+from tests.fixtures import LABELLED, text_source
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrst"]
 LENGTH = 16
+
+
+OTHER_ROWS = "row counts are those of the benchmark as released"  # the one warning of the small tasks
 
 
 def small_settings() -> Settings:
@@ -25,12 +29,12 @@ def small_settings() -> Settings:
             "profile": "small-artefacts",
             "cells": {"tasks": ["MRPC", "STS-B", "SQuAD1.1"], "seeds": [1]},
             "cluster": {"num_workers": 1},
-            "corpus": {"sources": [{"kind": "embedded", "num_documents": 60}], "held_out_fraction": 0.15},
+            "corpus": {"sources": [text_source()], "held_out_fraction": 0.15},
             "tokenizer": {"vocab_size": 100},
             "shards": {"max_length": LENGTH},
             "model": {"num_layers": 1, "hidden_size": 8, "num_heads": 1, "intermediate_size": 8, "embedding_size": 8},
             "pretrain": {"num_steps": 10, "batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 1, "eval_every": 5},
-            "tasks": {"source": {"kind": "embedded"}},
+            "tasks": {"source": LABELLED},
             "finetune": {"learning_rate": 1e-3},
         },
         where="tests",
@@ -56,7 +60,7 @@ def write_corpus(paths: Paths, texts: dict[str, list[str]], ids: dict[str, list[
         hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in documents]
         columns = {
             "doc_id": ids[split] if ids else hashes,
-            "source": ["microworld"] * len(documents),
+            "source": ["stories"] * len(documents),
             "text": documents,
         }
         pq.write_table(pa.table(columns), paths.corpus / f"{split}-00000.parquet", compression="zstd")
@@ -122,7 +126,7 @@ def _write_tasks(paths: Paths, rng: np.random.Generator) -> None:
                 ]
             write_lines(paths, task, split, rows)
         facts[task] = {"rows": {"train": 20, "dev": 100}}
-    write_manifest(paths.tasks, source={"kind": "embedded", "seed": 1}, tasks=facts)
+    write_manifest(paths.tasks, source={"kind": "files"}, tasks=facts)
 
 
 def write_lines(paths: Paths, task: str, split: str, rows: list[dict]) -> None:

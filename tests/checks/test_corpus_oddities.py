@@ -21,6 +21,7 @@ from electra.config import Corpus
 from electra.corpus.build import build_corpus
 from electra.corpus.cleaned import clean
 from tests.checks.small import small_settings
+from tests.fixtures import text_source
 
 HUNGARIAN = (
     "»Én nem tudom«, mondta Édesanyám. »Óriási öröm ez, »Édes fiam, hogy eljöttél. »És most?« Őrült tükörfúrógép. "
@@ -67,7 +68,7 @@ def test_a_few_unlikely_pairs_in_a_book_are_no_mojibake_and_repaired_text_is_non
 
 def test_the_advice_about_mojibake_is_not_what_is_done_already() -> None:
     def advice(**settings: bool) -> str:
-        corpus = Corpus.model_validate({"sources": [{"kind": "embedded", "num_documents": 1}], **settings})
+        corpus = Corpus.model_validate({"sources": [text_source()], **settings})
         (found,) = (e for e in corpus_suite(corpus)["totals"] if getattr(e, "column", "") == "mojibake_share")
         return str(found.notes)
 

@@ -10,8 +10,9 @@ from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import building, renews, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import Settings
+from electra.config import Corpus, Settings
 from electra.readers.build import prepare_tasks
+from tests.fixtures import text_source
 from tests.small_tasks import make_settings, write_tasks
 
 GATES = {"corpus": validate_corpus, "tokenizer": validate_shards, "shards": validate_shards, "tasks": validate_tasks}
@@ -71,6 +72,8 @@ def test_every_text_stage_closes_its_gate_when_it_begins(tmp_path: Path, setting
     from electra.tokenizer.build import build_tokenizer
 
     paths = Paths(tmp_path)
+    (tmp_path / "one.txt").write_text("One document, and no second one.")
+    settings = settings.model_copy(update={"corpus": Corpus(sources=[text_source(str(tmp_path / "one.txt"))])})
     made(paths, stage, 1)
     build = {"corpus": build_corpus, "tokenizer": build_tokenizer, "shards": build_shards}[stage]
     with pytest.raises(DataError):  # one document cannot be split, and there is nothing to read

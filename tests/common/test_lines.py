@@ -20,6 +20,7 @@ from electra.readers.official import OfficialSource
 from electra.readers.tables import read_table
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
+from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 
 LONG = "x" * (MAX_LINE_BYTES + 1)
@@ -140,7 +141,7 @@ def test_rows_from_any_source_are_bounded_when_they_are_written(tmp_path):
     pq.write_table(table, tmp_path / "train.parquet")
     text = "kind: classification\ntrain: train.parquet\ndev: train.parquet\ntext: text\nlabel: label\n"
     (tmp_path / "mine.yaml").write_text(text)
-    settings = make_settings({"kind": "embedded"}, ["CoLA"])
+    settings = make_settings(LABELLED, ["CoLA"])
     own = {
         "tasks": settings.tasks.model_copy(update={"own": [str(tmp_path / "mine.yaml")]}),
         "cells": settings.cells.model_copy(update={"tasks": ["mine"]}),

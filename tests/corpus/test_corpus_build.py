@@ -13,6 +13,7 @@ import pytest
 from electra.common.artifacts import sha256
 from electra.corpus.document import Cleaned, Document, SeenIds, interleave, kept_documents, text_hash
 from electra.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
+from tests.fixtures import text_source
 
 from .small import REPO, Build, sentences
 
@@ -156,7 +157,7 @@ def test_a_tiny_corpus_holds_out_the_same_document_in_any_order(build: Build, or
 def test_same_input_same_bytes(build: Build) -> None:
     write("a.txt", sentences(300))
     sources = [
-        {"kind": "embedded", "name": "world", "num_documents": 200, "seed": 3, "weight": 2.0},
+        text_source(weight=2.0),
         {"paths": ["a.txt"]},
     ]
     one = build(*sources, root="one", documents_per_file=64).bytes()

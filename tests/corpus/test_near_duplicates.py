@@ -17,6 +17,7 @@ from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.near_duplicates import KEPT_POWERS, NearDuplicateIndex, Signer, ngram_hashes, word_hashes, words_of
 from tests.corpus.small import Build
+from tests.fixtures import text_source
 
 RULES = NearDuplicates()
 VOCABULARY = ["".join(random.Random(i).choices("abcdefghijklmnop", k=6)) for i in range(2000)]
@@ -172,8 +173,7 @@ def test_no_held_out_document_is_a_near_duplicate_of_a_training_document(build: 
 
 def test_a_workers_file_carries_the_signatures_that_this_process_would_have_made(tmp_path: Path) -> None:
     texts = [" ".join(prose(seed, 40)) for seed in range(8)] + ["..." * 20]
-    source = {"kind": "embedded", "num_documents": 1}
-    corpus = Corpus.model_validate({"sources": [source], "near_duplicates": {}})
+    corpus = Corpus.model_validate({"sources": [text_source()], "near_duplicates": {}})
 
     class Part:
         def texts(self) -> Iterator[str]:

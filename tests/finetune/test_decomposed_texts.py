@@ -9,6 +9,7 @@ from electra.finetune.features import Vocabulary, sentence_features
 from electra.finetune.spans import span_features, tagging_features
 from electra.tasks.catalogue import TASKS
 from electra.tokenizer.wordpiece import make_tokenizer
+from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 
 TEXTS = {
@@ -18,7 +19,7 @@ TEXTS = {
     "Hindi": "दिल्ली भारत की राजधानी है",
 }
 KINDS = {"cased": (False, None), "accents kept": (True, False), "uncased": (True, None)}
-SETTINGS = make_settings({"kind": "embedded"}, ["SQuAD1.1"], span_max_length=60, span_stride=30).finetune
+SETTINGS = make_settings(LABELLED, ["SQuAD1.1"], span_max_length=60, span_stride=30).finetune
 
 
 @pytest.fixture(params=KINDS)

@@ -19,10 +19,11 @@ from electra.objectives.electra import Electra
 from electra.publish.export import export_model
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines, read_rows
+from tests.fixtures import LABELLED
 from tests.foreign_encoders import MAKES, load
 from tests.small_tasks import VOCAB, make_settings
 
-SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
+SETTINGS = make_settings(LABELLED, ["CoLA"]).finetune
 PAIR = {"id": "0", "text_a": "the cat sat on a blue house", "text_b": "a dog ran", "label": "entailment"}
 SINGLE = {"id": "0", "text_a": "the cat sat", "text_b": None, "label": "1"}
 

@@ -13,6 +13,7 @@ from electra.readers.build import prepare_tasks
 from electra.readers.custom import CustomSource
 from electra.readers.tables import columns_of, filled, taken_apart
 from electra.tasks.cells import read_rows
+from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings, write_squad
 
 CLASSES = "kind: classification\ntrain: train.{0}\ndev: train.{0}\ntext: {1}\nlabel: {2}\n"
@@ -249,18 +250,17 @@ def test_only_the_first_training_examples_are_read(tmp_path):
 
 
 def test_a_single_task_may_have_a_limit_of_its_own(paths):
-    source = {"kind": "embedded", "train_examples": 20, "dev_examples": 10}
     limits = {"max_train_examples": 8, "task_max_train_examples": {"CoLA": 12}}
-    settings = make_settings(source, ["CoLA", "RTE"], epochs=1, **limits)
+    settings = make_settings(LABELLED, ["CoLA", "RTE"], epochs=1, **limits)
     prepare_tasks(settings, paths)
     for task, rows in (("CoLA", 12), ("RTE", 8)):
         finetune_cell(settings, paths, task=task, seed=1, scratch=True)
         assert read_json(paths.finetuned(f"{task}-1-scratch") / "run.json")["train_rows"] == rows
     assert len(read_rows(paths, "CoLA", "train")) == 20
     with pytest.raises(ConfigError, match=r"finetune\.task_max_train_examples: there is no task 'NLI'"):
-        make_settings(source, ["CoLA"], task_max_train_examples={"NLI": 1})
+        make_settings(LABELLED, ["CoLA"], task_max_train_examples={"NLI": 1})
     with pytest.raises(ConfigError, match=r"task_max_train_examples\.CoLA: Input should be greater than 0"):
-        make_settings(source, ["CoLA"], task_max_train_examples={"CoLA": 0})
+        make_settings(LABELLED, ["CoLA"], task_max_train_examples={"CoLA": 0})
 
 
 def test_labels_of_yaml_are_taken_as_they_stand_there(tmp_path):

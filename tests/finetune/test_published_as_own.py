@@ -16,6 +16,7 @@ from electra.readers.build import prepare_tasks
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import evaluations
 from electra.tasks.cells import read_lines, read_rows
+from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings, write_tsv
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -165,9 +166,7 @@ def with_custom(settings, tasks, files):
 def test_a_published_task_is_read_validated_and_learned(paths, name):
     write_files, rows, labels, dev = PUBLISHED[name]
     write_files(paths.root)
-    settings = with_custom(
-        make_settings({"kind": "embedded"}, ["CoLA"], epochs=1), [name], [described(paths.root, name)]
-    )
+    settings = with_custom(make_settings(LABELLED, ["CoLA"], epochs=1), [name], [described(paths.root, name)])
     prepare_tasks(settings, paths)
     facts = read_manifest(paths.tasks)["tasks"][name]
     assert facts["rows"] == rows and facts["labels"] == labels
@@ -185,7 +184,7 @@ def test_ids_of_cosmosqa_are_its_own_and_every_file_of_race_is_in_the_manifests_
     cosmosqa(paths.root)
     race(paths.root)
     files = [described(paths.root, name) for name in ("cosmosQA", "RACE")]
-    settings = with_custom(make_settings({"kind": "embedded"}, ["CoLA"]), ["cosmosQA", "RACE"], files)
+    settings = with_custom(make_settings(LABELLED, ["CoLA"]), ["cosmosQA", "RACE"], files)
     prepare_tasks(settings, paths)
     assert [row["id"][:5] for row in read_rows(paths, "cosmosQA", "dev")] == ["3Q9SP", "other"]
     listed = read_manifest(paths.tasks)["tasks"]["RACE"]["files"]

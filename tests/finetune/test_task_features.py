@@ -20,9 +20,10 @@ from electra.finetune.run import answers_not_recoverable, unlearnable
 from electra.finetune.spans import span_features, tagging_features, window_starts, with_marks
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS, TaskSpec
+from tests.fixtures import LABELLED
 from tests.small_tasks import SHARED, VOCAB, make_settings
 
-SETTINGS = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
+SETTINGS = make_settings(LABELLED, ["CoLA"]).finetune
 
 
 def tokens(vocabulary, feature):

@@ -23,6 +23,7 @@ from electra.optim import ElectraAdamW
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
+from tests.fixtures import LABELLED
 from tests.small_tasks import CPU, VOCAB, make_settings
 
 
@@ -42,9 +43,7 @@ def encoder(num_layers=3, embedding_size=8):
 
 
 def test_the_rate_falls_layer_by_layer_from_the_head_down():
-    settings = make_settings(
-        {"kind": "embedded"}, ["CoLA"], learning_rate=0.1, layerwise_decay=0.5, weight_decay=0.01
-    ).finetune
+    settings = make_settings(LABELLED, ["CoLA"], learning_rate=0.1, layerwise_decay=0.5, weight_decay=0.01).finetune
     model = TaskModel(TASKS["CoLA"], encoder(), torch.Generator())
     rates, decays = {}, {}
     for group in parameter_groups(model, settings):
@@ -335,7 +334,7 @@ def test_the_loss_of_a_span_task_counts_the_refusal_half(paths):
         {"id": "1", "question": "where?", "context": "a dog", "answers": []},
     ]
     rows = [{**row, "impossible": not row["answers"]} for row in rows]
-    settings = make_settings({"kind": "embedded"}, ["CoLA"]).finetune
+    settings = make_settings(LABELLED, ["CoLA"]).finetune
     batch = collate(span_features(rows, Vocabulary.load(paths), settings), 0)
     model = TaskModel(TASKS["SQuAD2.0"], encoder(1), torch.Generator().manual_seed(1)).eval()
     with torch.no_grad():

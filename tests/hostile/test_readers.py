@@ -37,6 +37,7 @@ from electra.shards.build import build_shards
 from electra.system.run_facts import seconds_table
 from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_lines
+from tests.fixtures import LABELLED
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF = r"\ud83d"  # the first half of an emoji, as a program writes it that cuts texts by UTF-16 units
@@ -320,7 +321,7 @@ def validated_shards(paths: Paths) -> object:
 
 
 def validated_tasks(paths: Paths) -> object:
-    return tasks_tables(Tasks.model_validate({"source": {"kind": "embedded"}}), paths.tasks)
+    return tasks_tables(Tasks.model_validate({"source": LABELLED}), paths.tasks)
 
 
 def validated_corpus(paths: Paths) -> object:

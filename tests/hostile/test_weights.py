@@ -36,6 +36,7 @@ from electra.pretrain.checkpoint import Checkpoints
 from electra.pretrain.start import start_from
 from electra.tasks.catalogue import TASKS
 from electra.tokenizer.wordpiece import make_tokenizer
+from tests.fixtures import LABELLED
 from tests.foreign_encoders import write_encoder
 from tests.small_tasks import make_settings
 
@@ -76,7 +77,7 @@ def fine_tuned(folder: Path) -> None:
     model = TaskModel(TASKS["CoLA"], encoder, torch.Generator(), vocabulary.inputs.layout)
     for parameter in model.parameters():
         parameter.data.normal_()
-    save_model(folder, model, TASKS["CoLA"], vocabulary, make_settings({"kind": "embedded"}, ["CoLA"]).finetune)
+    save_model(folder, model, TASKS["CoLA"], vocabulary, make_settings(LABELLED, ["CoLA"]).finetune)
 
 
 def electra_folder(folder: Path) -> None:
@@ -90,7 +91,7 @@ def bin_folder(folder: Path) -> None:
 
 
 def start(folder: Path) -> None:
-    recipe = make_settings({"kind": "embedded"}, ["CoLA"]).pretrain.model_copy(
+    recipe = make_settings(LABELLED, ["CoLA"]).pretrain.model_copy(
         update={"initialize_from": str(folder), **Method().model_dump()}
     )
     assert isinstance(recipe, Pretrain)

@@ -26,10 +26,10 @@ from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.huggingface import import_huggingface
 from electra.importing.resize import resize_vocabulary
-from electra.microworld.stories import documents
 from electra.model.pretrained import load_electra
 from electra.pretrain.start import start_from
 from electra.tokenizer.wordpiece import make_tokenizer
+from tests.fixtures import documents
 from tests.workspace import Workspace
 
 VOCABULARY = [*SPECIAL_TOKENS, *(f"word{number}" for number in range(35))]
@@ -273,7 +273,7 @@ def published_modernbert(folder: Path) -> Tokenizer:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
-    bpe.train_from_iterator(list(documents(100, 1)), trainer)
+    bpe.train_from_iterator(documents()[:100], trainer)
     bpe.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"])
     facts = ModernBertConfig(
         vocab_size=448, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=2,

@@ -15,6 +15,7 @@ from electra.model.objective import build_objective
 from electra.model.pretrained import load_objective, save_pretrained
 from electra.objectives.electric import Electric
 from electra.predict.pseudo_likelihood import _parts, score_lines
+from tests.fixtures import LABELLED
 from tests.small_tasks import VOCAB, make_settings
 
 CPU = torch.device("cpu")
@@ -26,7 +27,7 @@ def write_model(paths: Paths, objective: str) -> None:
     tokenizer = BertWordPieceTokenizer(str(paths.root / "vocab.txt"), lowercase=True)
     tokenizer.save(str(paths.tokenizer / "tokenizer.json"))
     write_manifest(paths.tokenizer)
-    settings, method = make_settings({"kind": "embedded"}, ["CoLA"]), Method(objective=objective)
+    settings, method = make_settings(LABELLED, ["CoLA"]), Method(objective=objective)
     model = build_objective(settings.model, len(VOCAB), 4, method).initialize(0.3, seed=1)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB), paths.tokenizer, method)

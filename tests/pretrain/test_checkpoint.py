@@ -10,6 +10,7 @@ from electra.common.artifacts import write_manifest
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.pretrain.checkpoint import Checkpoints, fingerprint
+from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 
 
@@ -51,7 +52,7 @@ def test_whatever_decides_what_is_learned_starts_a_run_of_its_own(tmp_path: Path
         folder.mkdir(parents=True)
         (folder / "data").write_text("one")
         write_manifest(folder)
-    settings = with_pretrain(make_settings({"kind": "embedded"}, ["CoLA"]), initialize_from=str(tmp_path / "start"))
+    settings = with_pretrain(make_settings(LABELLED, ["CoLA"]), initialize_from=str(tmp_path / "start"))
     before = fingerprint(settings, paths)
     assert fingerprint(settings.model_copy(deep=True), paths) == before
     assert fingerprint(CHANGES[changed](settings, paths) or settings, paths) != before

@@ -16,6 +16,7 @@ from electra.pretrain import run
 from electra.pretrain.checkpoint import Background, Checkpoints
 from electra.pretrain.run import INTERRUPTIONS, Pretraining
 from electra.system.processes import EndRequest
+from tests.fixtures import LABELLED
 from tests.monitoring.test_alarms import HEALTHY, recipe
 from tests.small_tasks import make_settings
 
@@ -42,7 +43,7 @@ class Loop(Pretraining):
     """
 
     def __init__(self, checkpoints: Checkpoints, skipped: tuple[int, ...] = (), stop_at: int | None = None):
-        settings = make_settings({"kind": "embedded"}, ["CoLA"])
+        settings = make_settings(LABELLED, ["CoLA"])
         cluster = settings.cluster.model_copy(update={"checkpoint_minutes": 60})
         self.settings = settings.model_copy(update={"cluster": cluster})
         self.recipe = recipe(num_steps=20, eval_every=4, alarm_after=0)

@@ -18,8 +18,8 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.inputs import outside
 from electra.probe.learned import fills, held_out_sentences, probe_pretrained, replaced, score_retrieval, show
-from electra.probe.minimal_pairs import minimal_pairs
-from electra.probe.scores import Probe
+from electra.probe.scores import Probe, read_pairs
+from tests.fixtures import PAIRS
 from tests.probe.test_scores import MODERN, workspace_of
 from tests.workspace import Workspace
 
@@ -50,24 +50,21 @@ def labelled(paths: Paths) -> None:
         (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_the_stage_writes_the_same_bytes_again_and_two_headlines(
-    prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("electra.probe.learned.PER_KIND", 4)
+def test_the_stage_writes_the_same_bytes_again_and_two_headlines(prepared: Workspace, tmp_path: Path) -> None:
     paths = workspace_of(prepared, tmp_path / "root")
     (paths.root / "data").unlink()
     (paths.root / "data").mkdir()
     for name in ("corpus", "tokenizer"):
         (paths.root / "data" / name).symlink_to(prepared.root / "data" / name)
     labelled(paths)
-    settings = settings_of(prepared, cells={"tasks": ["STS-B", "SQuAD1.1"]})
+    settings = settings_of(prepared, cells={"tasks": ["STS-B", "SQuAD1.1"]}, pairs=[str(PAIRS)])
     probe_pretrained(settings, paths)
     files = [paths.results / "probe.json", paths.metrics / "probe.json"]
     first = [file.read_bytes() for file in files]
     probe_pretrained(settings, paths)
     assert [file.read_bytes() for file in files] == first
     found, headline = map(read_json, files)
-    assert found["pairs_of"] == "microworld" and set(found) >= {"accuracy", "similarity_spearman", "retrieval"}
+    assert found["pairs"] == 48 and set(found) >= {"accuracy", "similarity_spearman", "retrieval"}
     assert found["retrieval"]["questions"] == 6 and found["retrieval"]["paragraphs"] == 3
     accuracy = found["accuracy"]["discriminator, sum"]["all"]
     assert headline == {"similarity_spearman": found["similarity_spearman"], "minimal_pairs": accuracy}
@@ -75,7 +72,7 @@ def test_the_stage_writes_the_same_bytes_again_and_two_headlines(
     assert len(losses) == 6 and losses == sorted(losses) and found["candidates"] > 6
 
 
-def test_files_of_pairs_are_probed_and_watched_and_other_text_is_asked_no_microworld(
+def test_files_of_pairs_are_probed_and_watched_and_without_them_there_are_no_pairs(
     prepared: Workspace, probed: Paths
 ) -> None:
     pair = {"sentence_good": "The cat sleeps.", "sentence_bad": "The cat sleep.", "UID": "number"}
@@ -83,12 +80,10 @@ def test_files_of_pairs_are_probed_and_watched_and_other_text_is_asked_no_microw
     settings = settings_of(prepared, pairs=["pairs.jsonl"])
     probe_pretrained(settings, probed)
     found = read_json(probed.results / "probe.json")
-    assert (found["pairs"], found["pairs_of"]) == (1, "files") and "number" in found["accuracy"]["discriminator, sum"]
+    assert found["pairs"] == 1 and "number" in found["accuracy"]["discriminator, sum"]
     assert [item.pattern for item in outside(settings, probed.root)["probe"]] == ["pairs.jsonl"]
 
-    sources = [source.model_copy(update={"kind": "files"}) for source in settings.corpus.sources]
-    corpus = settings.corpus.model_copy(update={"sources": sources})
-    probe_pretrained(settings_of(prepared).model_copy(update={"corpus": corpus}), probed)
+    probe_pretrained(settings_of(prepared), probed)
     found = read_json(probed.results / "probe.json")
     assert set(found) == {"candidates", "sentences"} and read_json(probed.metrics / "probe.json") == {}
 
@@ -150,7 +145,7 @@ def test_retrieval_is_that_of_a_plain_script(changes: dict[str, Any], prepared: 
     paths = workspace_of(prepared, tmp_path / "root", **changes)
     rows = [
         {"question": f"who {pair['sentence_bad'].lower()}", "context": f"{pair['sentence_good']} It was {number // 2}."}
-        for number, pair in enumerate(minimal_pairs(3, 8))
+        for number, pair in enumerate(read_pairs([PAIRS]))
     ]
     tokenizer, encoder = (kind.from_pretrained(paths.export / "discriminator") for kind in (AutoTokenizer, AutoModel))
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,8 @@ from electra import __main__ as cli
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
-from electra.microworld.sentence_tasks import NAMES
-from electra.microworld.words import INTRANSITIVE
-from electra.microworld.world import World
 from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained
-from electra.probe.minimal_pairs import KINDS, minimal_pairs
 from electra.probe.scores import (
     Probe,
     changed,
@@ -39,10 +34,12 @@ from electra.probe.scores import (
     score_pairs,
 )
 from electra.publish.export import export_model
+from tests import fixtures
 from tests.workspace import Workspace
 
 CPU = torch.device("cpu")
-PAIRS = minimal_pairs(7, 6)
+PAIRS = read_pairs([fixtures.PAIRS])
+RULES = list(dict.fromkeys(pair["UID"] for pair in PAIRS))
 
 
 def workspace_of(prepared: Workspace, root: Path, objective: str = "electra", **changes: Any) -> Paths:
@@ -109,7 +106,7 @@ def test_accuracies_are_those_of_a_plain_script(changes: dict[str, Any], prepare
     assert found.keys() == by_way.keys()
     for way, right in by_way.items():
         assert found[way]["all"] == pytest.approx(sum(right) / len(right)), way
-        for rule in KINDS:
+        for rule in RULES:
             of_rule = [hit for hit, pair in zip(right, pairs, strict=True) if pair["UID"] == rule]
             assert found[way][rule] == pytest.approx(sum(of_rule) / len(of_rule)), (way, rule)
 
@@ -170,10 +167,7 @@ def test_other_objectives_are_probed_by_what_they_have(
 
 
 @pytest.mark.parametrize("changes", [{}, MODERN], ids=["electra", "modern"])
-def test_similarity_is_that_of_a_plain_script(
-    changes: dict[str, Any], prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("electra.probe.scores.PER_KIND", 1)
+def test_similarity_is_that_of_a_plain_script(changes: dict[str, Any], prepared: Workspace, tmp_path: Path) -> None:
     paths, file = workspace_of(prepared, tmp_path / "probed", **changes), tmp_path / "sts.jsonl"
     rows = [
         {"text_a": pair["sentence_good"], "text_b": other["sentence_bad"], "label": str(number % 5)}
@@ -188,53 +182,11 @@ def test_similarity_is_that_of_a_plain_script(
 
     cosines = [float(torch.cosine_similarity(embed(row["text_a"]), embed(row["text_b"]), 0)) for row in rows]
     expected = spearmanr([float(row["label"]) for row in rows], cosines).statistic
-    found = run_probe(paths, [], file, CPU, False)
-    assert found["pairs"] == len(KINDS) and found["similarity_spearman"] == pytest.approx(expected, abs=1e-6)
+    found = run_probe(paths, [fixtures.PAIRS], file, CPU, False)
+    assert found["pairs"] == len(PAIRS) and found["similarity_spearman"] == pytest.approx(expected, abs=1e-6)
     file.write_text('{"text_a": "one"}\n')
     with pytest.raises(DataError, match="no sentence pair with a score"):
         read_similar(file)
-
-
-def test_microworlds_pairs_differ_in_one_rule_and_come_again_from_their_seed() -> None:
-    assert [pair["UID"] for pair in PAIRS] == [kind for kind in KINDS for _ in range(6)]
-    assert minimal_pairs(7, 6) == PAIRS != minimal_pairs(8, 6)
-    for pair in PAIRS:
-        good, bad = (pair[name].rstrip(".").lower().split() for name in ("sentence_good", "sentence_bad"))
-        assert good != bad
-        if pair["UID"] in ("order", "animacy"):
-            assert sorted(good) == sorted(bad)
-        if pair["UID"] in ("agreement", "anaphora", "transitivity"):
-            assert len(good) == len(bad) and sum(one != other for one, other in zip(good, bad, strict=True)) == 1
-        if pair["UID"] == "selection":
-            assert sum(one != other for one, other in zip(good, bad, strict=True)) in (1, 2), (
-                "a noun, perhaps its article"
-            )
-
-
-def test_selection_cannot_be_solved_by_how_frequent_a_noun_is() -> None:
-    frequency = Counter(
-        word for nouns in World(7).nouns.values() for noun in nouns for word in {*noun.words, *noun.plurals}
-    )
-    more = less = 0
-    for pair in minimal_pairs(7, 1000):
-        if pair["UID"] == "selection":
-            good, bad = (
-                sum(frequency[word] for word in pair[name].rstrip(".").split())
-                for name in ("sentence_good", "sentence_bad")
-            )
-            more, less = more + (good > bad), less + (good < bad)
-    assert 0.45 < more / (more + less) < 0.55
-
-
-def test_subject_and_object_are_exchanged_and_a_verb_without_object_gets_one() -> None:
-    intransitive = {form for verb in INTRANSITIVE for each in verb.forms for form in (each.base, each.third, each.past)}
-    for pair in minimal_pairs(7, 50):
-        good, bad = (pair[name].rstrip(".").split() for name in ("sentence_good", "sentence_bad"))
-        if pair["UID"] == "animacy":
-            assert good[0] in NAMES and bad[0] not in NAMES and good[0] in bad
-        if pair["UID"] == "transitivity":
-            (wrong,) = [other for one, other in zip(good, bad, strict=True) if one != other]
-            assert wrong in intransitive
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,15 @@ from electra.readers.build import prepare_tasks
 from electra.readers.custom import CustomSource
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import TASKS, find_spec
+from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-EMBEDDED = {"kind": "embedded", "train_examples": 20, "dev_examples": 10}
 
 
 def settings_with_own(tasks, files, **finetune):
     """Settings as they are parsed from YAML: names are checked."""
-    settings = make_settings(EMBEDDED, ["CoLA"], **finetune)
+    settings = make_settings(LABELLED, ["CoLA"], **finetune)
     values = settings.model_dump(mode="json")
     values["tasks"]["own"] = [str(file) for file in files]
     values["cells"]["tasks"] = tasks
@@ -289,7 +289,7 @@ def test_scores_of_another_range_are_learned_as_shares_and_predicted_in_it(paths
 
 
 def test_the_complaint_about_a_name_is_the_message_alone():
-    values = make_settings(EMBEDDED, ["CoLA"]).model_dump(mode="json")
+    values = make_settings(LABELLED, ["CoLA"]).model_dump(mode="json")
     values["cells"]["tasks"] = ["NLI"]
     with pytest.raises(ConfigError) as caught:
         parse_settings(values, where="params.yaml")

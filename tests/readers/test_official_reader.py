@@ -8,10 +8,10 @@ import pytest
 from electra import __main__ as cli
 from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.microworld.tasks import SYNTHETIC_TASKS
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS
+from tests.fixtures import LABELLED, LABELLED_TASKS
 from tests.small_tasks import SHARED, make_settings, write_squad, write_tsv
 
 RTE = ["index", "sentence1", "sentence2", "label"]
@@ -209,20 +209,11 @@ def test_a_task_without_a_folder_is_a_configuration_error(tmp_path, paths):
         prepare_tasks(settings, paths)
 
 
-@pytest.mark.parametrize("task", ["WNUT-17", "CoNLL-2000", "SWAG", "NewsQA"])
-def test_a_task_without_embedded_form_is_refused_with_the_embedded_source(paths, task):
-    with pytest.raises(ConfigError, match=f"{task} has no embedded form") as caught:
-        prepare_tasks(make_settings({"kind": "embedded"}, ["CoLA", task]), paths)
-    assert "cells.tasks" in str(caught.value) and "tasks.source" in str(caught.value)
-    assert not paths.tasks.exists()
-
-
-def test_embedded_tasks_go_through_the_official_formats(paths):
-    tasks = list(SYNTHETIC_TASKS)
-    prepare_tasks(make_settings({"kind": "embedded", "train_examples": 20, "dev_examples": 10}, tasks), paths)
+def test_every_layout_of_glue_squad_and_conll_becomes_one_format(paths):
+    prepare_tasks(make_settings(LABELLED, list(LABELLED_TASKS)), paths)
     manifest = read_manifest(paths.tasks)
-    assert manifest["source"] == {"kind": "embedded", "seed": 1}
-    for name in tasks:
+    assert manifest["source"] == {"kind": "files"}
+    for name in LABELLED_TASKS:
         assert manifest["tasks"][name]["rows"]["train"] == 20
         first = json.loads((paths.tasks / name / "dev.jsonl").read_text(encoding="utf-8").splitlines()[0])
         columns = {
@@ -231,9 +222,6 @@ def test_embedded_tasks_go_through_the_official_formats(paths):
         }
         assert set(first) == columns.get(TASKS[name].kind, {"id", "text_a", "text_b", "label"})
     assert (paths.tasks / "MNLI/dev_mismatched.jsonl").is_file()
-    assert (paths.tasks / "official/glue/CoLA/train.tsv").is_file()
-    assert (paths.tasks / "official/squad/dev-v2.0.json").is_file()
-    assert (paths.tasks / "official/conll2003/testa.txt").is_file()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")

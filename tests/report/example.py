@@ -6,7 +6,7 @@ from electra.common.artifacts import write_json, write_text
 from electra.common.paths import Paths
 
 TASKS = {"MRPC": (81.4, 68.4), "STS-B": (77.25, 12.3), "SQuAD1.1": (61.0, 22.4), "CoLA": (-1.5, 0.0)}
-DATA = "microworld (embedded), not the real GLUE or SQuAD"
+DATA = "files; not the official split: MRPC, STS-B, SQuAD1.1, CoLA"
 
 
 def write_example_results(paths: Paths, *, scores: bool = True) -> None:
@@ -41,7 +41,7 @@ def write_example_results(paths: Paths, *, scores: bool = True) -> None:
         paths.corpus / "manifest.json",
         {
             "documents": 20000,
-            "sources": {"microworld": source},
+            "sources": {"stories": source},
             "dropped": {"duplicate": 12, "too_short": 0},
             "held_out": {"documents": 400, "characters": 180_000},
         },
@@ -51,7 +51,7 @@ def write_example_results(paths: Paths, *, scores: bool = True) -> None:
     write_json(paths.shards / "manifest.json", {"max_length": 64, "splits": splits})
     write_json(
         paths.tasks / "manifest.json",
-        {"source": {"kind": "embedded"}, "tasks": {name: {"rows": {"train": 1000, "dev": 500}} for name in TASKS}},
+        {"source": {"kind": "files"}, "tasks": {name: {"rows": {"train": 1000, "dev": 500}} for name in TASKS}},
     )
     write_json(
         paths.results / "probe.json",

@@ -52,7 +52,7 @@ def test_published_means_are_those_of_the_published_tasks():
 
 
 @pytest.mark.parametrize("name", ["report.md", "report.html"])
-def test_embedded_tasks_get_a_reason_instead_of_a_table(settings: Settings, results: Paths, name: str):
+def test_tasks_of_other_rows_get_a_reason_instead_of_a_table(settings: Settings, results: Paths, name: str):
     build_report(settings, results)
     text = (results.results / name).read_text()
     assert "Beside published results" in text

@@ -29,6 +29,7 @@ from electra.system import executors as dask_cluster
 from electra.system.executors import open_workers
 from electra.tokenizer import build as tokenizer
 from tests.corpus.test_any_number_of_workers import built, every_step, write_inputs
+from tests.fixtures import SECOND, documents, text_source
 from tests.reliability import jobs
 from tests.workspace import ROOT, Workspace
 
@@ -87,7 +88,7 @@ def settings(workspace: Workspace, **cluster: Any) -> Settings:
         corpus={
             "sources": [
                 {"kind": "files", "name": "mine", "paths": ["in/*.txt"]},
-                {"kind": "embedded", "num_documents": 100, "weight": 0.5},
+                text_source(SECOND, weight=0.5),
             ],
             "documents_per_file": 60,
         },
@@ -100,9 +101,7 @@ def settings(workspace: Workspace, **cluster: Any) -> Settings:
 @pytest.fixture
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A workspace with four input files; the fourth repeats documents of the first."""
-    from electra.microworld.stories import documents
-
-    stories = list(documents(240, 5))
+    stories = documents()
     workspace = Workspace(tmp_path)
     (tmp_path / "in").mkdir()
     for number in range(4):

@@ -20,6 +20,7 @@ from electra.corpus.cleaning.lines import repetition, unwrap
 from electra.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
 from electra.corpus.document import apply_steps, before_cleaning
 from tests.corpus.small import Build, sentences
+from tests.fixtures import text_source
 
 STEP: TypeAdapter[Any] = TypeAdapter(CleaningStep)
 PROSE = "The house that stood on the hill was old, and the people of the town said that nobody had lived in it."
@@ -342,7 +343,7 @@ def test_the_manifest_counts_what_cleaning_dropped_and_cleaning_json_says_why(bu
 
 def test_a_workers_file_says_what_this_process_would_have_said(tmp_path: Path) -> None:
     texts = [f"{PROSE} <i>{number}</i>" * (1 + number % 3 * 20) for number in range(30)]
-    sources = [{"kind": "embedded", "num_documents": 1}]
+    sources = [text_source()]
     corpus = Corpus.model_validate({"sources": sources, "cleaning": STEPS})
 
     class Part:
@@ -404,6 +405,6 @@ def test_show_says_when_there_is_nothing_to_show(build: Build) -> None:
     ],
 )
 def test_steps_that_cannot_be_are_refused(steps: list[dict[str, Any]], message: str) -> None:
-    sources = [{"kind": "embedded", "num_documents": 1}]
+    sources = [text_source()]
     with pytest.raises(ValidationError, match=message):
         Corpus.model_validate({"sources": sources, "cleaning": steps})
