@@ -21,6 +21,7 @@ from electra.common.errors import InfrastructureError
 from electra.common.output import exclusive, holds
 from electra.common.paths import Paths
 from electra.system.run_facts import machine_file, note_machine
+from tests.fixtures import documents, text_source
 from tests.reliability.conftest import Start
 from tests.reliability.faults import digests, run, stopped_before_the_end
 from tests.workspace import ROOT, Workspace
@@ -109,7 +110,9 @@ def test_two_real_starts_at_once_leave_one_whole_corpus(tmp_path: Path) -> None:
     """`electra corpus` twice, as typed: whichever comes second is refused or finds the first one done."""
     workspace = Workspace(tmp_path / "w")
     workspace.root.mkdir()
-    workspace.write({"cluster": {"num_workers": 2}}, corpus={"sources": [{"kind": "embedded", "num_documents": 1500}]})
+    many = [f"Part {number}. {text}" for number in range(4) for text in documents()]
+    (tmp_path / "many.txt").write_text("\n\n".join(many))
+    workspace.write({"cluster": {"num_workers": 2}}, corpus={"sources": [text_source(tmp_path / "many.txt")]})
     command = [sys.executable, "-m", "electra", "corpus"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     both = [
