@@ -12,11 +12,14 @@ import re
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 from electra.system.processes import end_with_parent
 from flows.forecast import GPUS, Forecast, forecast
-from flows.plan import PlannedStage, cells_per_machine, make_plan
+from flows.plan import PlannedStage, cells_per_machine, kind_of, make_plan
 from flows.stages import DVC_CHATTER, StageFailure
 
 SPARED = re.compile(r"(?:Stage )?'(.+)' (?:didn't change, skipping|is cached - skipping run)")
@@ -73,52 +76,86 @@ class WithoutNotes(logging.Filter):
         return bool(text) and not text.startswith(DVC_CHATTER) and not SPARED.match(text)
 
 
-def start_worker(beside_others: bool) -> None:
+def start_worker() -> None:
     """Prepare a process that runs stages: it ends with this one, and drops DVC's notes."""
     import dvc.cli  # noqa: F401  (sets up the handlers of DVC's log)
 
     end_with_parent()
-    if beside_others:  # waiting threads leave the cores to the other stage
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for handler in logging.getLogger("dvc").handlers:
         if handler.level == logging.INFO:
             handler.addFilter(WithoutNotes())
 
 
-def reproduce(stage: str) -> tuple[int, bool]:
+def reproduce(stage: str, environment: dict[str, str]) -> tuple[int, bool]:
     """Run one stage if it is out of date; return DVC's exit code, and whether it had nothing to run."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
+    before = dict(os.environ)
+    os.environ.update(environment)
     try:
         with Repo(_wait_for_lock=True) as repo:
             return 0, not repo.reproduce([stage], single_item=True)
     except DvcException as error:
         causes = [str(part) for part in (error, error.__cause__) if part]
-        print(f"ERROR: {': '.join(causes)}", file=sys.stderr, flush=True)
+        print(f"ERROR: {', '.join(causes)}", file=sys.stderr, flush=True)
         return 255, False
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
-def takes_the_machine(stage: PlannedStage) -> bool:
-    """Return whether a stage uses all cores, as it would use all GPUs (``meta`` of ``dvc.yaml``: pre-training)."""
-    return stage.limits.gpus == "all"
+@dataclass(frozen=True)
+class Cores:
+    """How stages share the cores.
 
-
-def startable(waiting: Sequence[PlannedStage], running: Sequence[PlannedStage], slots: int) -> list[PlannedStage]:
-    """Return the stages that may start now: all that they read from has ended, and there is a slot.
-
-    A stage that takes the machine comes first, waits until nothing runs, and runs alone.
+    Attributes:
+        slots: stages side by side.
+        with_pretraining: pre-training is one of them; else it runs alone and has all cores.
     """
-    unfinished = {stage.name for stage in (*waiting, *running)}
-    ready = [stage for stage in waiting if unfinished.isdisjoint(stage.upstream)]
-    if any(map(takes_the_machine, running)):
-        return []
-    if alone := [stage for stage in ready if takes_the_machine(stage)]:
-        return [] if running else alone[:1]
-    return ready[: slots - len(running)]
+
+    slots: int
+    with_pretraining: bool
+
+    @classmethod
+    def of(cls, root: Path) -> "Cores":
+        """By ``cluster`` of the settings; one stage at a time on a GPU, where a flow knows what fits (`make flow`)."""
+        if GPUS.is_dir():
+            return cls(1, False)
+        settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8")) or {}
+        return cls(cells_per_machine(root), bool(settings.get("cluster", {}).get("share_cores", False)))
+
+    def needs_all(self, stage: PlannedStage) -> bool:
+        """Return whether a stage runs alone: pre-training, which ``meta`` of ``dvc.yaml`` gives all GPUs."""
+        return stage.limits.gpus == "all" and not self.with_pretraining
+
+    def environment(self, stage: PlannedStage) -> dict[str, str]:
+        """Return the variables of a stage that may have another one beside it: its part of the threads.
+
+        Not for encoders of another make, whose results depend on the number of threads (docs/architecture.md).
+        """
+        if self.slots == 1 or self.needs_all(stage):
+            return {}
+        if kind_of(stage.name) == "finetune_encoder":
+            return {"OMP_WAIT_POLICY": "passive"}  # waiting threads leave the cores to the other stage
+        return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.slots))}
+
+    def startable(self, waiting: Sequence[PlannedStage], running: Sequence[PlannedStage]) -> list[PlannedStage]:
+        """Return the stages that may start now: all that they read from has ended, and there is a slot.
+
+        Pre-training goes before the others. Where it needs all cores it waits until nothing runs.
+        """
+        unfinished = {stage.name for stage in (*waiting, *running)}
+        ready = [stage for stage in waiting if unfinished.isdisjoint(stage.upstream)]
+        ready.sort(key=lambda stage: stage.limits.gpus != "all")
+        if any(map(self.needs_all, running)):
+            return []
+        if ready and self.needs_all(ready[0]):
+            return [] if running else ready[:1]
+        return ready[: self.slots - len(running)]
 
 
-def run_plan(plan: Sequence[PlannedStage], headers: Headers, slots: int) -> tuple[int, int]:
+def run_plan(plan: Sequence[PlannedStage], headers: Headers, cores: Cores) -> tuple[int, int]:
     """Run the stages that are out of date, each as soon as those that it reads from have ended.
 
     After a failure the stages that run go on to their end, and no other starts.
@@ -129,12 +166,12 @@ def run_plan(plan: Sequence[PlannedStage], headers: Headers, slots: int) -> tupl
     waiting = [stage for stage in plan if stage.out_of_date]
     running: dict[Future[tuple[int, bool]], PlannedStage] = {}
     failed = spared = 0
-    with ProcessPoolExecutor(slots, multiprocessing.get_context("fork"), start_worker, (slots > 1,)) as pool:
+    with ProcessPoolExecutor(cores.slots, multiprocessing.get_context("fork"), start_worker) as pool:
         while running or (waiting and not failed):
-            for stage in [] if failed else startable(waiting, list(running.values()), slots):
+            for stage in [] if failed else cores.startable(waiting, list(running.values())):
                 waiting.remove(stage)
                 print(f"\n{headers.header(stage.name)}", flush=True)
-                running[pool.submit(reproduce, stage.name)] = stage
+                running[pool.submit(reproduce, stage.name, cores.environment(stage))] = stage
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 headers.ended(running.pop(future).name)
                 code, was_spared = future.result()
@@ -150,14 +187,13 @@ def main(arguments: Sequence[str]) -> int:
     except StageFailure as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
-    # on a GPU, stages side by side need a flow's count of what fits (make flow)
-    slots = 1 if GPUS.is_dir() else cells_per_machine(root)
-    headers = Headers(forecast(root, plan), slots)
+    cores = Cores.of(root)
+    headers = Headers(forecast(root, plan), cores.slots)
     num_spared = headers.seen
     code = 0
     if headers.left:
         try:
-            code, spared = run_plan(plan, headers, slots)
+            code, spared = run_plan(plan, headers, cores)
         except KeyboardInterrupt:
             print("interrupted: run the same command again to go on", file=sys.stderr)
             return INTERRUPTED

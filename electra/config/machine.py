@@ -118,6 +118,11 @@ class Cluster(Section):
     num_threads: Processes | Literal["auto"] = Field(
         "auto", description="threads per training process; auto: all cores"
     )
+    share_cores: bool = Field(
+        False,
+        description="on a CPU `make run` runs other stages beside pre-training too, each with its part of the cores: "
+        "sooner done where pre-training takes minutes, later where it takes hours",
+    )
     executor: Literal["local", "dask"] = Field(
         "local", description="where text stages run: processes of this machine, or a Dask cluster (docs/scaling.md)"
     )

@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from flows.forecast import Forecast
 from flows.plan import PlannedStage
-from flows.repro import Headers, WithoutNotes, in_words, startable
+from flows.repro import Cores, Headers, WithoutNotes, in_words
 from flows.watch import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,12 +52,30 @@ def test_stages_start_when_what_they_read_has_ended_and_pre_training_runs_alone(
     corpus, tasks = planned("corpus"), planned("tasks")
     pretrain, scratch = planned("pretrain", "corpus", gpus="all"), planned("scratch@1", "tasks")
     cells = [planned(f"cell@{number}", "pretrain") for number in (1, 2, 3)]
-    assert startable([corpus, tasks, pretrain, scratch, *cells], [], 2) == [corpus, tasks]
-    assert startable([pretrain, scratch, *cells], [tasks], 2) == [], "it waits for the cores"
-    assert startable([pretrain, scratch, *cells], [], 2) == [pretrain]
-    assert startable([scratch, *cells], [pretrain], 2) == []
-    assert startable([scratch, *cells], [], 2) == [scratch, cells[0]]
-    assert startable(cells[1:], [scratch], 2) == [cells[1]]
+    startable = Cores(2, with_pretraining=False).startable
+    assert startable([corpus, tasks, pretrain, scratch, *cells], []) == [corpus, tasks]
+    assert startable([scratch, pretrain, *cells], [tasks]) == [], "it waits for the cores"
+    assert startable([scratch, pretrain, *cells], []) == [pretrain]
+    assert startable([scratch, *cells], [pretrain]) == []
+    assert startable([scratch, *cells], []) == [scratch, cells[0]]
+    assert startable(cells[1:], [scratch]) == [cells[1]]
+
+
+def test_pre_training_shares_the_cores_where_the_settings_say_so() -> None:
+    pretrain, scratch = planned("pretrain", gpus="all"), [planned(f"scratch@{number}") for number in (1, 2)]
+    cores = Cores(2, with_pretraining=True)
+    assert cores.startable([*scratch, pretrain], []) == [pretrain, scratch[0]], "the longest first"
+    assert cores.startable(scratch[1:], [pretrain]) == [scratch[1]]
+
+
+def test_stages_side_by_side_share_the_threads_and_pre_training_alone_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    pretrain, cell, other = planned("pretrain", gpus="all"), planned("finetune@x-1"), planned("finetune_encoder@x-1-b")
+    alone, shared = Cores(2, with_pretraining=False), Cores(2, with_pretraining=True)
+    assert alone.environment(pretrain) == {} and shared.environment(pretrain) == {"OMP_NUM_THREADS": "4"}
+    assert alone.environment(cell) == {"OMP_NUM_THREADS": "4"}
+    assert "OMP_NUM_THREADS" not in alone.environment(other), "its results depend on the number of threads"
+    assert Cores(1, with_pretraining=False).environment(cell) == {}
 
 
 def test_what_is_said_of_stages_that_never_ran_here() -> None:
