@@ -22,6 +22,7 @@ class Published:
         glue: task -> the metric of the score card.
         glue_mean: as published, over all tasks of GLUE in the file.
         squad: task -> ``exact`` and ``f1``.
+        tagging: task -> entity F1.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Published:
     glue: dict[str, float] = field(default_factory=dict)
     glue_mean: float | None = None
     squad: dict[str, dict[str, float]] = field(default_factory=dict)
+    tagging: dict[str, float] = field(default_factory=dict)
 
 
 @cache
@@ -42,6 +44,7 @@ def published_scores() -> tuple[Published, ...]:
             glue=model.get("glue", {}),
             glue_mean=model.get("glue_mean"),
             squad=model.get("squad", {}),
+            tagging=model.get("tagging", {}),
         )
         for model in content["models"]
     )
@@ -49,6 +52,8 @@ def published_scores() -> tuple[Published, ...]:
 
 GLUE_TASKS = tuple(dict.fromkeys(task for model in published_scores() for task in model.glue))  # of the paper's mean
 SQUAD_TASKS = tuple(sorted({task for model in published_scores() for task in model.squad}))
+TAGGING_TASKS = tuple(dict.fromkeys(task for model in published_scores() for task in model.tagging))
+COMPARED = GLUE_TASKS + SQUAD_TASKS + TAGGING_TASKS
 TITLE = "Beside published results"
 MAIN = "this run"
 _NOT_THERE = "not on the official rows or without published figures"
@@ -59,13 +64,16 @@ def beside_published(facts: Facts) -> Section:
     scores = facts.scores
     if not scores or not scores["tasks"]:
         return Section(TITLE, "", [], [])
-    there = [task for task in GLUE_TASKS + SQUAD_TASKS if task in scores["tasks"]]
+    there = [task for task in COMPARED if task in scores["tasks"]]
     known = [task for task in there if scores["tasks"][task].get("official_rows")]
     if not known:
         reasons = _reasons(scores, there, scores["data"])
         why = "; ".join(f"{', '.join(tasks)}: {reason}" for reason, tasks in reasons.items())
         note = f"None. {why}. Such scores cannot be compared with published ones."
-        return Section(TITLE, note if there else "None: no task here has published figures.", [], [])
+        nothing = (
+            f"None: the publications of this table have no development-set figures of {', '.join(scores['tasks'])}."
+        )
+        return Section(TITLE, note if there else nothing, [], [])
     seeds = len(facts.settings.cells.seeds)
     ours = _our_rows(scores, known, f"median of {seeds} seeds" if seeds > 1 else "one seed")
     rows = [*ours, *(row for model in published_scores() if (row := _published_row(model, known)).counted)]
@@ -119,8 +127,9 @@ def _published_row(model: Published, known: list[str]) -> _Row:
     values = dict(model.glue)
     if not values and model.glue_mean is not None and set(GLUE_TASKS) <= set(known):
         values = dict.fromkeys(GLUE_TASKS, model.glue_mean)
-    values |= {task: found["f1"] for task, found in model.squad.items() if "f1" in found}
-    cells = _cells(values if model.glue else {task: values[task] for task in values if task in SQUAD_TASKS})
+    others = {task: found["f1"] for task, found in model.squad.items() if "f1" in found} | model.tagging
+    values |= others
+    cells = _cells(values if model.glue else others)
     cells |= {f"{task} EM": found.get("exact") for task, found in model.squad.items()}
     if model.glue_mean is not None:
         cells["GLUE mean"] = model.glue_mean
@@ -143,7 +152,7 @@ def _reasons(scores: dict[str, Any], tasks: list[str], otherwise: str) -> dict[s
     """Tasks by the reason why they are not set beside published figures."""
     reasons: dict[str, list[str]] = {}
     for task in tasks:
-        has_published = task in GLUE_TASKS + SQUAD_TASKS
+        has_published = task in COMPARED
         reason = scores["tasks"][task].get("not_official", otherwise) if has_published else otherwise
         reasons.setdefault(reason, []).append(task)
     return reasons

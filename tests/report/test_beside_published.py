@@ -32,11 +32,15 @@ def test_every_published_figure_has_a_source_and_is_a_percentage():
     content = yaml.safe_load(FILE.read_text())
     for model in content["models"]:
         assert model["source"] in content["sources"], model["name"]
-        assert set(model) <= {"name", "source", "where", "glue", "glue_mean", "squad"}
+        assert set(model) <= {"name", "source", "where", "glue", "glue_mean", "squad", "tagging"}
     names = [model.name for model in published_scores()]
     assert len(set(names)) == len(names)
     for model in published_scores():
-        figures = [*model.glue.values(), *(v for found in model.squad.values() for v in found.values())]
+        figures = [
+            *model.glue.values(),
+            *model.tagging.values(),
+            *(v for found in model.squad.values() for v in found.values()),
+        ]
         assert figures or model.glue_mean, model.name
         assert all(50 < figure < 100 for figure in figures)
         assert set(model.glue) in (set(), set(GLUE_TASKS))
@@ -111,7 +115,26 @@ def test_tasks_without_any_published_figure_are_not_called_other_data(settings: 
     scores = scores_of(results)
     scores["tasks"] = {"SWAG": scores["tasks"]["MRPC"]}
     write_scores(results, scores)
-    assert beside_published(gather(settings, results)).note == "None: no task here has published figures."
+    assert beside_published(gather(settings, results)).note == (
+        "None: the publications of this table have no development-set figures of SWAG."
+    )
+
+
+def test_entities_of_conll_2003_stand_beside_figures_of_the_same_development_set(settings: Settings, results: Paths):
+    scores = scores_of(results)
+    entry = {**scores["tasks"]["MRPC"], "metric": "f1", "pretrained": 80.0, "scratch": 60.0}
+    scores["tasks"] = {"CoNLL-2003": entry}
+    write_scores(results, official(scores, ["CoNLL-2003"]))
+    section = beside_published(gather(settings, results))
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
+    assert rows["this run"]["CoNLL-2003"] == "80.0"
+    base = rows["BERT-Base, cased, fine-tuned with the context of the document"]
+    assert (base["CoNLL-2003"], base["mean of this run"]) == ("96.4", "80.0")  # of testa; testb has 92.4
+    assert "table 7" in base["source"]
+    assert len(rows) == 4  # with random weights and BERT-Large; no row without the task
+    scores["tasks"]["CoNLL-2003"] |= {"official_rows": False, "not_official": PART}
+    write_scores(results, scores)
+    assert beside_published(gather(settings, results)).note.startswith(f"None. CoNLL-2003: {PART}.")
 
 
 def test_a_published_mean_counts_as_eight_tasks_and_other_starts_are_rows(settings: Settings, results: Paths):
