@@ -88,6 +88,8 @@ def outside_scores(
     spec = TASKS.get(task)
     if na_prob_file is not None and not (spec and spec.has_unanswerable):
         raise ConfigError(f"--na-prob-file is for tasks with unanswerable questions, not for {task}")
+    if math.isnan(na_prob_thresh):
+        raise ConfigError("--na-prob-thresh is no number")
     for path in (predictions, gold, na_prob_file):
         if path is not None and not path.is_file():
             raise DataError(f"{path} is no file", next_step="correct its path")
@@ -184,8 +186,8 @@ def _answers(path: Path) -> dict[str, str]:
 def _odds(path: Path) -> dict[str, float]:
     values = _json_object(path, "question id -> number")
     for id, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise DataError(f"the no-answer score of question {id} is no number", where=str(path))
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise DataError(f"the no-answer score of question {id} is no finite number", where=str(path))
     return values
 
 
@@ -233,7 +235,7 @@ def _indexed(path: Path) -> Iterator[tuple[str, str, str]]:
                 continue
             if is_json is None:
                 is_json = line.lstrip().startswith("{")
-                if not is_json and not line.split("\t")[0].isdecimal():
+                if not is_json and not any(map(str.isdecimal, line.split("\t")[0])):
                     continue  # the header
             if is_json:
                 record = parse_json(line, where=where)
@@ -345,7 +347,15 @@ def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str
         for tag, guess in zip(sentence, guesses, strict=True)
     )
     result: dict[str, Any] = {"tokens": num_tokens, "accuracy": 100 * num_right / num_tokens}
-    if not all(_CHUNK_TAG.fullmatch(tag) for sentence in (*golds, *predictions) for tag in sentence):
+    tags = dict.fromkeys(tag for sentence in (*golds, *predictions) for tag in sentence)
+    others = [tag for tag in tags if not _CHUNK_TAG.fullmatch(tag)]
+    if others:
+        if any(is_entity_tag(tag) and tag != "O" for tag in tags):
+            print(
+                f"entities are not counted, since {', '.join(map(repr, others[:3]))} is neither O nor begins with B-, "
+                "I-, E- or S-: is the last column the tag in every line?",
+                file=sys.stderr,
+            )
         return result
     phrases, found, correct = Counter[str](), Counter[str](), Counter[str]()
     is_open = False  # a chunk that has been right so far

@@ -165,6 +165,13 @@ def test_what_conlleval_joins_in_bioes_is_said(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_line_without_a_tag_among_entities_is_named(capsys):
+    assert tag_scores([["B-X", "1"]], [["B-X", "o"]]).keys() == {"tokens", "accuracy"}
+    assert "entities are not counted, since '1', 'o' is neither O" in capsys.readouterr().err
+    tag_scores([["NN", "VB"]], [["NN", "NN"]])
+    assert capsys.readouterr().err == ""
+
+
 def test_a_line_of_conllevals_boundary_parts_sentences(tmp_path):
     both = tmp_path / "both.txt"
     both.write_text("a B-X B-X\n-X- O O\nb I-X I-X\n")
@@ -296,8 +303,11 @@ QUESTION = {"id": "q", "question": "?", "answers": [{"text": "cat", "answer_star
     [
         ("SQuAD2.0", "{}", None, "1 of 1 questions have no prediction, the first is q"),
         ("SQuAD2.0", '{"q": "x"}', "{}", "1 of 1 questions have no no-answer score"),
-        ("SQuAD2.0", '{"q": "x"}', '{"q": NaN}', "no-answer score of question q is no number"),
-        ("SQuAD2.0", '{"q": "x"}', '{"q": true}', "no-answer score of question q is no number"),
+        ("SQuAD2.0", '{"q": "x"}', '{"q": NaN}', "no-answer score of question q is no finite number"),
+        ("SQuAD2.0", '{"q": "x"}', '{"q": true}', "no-answer score of question q is no finite number"),
+        ("SQuAD2.0", '{"q": "x"}', '{"q": Infinity}', "no-answer score of question q is no finite number"),
+        ("MRPC", "-1\t1\n0\t1\n", None, "1 unknown (-1)"),
+        ("MRPC", '[{"idx": 0, "label": 1}]', None, "or JSON lines"),
         ("SQuAD1.1", '{"q": 1}', None, "the answer to question q is no text"),
         ("SQuAD1.1", "[]", None, "expected one JSON object"),
         ("SQuAD1.1", "[" * 10**5, None, "not valid JSON"),
@@ -341,6 +351,8 @@ def test_what_cannot_be_scored_is_said(tmp_path):
         outside_scores("MRPC", predictions, None)
     with pytest.raises(ConfigError, match="--na-prob-file is for tasks with unanswerable questions, not for SQuAD1.1"):
         outside_scores("SQuAD1.1", predictions, gold, predictions)
+    with pytest.raises(ConfigError, match="--na-prob-thresh is no number"):
+        outside_scores("SQuAD2.0", predictions, gold, None, float("nan"))
     gold.write_bytes(b"\xff\xff")
     with pytest.raises(DataError, match="not UTF-8"):
         outside_scores("SQuAD1.1", predictions, gold)
