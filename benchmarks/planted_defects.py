@@ -233,9 +233,9 @@ def near_duplicates(documents: list[str], generator: random.Random) -> dict[str,
     wrong = found = 0
     with tempfile.TemporaryDirectory() as folder:
         index = NearDuplicateIndex(Path(folder), rules, Notes())
-        dropped = sum(not index.add(document, signer.sign(document)) for document in documents)
+        dropped = sum(not index.add(document, signer.sign([document])[0]) for document in documents)
         for similarity, text, exact in pairs:
-            if not index.add(text, signer.sign(text)):
+            if not index.add(text, signer.sign([text])[0]):
                 figures[similarity].found += 1
                 found += exact >= rules.threshold
                 wrong += exact < rules.threshold

@@ -2,8 +2,10 @@
 
     python -m benchmarks.text_rates TEXT [--megabytes 32]
     python -m benchmarks.text_rates TEXT --steps [NAME ...] [--megabytes 4] [--factors 1 4 16] [--write FILE]
+    python -m benchmarks.text_rates TEXT --characters 300 --steps "corpus stage as init has it"
 
-TEXT has one paragraph a line. It is cut into documents of about 3,000 characters, as web pages have, in four files.
+TEXT has one paragraph a line. It is cut into documents of about 3,000 characters, as web pages have, in four files;
+with --characters of at most so many.
 Every job runs alone on one core, as one of many workers would run it. docs/scaling.md has the figures.
 
 With --steps the corpus stage is measured step by step at several sizes of the text, each in a process of its own: MB of
@@ -17,7 +19,7 @@ import multiprocessing
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--megabytes", type=int, help="32, with --steps 4")
+    parser.add_argument("--characters", type=int, help="of a document at most")
     parser.add_argument("--steps", nargs="*", choices=[*STEPS, *STAGES], metavar="NAME")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--repeats", type=int, default=3, help="of a step; the fastest counts")
@@ -56,7 +59,7 @@ def main() -> None:
     limit_threads(1)
     if options.steps is not None:
         sizes = [factor * (options.megabytes or 4) * 10**6 for factor in options.factors]
-        result = measure_steps(options.text, sizes, options.steps, options.repeats)
+        result = measure_steps(options.text, sizes, options.steps, options.repeats, options.characters)
         if options.write:
             from benchmarks.measure import machine  # imports torch, whose memory is none of the steps'
 
@@ -68,24 +71,41 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        size = write_documents(options.text, root, (options.megabytes or 32) * 10**6)
+        size = write_documents(options.text, root, (options.megabytes or 32) * 10**6, options.characters)
         measure(root, size / 1e6)
 
 
-def write_documents(text: Path, root: Path, num_bytes: int) -> int:
-    """Four files of documents, with a blank line between them; the bytes written."""
+def write_documents(text: Path, root: Path, num_bytes: int, most: int | None = None) -> int:
+    """Four files of documents, with a blank line between them; the bytes written.
+
+    Args:
+        most: characters of a document, which then begins and ends within paragraphs; else it has the paragraphs that
+            bring it to ``DOCUMENT_CHARACTERS``.
+    """
     written = documents = characters = 0
     with ExitStack() as stack, open(text, encoding="utf-8") as lines:
         files = [stack.enter_context(open(root / f"{number}.txt", "w", encoding="utf-8")) for number in range(4)]
-        for line in filter(str.strip, lines):
+        for line in _pieces(lines, most) if most else filter(str.strip, lines):
             if written >= num_bytes:
                 break
             written += files[documents % 4].write(line)
             characters += len(line)
-            if characters >= DOCUMENT_CHARACTERS:
+            if most or characters >= DOCUMENT_CHARACTERS:
                 files[documents % 4].write("\n")
                 documents, characters = documents + 1, 0
     return sum(path.stat().st_size for path in root.glob("*.txt"))
+
+
+def _pieces(lines: Iterable[str], characters: int) -> Iterator[str]:
+    """The words of a text in lines of at most so many characters."""
+    piece = ""
+    for word in (word for line in lines for word in line.split()):
+        if piece and len(piece) + len(word) >= characters:
+            yield f"{piece}\n"
+            piece = ""
+        piece += f" {word}" if piece else word
+    if piece:
+        yield f"{piece}\n"
 
 
 def measure(root: Path, megabytes: float) -> None:
@@ -145,6 +165,10 @@ STAGES: dict[str, dict[str, Any]] = {
     "corpus stage, repeated_lines of the corpus": {"cleaning": [{"kind": "repeated_lines", "scope": "corpus"}]},
     "corpus stage, near-duplicates": {"near_duplicates": {}},
     "corpus stage, decontamination": {"decontamination": {}},
+    "corpus stage as init has it": {  # without a table of labels
+        "cleaning": [{"kind": "boilerplate"}, {"kind": "markup"}], "near_duplicates": {}, "documents_per_file": 5000,
+        "max_chars": 20_000_000, "split_longer_than": 100_000,
+    },
     "corpus stage as `tiny` has it": {
         "cleaning": [{"kind": "boilerplate"}, {"kind": "markup"}], "near_duplicates": {}, "decontamination": {},
     },
@@ -152,14 +176,16 @@ STAGES: dict[str, dict[str, Any]] = {
 EVALUATION_TEXTS = 20_000
 
 
-def measure_steps(text: Path, sizes: list[int], only: list[str], repeats: int) -> dict[str, Any]:
+def measure_steps(
+    text: Path, sizes: list[int], only: list[str], repeats: int, characters: int | None = None
+) -> dict[str, Any]:
     """Rates and memory of every step at every size; with ``only``, of these and of the first."""
     names = [name for name in (*STEPS, *STAGES) if not only or name in (next(iter(STEPS)), *only)]
     rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     for size in sizes:
         with tempfile.TemporaryDirectory() as name:
             root = Path(name)
-            megabytes = apart(write_documents, text, root, size) / 1e6
+            megabytes = apart(write_documents, text, root, size, characters) / 1e6
             apart(write_evaluation_texts, text, Paths(root).evaluation_texts)
             alone = 0.0  # seconds of the first row
             for step in rows:
@@ -170,7 +196,8 @@ def measure_steps(text: Path, sizes: list[int], only: list[str], repeats: int) -
                     row["step_mb_per_second"] = round(megabytes / max(seconds - alone, 0.01), 2)
                 rows[step][f"{size // 10**6} MB"] = row
                 print(f"{step:48} {size / 1e6:4.0f} MB {row}", flush=True)
-    return {"steps": rows, "evaluation_texts": EVALUATION_TEXTS}
+    more = {"document_characters": characters} if characters else {}
+    return {"steps": rows, "evaluation_texts": EVALUATION_TEXTS, **more}
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -87,7 +87,9 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             mixture = interleave(streams, [source.weight for source in corpus.sources])
             for document in by_split(islice(mixture, corpus.max_documents), corpus, seen, removed):
                 files.add(document)
-                kept[document.source].update(documents=1, characters=len(document.text))
+                counts = kept[document.source]
+                counts["documents"] += 1
+                counts["characters"] += len(document.text)
                 progress.add(len(document.text))
         if files.cut:  # one document became two, and lost the line feed between them
             removed["split_documents"] += 1

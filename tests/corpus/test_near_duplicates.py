@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from electra.common.artifacts import read_json
 from electra.config import Corpus
 from electra.config.text import NearDuplicates
+from electra.corpus import near_duplicates
 from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.corpus.cleaning.notes import Notes
 from electra.corpus.near_duplicates import KEPT_POWERS, NearDuplicateIndex, Signer, ngram_hashes, word_hashes, words_of
@@ -70,8 +71,8 @@ def test_planted_near_duplicates_are_found_and_less_similar_documents_stay(
     index = NearDuplicateIndex(tmp_path, RULES, notes)
     signer = Signer(RULES)
     for _, words, _ in planted:
-        assert index.add(" ".join(words), signer.sign(" ".join(words)))
-    dropped = [not index.add(" ".join(other), signer.sign(" ".join(other))) for _, _, other in planted]
+        assert index.add(" ".join(words), signer.sign([" ".join(words)])[0])
+    dropped = [not index.add(" ".join(other), signer.sign([" ".join(other)])[0]) for _, _, other in planted]
     similar = [similarity >= RULES.threshold for similarity, _, _ in planted]
     assert sum(similar) == 80
     found = sum(d and s for d, s in zip(dropped, similar, strict=True))
@@ -82,12 +83,25 @@ def test_planted_near_duplicates_are_found_and_less_similar_documents_stay(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_filter_changes_nothing_of_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [" ".join(prose(seed, 40)) for seed in range(20)]
+    signatures = Signer(RULES).sign(texts)
+    found = []
+    for number, size in enumerate((1, near_duplicates.FILTER_BYTES)):
+        monkeypatch.setattr(near_duplicates, "FILTER_BYTES", size)
+        (tmp_path / str(number)).mkdir()
+        index = NearDuplicateIndex(tmp_path / str(number), RULES, Notes())
+        found.append([index.add(texts[k], signatures[k]) for k in (*range(20), 3, 7)])
+        index.close()
+    assert found[0] == found[1] == [True] * 20 + [False] * 2
+
+
 def test_case_and_punctuation_do_not_count() -> None:
     signer = Signer(RULES)
     text = "The old house, on the hill (so they said) was never lived in: Nobody knew why."
     other = "the OLD house on the hill... so they said -- was never lived in! nobody knew why"
-    assert signer.sign(text) == signer.sign(other)
-    assert signer.sign(text) != signer.sign(text.replace("hill", "hills"))
+    one, same, changed = signer.sign([text, other, text.replace("hill", "hills")])
+    assert one == same != changed
 
 
 def test_typographic_quotes_dashes_and_ligatures_do_not_count() -> None:
@@ -99,8 +113,17 @@ def test_typographic_quotes_dashes_and_ligatures_do_not_count() -> None:
 
 def test_a_text_of_few_words_and_one_of_none() -> None:
     signer = Signer(RULES)
-    assert len(signer.sign("Two words").shingles) == 4
-    assert signer.sign("... !").shingles == b""
+    few, none = signer.sign(["Two words", "... !"])
+    assert len(few.shingles) == 4 and none.shingles == none.bands == b""
+
+
+SIGNED = ["", "... !", "a", "one two three four five", "été à 東京", "a b c d e f g " * 9]
+
+
+@given(st.lists(st.sampled_from(SIGNED), max_size=9))
+def test_texts_that_are_signed_together_get_the_signatures_they_have_alone(texts: list[str]) -> None:
+    signer = Signer(RULES)
+    assert signer.sign(texts) == [signer.sign([text])[0] for text in texts]
 
 
 def test_words_of_ascii_and_other_lines_are_cut_alike() -> None:
@@ -112,18 +135,19 @@ def test_words_of_ascii_and_other_lines_are_cut_alike() -> None:
 @given(st.lists(st.sampled_from(["a", "Bc", "d-e", "x_y", "été", "東京", "...", "3.5"]), max_size=20))
 def test_a_word_has_one_hash_wherever_it_stands_and_in_whatever_script_the_text_is(parts: list[str]) -> None:
     text = " ".join(parts)
-    words, hashes = words_of(text), word_hashes(text).tolist()
-    assert hashes == [word_hashes(word)[0] for word in words]
+    words, hashes = words_of(text), word_hashes([text])[0].tolist()
+    assert hashes == word_hashes(words)[0].tolist() == [word_hashes([word])[0][0] for word in words]
     assert len(set(hashes)) == len(set(words))
 
 
 def test_a_text_longer_than_the_powers_that_are_kept_has_the_same_hashes() -> None:
     text = "one two three " * (KEPT_POWERS // 10)
-    assert word_hashes(text)[:3].tolist() == word_hashes(text)[-3:].tolist() == word_hashes("one two three").tolist()
+    (hashes, _), (few, _) = word_hashes([text]), word_hashes(["one two three"])
+    assert hashes[:3].tolist() == hashes[-3:].tolist() == few.tolist()
 
 
 def test_equal_ngrams_have_equal_hashes_and_others_do_not() -> None:
-    words = word_hashes("a b c a b d b a c")
+    words, _ = word_hashes(["a b c a b d b a c"])
     grams = [tuple("abcabdbac"[i : i + 2]) for i in range(8)]
     numbered = dict(zip(grams, ngram_hashes(words, 2).tolist(), strict=True))
     assert [numbered[gram] for gram in grams] == ngram_hashes(words, 2).tolist()
@@ -131,7 +155,7 @@ def test_equal_ngrams_have_equal_hashes_and_others_do_not() -> None:
 
 
 def test_the_signature_of_a_text_never_changes() -> None:
-    signature = Signer(RULES).sign("one two three four five six seven")
+    signature = Signer(RULES).sign(["one two three four five six seven"])[0]
     assert np.frombuffer(signature.shingles, np.uint32).tolist() == [371384065, 947644559, 2896309193]
     assert np.frombuffer(signature.bands, np.uint64)[:2].tolist() == [10974696211485791319, 3156354897839252059]
 
@@ -194,5 +218,5 @@ def test_a_full_disk_under_the_table_of_bands_is_an_os_error(tmp_path: Path) -> 
     signer = Signer(RULES)
     with pytest.raises(OSError, match="No space left"):
         for seed in range(1000):
-            index.add(" ".join(prose(seed)), signer.sign(" ".join(prose(seed))))
+            index.add(" ".join(prose(seed)), signer.sign([" ".join(prose(seed))])[0])
     index.close()

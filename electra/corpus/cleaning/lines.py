@@ -99,7 +99,7 @@ def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
     for line in kept[:header]:
         notes.line("boilerplate.metadata_header", line)
     lowered = "\n".join(kept).lower()
-    if not any(hint in lowered for hint in HINTS):
+    if not any(map(lowered.__contains__, HINTS)):
         return kept[header:]
     result = []
     for line in kept[header:]:
