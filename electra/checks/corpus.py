@@ -39,10 +39,9 @@ from electra.checks.resemblance import is_mojibake, mean_word_chars
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Cluster, Corpus, FilesCorpus, Settings
+from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.system.executors import open_workers
 
-MANY_PARAGRAPHS = 100  # documents of a file, of less than
-PARAGRAPH_CHARS = 1000  # on average: more than a paragraph of a book, less than most articles
 MANY_PARTS = 100  # of a corpus, of less than
 SMALL_PART_CHARS = 1_000_000  # on average
 BATCH_BYTES = 16 * 2**20  # text looked at together; documents may hold up to corpus.max_chars characters each
@@ -277,7 +276,7 @@ def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]
 def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
     """Sources that read text files: how many documents a file gives, and of what length; do they look like paragraphs?
 
-    They do where files give many short documents, and the settings do not say that blank lines separate documents.
+    They do where files give many short documents, whatever the settings say: `electra init` writes every key.
     """
     rows = []
     for source in corpus.sources:
@@ -287,8 +286,7 @@ def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
             continue
         mean_chars = facts["characters"] // facts["documents"]
         many = facts["documents"] >= MANY_PARAGRAPHS * num_files and mean_chars < PARAGRAPH_CHARS
-        said = source.documents != "blank_line" or "documents" in source.model_fields_set
-        rows.append((source.name, num_files, facts["documents"], mean_chars, many and not said))
+        rows.append((source.name, num_files, facts["documents"], mean_chars, many))
     columns = ["source", "files", "documents", "characters_per_document", "look_like_paragraphs"]
     return Table(pd.DataFrame(rows, columns=columns), named_by=columns[:-1])
 
@@ -405,8 +403,8 @@ def corpus_suite(corpus: Corpus) -> Suite:
                 is_in(False),
                 WARNING,
                 "the documents of text files are more than their paragraphs",
-                "where a file is one text, set `documents: file` of the source: now blank lines separate its "
-                "documents, and an example holds text of one only; where that is right, set `documents: blank_line`",
+                "where a file is one text, set `documents: file` of the source: now blank lines or line ends separate "
+                "its documents, and an example holds text of one only; where each is a text of its own, leave it",
             )
         ],
         "sources": [

@@ -22,6 +22,12 @@ def load_settings(root: Path = Path(".")) -> Settings:
     """
     common = _read_yaml(root / "params.yaml")
     name = common.get("profile")
+    if name is not None and not isinstance(name, str | list | dict):
+        raise ConfigError(
+            f"the name of the profile is not a text: YAML reads it as {name!r} ({type(name).__name__})",
+            where="params.yaml: profile",
+            next_step='write the name in quotes, such as `profile: "no"`',
+        )
     if not isinstance(name, str):
         raise ConfigError("no profile is chosen", where="params.yaml: profile", next_step="add `profile: books`")
     profile_path = root / "params" / f"{name}.yaml"

@@ -9,6 +9,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from electra.config.section import Probability, Section, Seed
 
+# Files that give so many documents, of so few characters on average, may be texts whose documents are paragraphs
+MANY_PARAGRAPHS = 100  # of a file, at least
+PARAGRAPH_CHARS = 1000  # less than: more than a paragraph of a book, less than most articles
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # the first entries of every trained vocabulary
 
 

@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+from yaml import ScalarNode
+from yaml.resolver import Resolver
 
 from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError, DataError
@@ -21,8 +25,10 @@ from electra.common.lines import open_input
 from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus, Settings
 from electra.config.loading import parse_settings
+from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.corpus.file_formats import SUFFIXES
-from electra.corpus.files import FORMATS, InputFile, find_files
+from electra.corpus.files import FORMATS, FilePart, InputFile, find_files
+from electra.init.script import Script, scripts_of
 from electra.init.table import OWN, Table, check_name, read_labelled
 
 SAMPLE = 1 << 18  # bytes of a text file that are looked at
@@ -43,6 +49,8 @@ class Texts:
     Attributes:
         patterns: as they stand in ``corpus.sources``.
         num_bytes: of text; estimated for compressed files.
+        documents: what separates documents in text files; ``reason`` says why.
+        scripts: of a sample of the local files.
         vocabulary: wordpieces that this text has surely.
     """
 
@@ -50,7 +58,14 @@ class Texts:
     files: list[InputFile]
     num_bytes: int
     documents: str
+    reason: str
+    scripts: list[Script]
     vocabulary: int
+
+    @property
+    def keeps_marks(self) -> bool:
+        """Return True if stripping marks would change letters of one of the scripts that regularly have them."""
+        return any(script.keeps_marks for script in self.scripts)
 
     @property
     def size(self) -> str:
@@ -107,7 +122,7 @@ def plan_project(
     target = Path("params") / f"{profile}.yaml"
     labelled = read_labelled(root, table, dev, text_columns or [], label, encoding) if table else None
     values = _profile(root, like, profile, found, labelled, cased, encoding, steps)
-    files = {target: _header(profile, like) + _yaml(values)}
+    files = {target: _header(profile, like, found, cased) + _yaml(values)}
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = _yaml(labelled.description)
         files |= {OWN / labelled.name / f"{split}.jsonl": lines for split, lines in labelled.splits.items()}
@@ -144,6 +159,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
     tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
     passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
     lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
+    lines += [("", text) for text in _choices(texts, not settings.tokenizer.lowercase)]
     if table:
         rows = ", ".join(f"{split} {number:,}" for split, number in table.rows.items())
         lines.append(("", f"{table.path}: {rows} rows, {table.labels}"))
@@ -169,11 +185,29 @@ def _find_texts(given: list[str], root: Path, encoding: str) -> Texts:
     sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
     num_bytes = sum(int(sizes[file.name] * (COMPRESSION if file.compression else 1)) for file in files)
     plain = [file for file in files if file.is_local and not file.compression and file.format == ".txt"]
-    looked = [_documents(Path(file.path), encoding) for file in plain[:LOOKED_AT]]
-    documents = Counter(looked or ["blank_line"]).most_common(1)[0][0]
     if not num_bytes:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
-    return Texts(patterns, files, num_bytes, documents, _vocabulary(files, plain, num_bytes, encoding))
+    looked = [_look(Path(file.path), encoding) for file in _spread(plain)]
+    documents, reason = _documents(looked, len(plain))
+    scripts = scripts_of("\n".join(_beginning(file, encoding) for file in _spread(files) if file.is_local))
+    return Texts(patterns, files, num_bytes, documents, reason, scripts, _vocabulary(files, plain, num_bytes, encoding))
+
+
+def _spread(files: list[InputFile]) -> list[InputFile]:
+    """At most ``LOOKED_AT`` of the files, evenly spread."""
+    return files[:: -(-len(files) // LOOKED_AT) or 1]
+
+
+def _beginning(file: InputFile, encoding: str) -> str:
+    """The first ``SAMPLE`` characters of a file, of its lines or documents."""
+    source = FilesCorpus(kind="files", name="sample", paths=[file.path], encoding=encoding, documents="line")
+    texts, size = [], 0
+    for text in FilePart(file, source, None).texts():
+        texts.append(text[: SAMPLE - size])
+        size += len(texts[-1])
+        if size >= SAMPLE:
+            break
+    return "\n".join(texts)
 
 
 def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, encoding: str) -> int:
@@ -220,8 +254,48 @@ def _shown(path: Path, root: Path) -> str:
     return str(absolute.relative_to(root.absolute()) if inside else absolute)
 
 
-def _documents(path: Path, encoding: str) -> str:
-    """What separates documents in a text file, by its beginning."""
+@dataclass(frozen=True)
+class Look:
+    """The beginning of a text file.
+
+    Attributes:
+        documents: what separates documents, judged by this file alone.
+        blocks: pieces of text between blank lines, estimated for the whole file.
+        block_characters: of a block on average.
+    """
+
+    documents: str
+    blocks: int
+    block_characters: float
+
+
+def _documents(looked: list[Look], num_files: int) -> tuple[str, str]:
+    """What separates documents in the text files, and why; files of many short blocks are texts with paragraphs."""
+    if not looked:
+        return "blank_line", ""
+    most = Counter(look.documents for look in looked).most_common(1)[0][0]
+    chosen = [look for look in looked if look.documents == most]
+    blocks = int(np.median([look.blocks for look in chosen]))
+    characters = float(np.median([look.block_characters for look in chosen]))
+    if most == "line":
+        return most, "long lines, without blank lines between them: a line is a document"
+    if most == "file":
+        return most, "no blank lines, and lines are short: a file is a document"
+    what = f"{blocks:,} blocks of {characters:,.0f} characters between blank lines"
+    is_short = blocks >= MANY_PARAGRAPHS and characters < PARAGRAPH_CHARS
+    if is_short and num_files > 1:
+        return "file", f"files have about {what}, which look like paragraphs: a file is a document"
+    if is_short:
+        return most, f"about {what}: each is a document; if they are the paragraphs of one text, set file"
+    return most, f"about {what}" + (" in a file" if num_files > 1 else "") + ": each is a document"
+
+
+def _look(path: Path, encoding: str) -> Look:
+    """Look at the beginning of a text file.
+
+    Raises:
+        DataError: it is not in the encoding.
+    """
     with open_input(path) as file:
         head = file.read(SAMPLE)
     try:
@@ -234,10 +308,13 @@ def _documents(path: Path, encoding: str) -> str:
             where=str(path),
             next_step="say its encoding: electra init ... --encoding cp1252 (or latin-1, utf-16, shift_jis, ...)",
         ) from None
-    if re.search(r"\n[ \t\r]*\n", text):
-        return "blank_line"
+    blocks = [block for block in re.split(r"\n(?:[ \t\r]*\n)+", text) if block.strip()]
+    whole = round(len(blocks) * path.stat().st_size / max(1, len(head)))
+    mean = sum(map(len, blocks)) / max(1, len(blocks))
+    if len(blocks) > 1:
+        return Look("blank_line", whole, mean)
     lines = sorted(len(line) for line in text.splitlines())
-    return "line" if lines and lines[len(lines) // 2] >= 120 else "file"
+    return Look("line" if lines and lines[len(lines) // 2] >= 120 else "file", whole, mean)
 
 
 def _name_of(text: str) -> str:
@@ -285,6 +362,8 @@ def _profile(
     base["tokenizer"]["vocab_size"] = min(base["tokenizer"]["vocab_size"], max(MIN_ENTRIES, texts.vocabulary))
     if cased:
         base["tokenizer"]["lowercase"] = False
+    if texts.keeps_marks:
+        base["tokenizer"]["strip_accents"] = False
     recipe = base["pretrain"]
     tokens = texts.num_bytes / BYTES_PER_TOKEN
     if steps is None and like in ("tiny", "books"):
@@ -313,12 +392,12 @@ def _common(root: Path, profile: str, tasks: list[str]) -> str:
     round_trip = YAML()  # keeps comments; makes plain values only
     round_trip.preserve_quotes = True
     values = round_trip.load((root / "params.yaml").read_text(encoding="utf-8"))
-    values["profile"] = profile
+    values["profile"] = _quoted(profile)
     cells = values["cells"]
     for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
         if list(cells[key]) != wanted:
             cells[key].clear()
-            cells[key].extend(wanted)
+            cells[key].extend(_quoted(wanted))
     text = io.StringIO()
     round_trip.dump(values, text)
     return text.getvalue()
@@ -347,11 +426,40 @@ def _ignored(root: Path, texts: Texts, table: Path | None, dev: Path | None, lab
     return before + ("" if before.endswith("\n") or not before else "\n") + "# Your own files\n" + "\n".join(new) + "\n"
 
 
-def _header(profile: str, like: str) -> str:
+def _header(profile: str, like: str, texts: Texts, cased: bool) -> str:
+    chosen = "".join(f"# {line}\n" for line in _choices(texts, cased))
     return (
         f"# Profile {profile}, written by `electra init` after params/{like}.yaml; every value may be changed here.\n"
-        "# Every key in a line: electra config --help-fields\n"
+        f"# Every key in a line: electra config --help-fields\n{chosen}"
     )
+
+
+def _choices(texts: Texts, cased: bool) -> list[str]:
+    """What was chosen by the look of the texts, a line for each setting: key, value, reason."""
+    lines = [f"corpus.sources documents: {texts.documents}: {texts.reason}"] if texts.reason else []
+    names = ", ".join(f"{script.name} {script.share:.0%}" for script in texts.scripts)
+    kept = next((script for script in texts.scripts if script.keeps_marks), None)
+    if kept:
+        word, left = kept.example
+        lost = f": stripped, {word} would be {left}" if word else ""
+        lines.append(f"tokenizer.strip_accents: false: the text is {names}, and marks belong to its letters{lost}")
+    elif names and not cased:
+        lines.append(f"tokenizer.lowercase: true, which strips accents: the text is {names}, and has few marks")
+    return lines
+
+
+def _quoted(value: Any) -> Any:
+    """A value whose strings are in quotes where YAML 1.1, by which the settings are read, takes them for others."""
+    if isinstance(value, dict):
+        return {_quoted(key): _quoted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_quoted(item) for item in value]
+    if isinstance(value, str) and _RESOLVER.resolve(ScalarNode, value, (True, False)) != "tag:yaml.org,2002:str":
+        return DoubleQuotedScalarString(value)
+    return value
+
+
+_RESOLVER = Resolver()
 
 
 def _yaml(values: dict[str, Any]) -> str:
@@ -359,5 +467,5 @@ def _yaml(values: dict[str, Any]) -> str:
     text = io.StringIO()
     yaml = YAML()
     yaml.default_flow_style = False
-    yaml.dump(values, text)
+    yaml.dump(_quoted(values), text)
     return text.getvalue()

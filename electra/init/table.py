@@ -53,7 +53,7 @@ def read_labelled(
         ConfigError: columns are not named, or the task's name cannot be used.
         DataError: the table cannot be read, or has too few rows to hold some out.
     """
-    name = table.stem
+    name = _name_of(root, table)
     if name.lower() in {task.lower() for task in TASKS}:
         name += "-own"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
@@ -97,6 +97,18 @@ def read_labelled(
     if encoding != "utf-8" and not splits:
         description["encoding"] = encoding
     return Table(name, table, description, splits, {"train": len(train), "dev": len(held)}, told)
+
+
+# names of tables and folders that say nothing of the task
+GENERIC = re.compile(r"(train(ing)?|dev(el(opment)?)?|data(set)?|test|val(id(ation)?)?|eval)([-_.]?\d+)?", re.I)
+
+
+def _name_of(root: Path, table: Path) -> str:
+    """The table's name without its suffix; that of its folder where it is called train, dev or data."""
+    here = root.absolute()
+    path = Path(os.path.abspath(here / table))
+    places = [path.stem, *(folder.name for folder in path.parents if folder not in (here, *here.parents))]
+    return next((place for place in places if place and not GENERIC.fullmatch(place)), path.stem)
 
 
 def _columns(path: Path, encoding: str) -> list[str]:

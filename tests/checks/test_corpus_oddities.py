@@ -273,7 +273,7 @@ def test_paragraphs_of_novels_that_are_taken_for_documents_are_noticed(
     said = complaints(novels, "text_files", {})
     assert "source=novels files=3 documents=450 characters_per_document=3" in said
     assert "set `documents: file` of the source" in said
-    assert complaints(novels, "text_files", {"documents": "blank_line"}) == ""
+    assert complaints(novels, "text_files", {"documents": "blank_line"}) == said, "`electra init` writes every key"
     assert complaints(novels, "text_files", {"documents": "file"}) == ""
     monkeypatch.setattr(corpus_table, "MANY_PARAGRAPHS", 151)  # of a file
     assert complaints(novels, "text_files", {}) == ""

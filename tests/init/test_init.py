@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tokenizers import Tokenizer
 
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import load_settings
@@ -18,6 +19,7 @@ from electra.estimate.cost import measure_speed, run_minutes
 from electra.init.project import describe_project, plan_project, write_project
 from electra.preflight import check_run
 from electra.readers.build import prepare_tasks
+from electra.readers.custom_schema import read_custom_task
 from electra.system.hardware import num_cores
 from electra.tokenizer.build import build_tokenizer
 from tests.workspace import Workspace
@@ -148,6 +150,92 @@ def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> No
 def test_what_separates_documents_is_seen_in_the_text(project: Path, text: str, documents: str) -> None:
     Path("one.txt").write_text(text)
     assert plan_project(["one.txt"]).settings.corpus.sources[0].model_dump()["documents"] == documents
+
+
+def test_files_of_many_short_blocks_are_a_document_each_and_the_output_says_why(project: Path) -> None:
+    plan = plan_project(["letters/"])
+    assert plan.settings.corpus.sources[0].model_dump()["documents"] == "file"
+    said = "corpus.sources documents: file: files have about 800 blocks of 31 characters between blank lines"
+    assert said in describe_project(plan, None) and f"# {said}" in plan.files[Path("params/letters.yaml")]
+    for number in range(3):  # long blocks are documents: articles, not paragraphs
+        Path(f"letters/{number}.txt").write_text("\n\n".join(["A word or two. " * 100] * 150))
+    longer = plan_project(["letters/?.txt"], name="longer")
+    assert longer.settings.corpus.sources[0].model_dump()["documents"] == "blank_line"
+    assert "about 150 blocks of 1,500 characters between blank lines in a file" in describe_project(longer, None)
+    one = plan_project(["letters/a.txt"], name="one")
+    assert one.settings.corpus.sources[0].model_dump()["documents"] == "blank_line"
+    assert "if they are the paragraphs of one text, set file" in describe_project(one, None)
+
+
+@pytest.mark.parametrize(
+    "name", ["no", "on", "Off", "yes", "null", "true", "1e3", "0x10", "1_000", "2001-12-14", "017"]
+)
+def test_names_that_yaml_takes_for_other_values_stay_names(project: Path, name: str) -> None:
+    Path(name).mkdir()
+    (Path(name) / "a.txt").write_text(PARAGRAPHS)
+    shutil.copy("verdicts.csv", Path(name) / "train.csv")
+    write_project(plan_project([name], table=Path(name) / "train.csv", text_columns=["review"], label="verdict"))
+    settings = load_settings(project)
+    assert settings.profile == name and settings.corpus.sources[0].name == name and settings.cells.tasks == [name]
+    assert f"profile {name}," in check_run(project)
+
+
+def test_columns_that_yaml_takes_for_other_values_stay_columns(project: Path) -> None:
+    rows = "".join(f"text {number},{'ab'[number % 2]}\n" for number in range(20))
+    Path("t.csv").write_text("on,y\n" + rows)
+    write_project(plan_project(["letters/"], table=Path("t.csv"), text_columns=["on"], label="y"))
+    assert read_custom_task(Path("own/t.yaml")).text == "on"
+    check_run(project)
+
+
+@pytest.mark.parametrize(
+    ("table", "task"),
+    [("reviews/train.csv", "reviews"), ("reviews/data/train-01.csv", "reviews"), ("train.csv", "train"),
+     ("reviews/Dev.csv", "reviews"), ("reviews/trained.csv", "trained"), ("data/mood.csv", "mood")],
+)  # fmt: skip
+def test_a_table_called_train_gives_its_task_the_name_of_its_folder(project: Path, table: str, task: str) -> None:
+    Path(table).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy("verdicts.csv", table)
+    plan = plan_project(["letters/"], table=Path(table), text_columns=["review"], label="verdict")
+    assert plan.settings.cells.tasks == [task] and Path(f"own/{task}.yaml") in plan.files
+
+
+WORDS = {
+    "Japanese": ("バスに乗って、ガラスの橋を渡り、パンを買いました。", "バ"),
+    "Hindi": ("हिन्दी में किताबें पढ़ना अच्छा है और यह नदी सुंदर है", "हिन्दी"),
+    "Thai": ("ไม่ มี น้ำ ใน แม่น้ำ ที่ นี่ เพราะ ฝน ไม่ ตก", "ไม่"),
+    "Korean": ("우리는 한국어를 배우고 있습니다", "한국어를"),
+    "Russian": ("мой чай стоит на той же самой полке, ёлка", "мой"),
+    "Vietnamese": ("tôi không hiểu tiếng Việt, má mà mả", "hiểu"),
+    "German": ("schöne Bäume stehen über dem Fluß, schon grün", "schöne"),
+}
+
+
+@pytest.mark.parametrize("language", WORDS)
+def test_the_vocabulary_keeps_the_marks_of_the_texts_script(project: Path, language: str) -> None:
+    sentence, word = WORDS[language]
+    Path("words.txt").write_text(
+        "\n\n".join(f"{sentence} {n} {n + 7} {n + 14} {n + 21} {n + 28} {n + 35}" for n in range(1000, 1300))
+    )
+    plan = plan_project(["words.txt"])
+    assert plan.settings.tokenizer.strip_accents is False
+    assert "tokenizer.strip_accents: false: the text is" in describe_project(plan, None)
+    assert "# tokenizer.strip_accents: false" in plan.files[Path("params/words.yaml")]
+    write_project(plan)
+    settings, paths = load_settings(project), Workspace(project).paths
+    build_corpus(settings, paths)
+    build_tokenizer(settings, paths)
+    tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+    tokens = tokenizer.encode(word, add_special_tokens=False).tokens
+    assert "".join(token.removeprefix("##") for token in tokens) == word
+
+
+def test_english_with_a_loan_word_strips_accents_as_the_paper_does(project: Path) -> None:
+    Path("plain.txt").write_text("We had coffee in the old café by the river. " + PARAGRAPHS)
+    plan = plan_project(["plain.txt"])
+    assert plan.settings.tokenizer.lowercase and plan.settings.tokenizer.strip_accents is None
+    assert "lowercase: true, which strips accents: the text is Latin 100%" in describe_project(plan, None)
+    assert "accents" not in describe_project(plan_project(["plain.txt"], cased=True), None)
 
 
 def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(project: Path) -> None:

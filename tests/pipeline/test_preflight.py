@@ -57,6 +57,8 @@ OWN = [f"data/labelled/{name}.yaml" for name in ("ewt-tags", "ewt-phrases", "ewt
 MISTAKES: list[tuple[str, str, Any, str]] = [
     ("params.yaml", "profile", "smal", "there is no profile 'smal'"),
     ("params.yaml", "profile", ["books"], "no profile is chosen"),
+    ("params.yaml", "profile", False, "YAML reads it as False (bool)"),
+    ("params.yaml", "profile", 1000, "YAML reads it as 1000 (int)"),
     ("params.yaml", "pretrain.objective", "elektra", "pretrain.objective: Input should be 'electra'"),
     ("params.yaml", "cells.seeds", 1, "cells.seeds: Input should be a valid list"),
     ("params.yaml", "cells.seeds", ["1"], "cells.seeds.0: Input should be a valid integer"),
