@@ -58,7 +58,7 @@ class RepeatedText:
         bound = hash_bound(self.expected_characters, MAX_NGRAMS)
         rows = []
         for number, text in enumerate(texts, start=self.num_documents):
-            hashes = ngram_hashes(word_hashes(text), NGRAM_WORDS)
+            hashes = ngram_hashes(word_hashes([text])[0], NGRAM_WORDS)
             held, times = np.unique(hashes[hashes <= bound], return_counts=True)
             if len(held):
                 rows.append((number, len(text), len(hashes), len(held)))
