@@ -14,7 +14,7 @@ from electra.common.artifacts import sha256
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.inputs import BEGIN, END, Outside, RememberedHashes, list_inputs, watched, write_watched
+from electra.inputs import BEGIN, END, Outside, RememberedHashes, list_inputs, outside, watched, write_watched
 from tests.workspace import Workspace
 
 DVC_YAML = f"""stages:
@@ -246,6 +246,13 @@ def test_a_dvc_yaml_without_the_comments_is_left_alone(tmp_path: Path) -> None:
     assert not write_watched(file, ["a"]) and file.read_text() == "stages: {}\n"
 
 
-def test_the_projects_own_dvc_yaml_has_the_comments() -> None:
-    lines = [line.strip() for line in (Path(__file__).resolve().parents[2] / "dvc.yaml").read_text().splitlines()]
-    assert lines.index(END) == lines.index(BEGIN) + 1, "the default profile reads no files from outside"
+def test_the_projects_own_dvc_yaml_watches_the_files_of_the_default_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.chdir(root)
+    names, notes = watched((item for items in outside(load_settings(), Path()).values() for item in items), Path())
+    assert "data/books" in names and notes == []
+    copy = tmp_path / "dvc.yaml"
+    shutil.copy(root / "dvc.yaml", copy)
+    assert not write_watched(copy, names), "run: electra inputs --watch"
