@@ -84,7 +84,7 @@ class Cluster(Section):
         "auto", description="training processes, of all nodes together; auto: one per GPU, else 1"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="matrix products; auto: bf16 where the machine has matrix units for it"
+        "auto", description="matrix products; auto: bf16 where the machine is faster with it (GPUs, AMX, AMD's AVX-512)"
     )
     zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     micro_batch_size: Annotated[int, Field(ge=1, le=1_048_576)] | Literal["auto"] = Field(

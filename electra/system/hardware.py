@@ -180,20 +180,24 @@ def repeat_exactly(strict: bool) -> None:
 
 
 def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["fp32", "bf16"]:
-    """bf16 for matrix products where the device has units for it, unless told otherwise."""
+    """Return the precision of matrix products: bf16 where it is faster, if the settings leave it open."""
     if cluster.precision != "auto":
         return cluster.precision
-    return "bf16" if device == "cuda" or _has_bf16_matrix_units() else "fp32"
+    return "bf16" if device == "cuda" or is_bf16_faster() else "fp32"
 
 
-def _has_bf16_matrix_units() -> bool:
-    """CPUs without them emulate bf16 and are slower than in fp32."""
+def is_bf16_faster(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether this CPU multiplies matrices faster in bf16 than in fp32.
+
+    With AMX it does. AVX-512's bf16 instructions are twice as fast as fp32's on AMD's processors; on an Intel Xeon
+    without AMX they were half as fast (128 against 74 GFLOP/s for 1,024 x 128 x 512; 162 against 83 for wider ones).
+    Other CPUs emulate bf16.
+    """
     try:
-        with open("/proc/cpuinfo") as file:
-            flags = file.read()
-            return "amx_bf16" in flags or "avx512_bf16" in flags
+        text = cpuinfo.read_text()
     except OSError:
         return False
+    return "amx_bf16" in text or ("avx512_bf16" in text and "AuthenticAMD" in text)
 
 
 def matrix_peak(machine: Machine, size: int = 1024, seconds: float = 0.3) -> float:

@@ -3,6 +3,7 @@
 import os
 import sysconfig
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from electra.system.hardware import (
     compiler_trouble,
     cuda_state,
     describe_cuda,
+    is_bf16_faster,
     resolve_machine,
 )
 from tests.workspace import ROOT, Workspace
@@ -58,6 +60,24 @@ def test_a_machine_without_a_gpu_takes_the_cpu(monkeypatch: pytest.MonkeyPatch) 
     assert choose_device(Cluster()) == "cpu"
     with pytest.raises(ConfigError, match="no CUDA device"):
         choose_device(Cluster(device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "expected"),
+    [
+        ("GenuineIntel", "avx512f avx512_bf16 amx_bf16", True),
+        ("GenuineIntel", "avx512f avx512_bf16", False),  # half the rate of fp32, measured
+        ("AuthenticAMD", "avx512f avx512_bf16", True),
+        ("AuthenticAMD", "avx2", False),
+    ],
+)
+def test_matrix_products_are_in_bf16_on_cpus_where_that_is_faster(
+    tmp_path: Path, vendor: str, flags: str, expected: bool
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"vendor_id : {vendor}\nflags : fpu {flags} sse\n")
+    assert is_bf16_faster(cpuinfo) is expected
+    assert not is_bf16_faster(tmp_path / "missing")
 
 
 def test_a_job_that_asked_its_queue_for_gpus_does_not_run_on_a_cpu(
