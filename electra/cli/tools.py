@@ -180,6 +180,7 @@ def init(
     name: Annotated[str | None, typer.Option(help="of the profile; by default that of the first text")] = None,
     like: Annotated[str, typer.Option(metavar="PROFILE", help="take shape and recipe from this profile")] = "tiny",
     cased: Annotated[bool, typer.Option("--cased", help="upper and lower case differ: German and others")] = False,
+    field: Annotated[str, typer.Option(help="of .jsonl and .parquet that holds the text")] = "text",
     encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
     steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by default from the text size")] = None,
     time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
@@ -201,6 +202,7 @@ def init(
             text_columns=text,
             label=label,
             cased=cased,
+            field=field,
             encoding=encoding,
             steps=steps,
         )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from yaml import ScalarNode
 from yaml.resolver import Resolver
@@ -55,6 +55,7 @@ class Texts:
     """
 
     patterns: list[str]
+    field: str
     files: list[InputFile]
     num_bytes: int
     documents: str
@@ -97,6 +98,7 @@ def plan_project(
     text_columns: list[str] | None = None,
     label: str | None = None,
     cased: bool = False,
+    field: str = "text",
     encoding: str = "utf-8",
     steps: int | None = None,
 ) -> Plan:
@@ -109,6 +111,7 @@ def plan_project(
         table, dev: labelled tables; a part of ``table`` is held out for development where no ``dev`` is given.
         text_columns: of the table; two for tasks on pairs of texts.
         label: column of the table with the label or the score.
+        field: of .jsonl and .parquet files that holds the text.
         steps: of pre-training; by the size of the text where none is given.
 
     Raises:
@@ -118,7 +121,7 @@ def plan_project(
     profile = name or _name_of(texts[0])
     check_name(profile, "--name")
     _template(root, like)  # a wrong --like is refused before the texts are read
-    found = _find_texts(texts, root, encoding)
+    found = _find_texts(texts, root, field, encoding)
     target = Path("params") / f"{profile}.yaml"
     labelled = read_labelled(root, table, dev, text_columns or [], label, encoding) if table else None
     values = _profile(root, like, profile, found, labelled, cased, encoding, steps)
@@ -179,7 +182,7 @@ def _duration(minutes: float) -> str:
     return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
-def _find_texts(given: list[str], root: Path, encoding: str) -> Texts:
+def _find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts:
     patterns = [pattern for text in given for pattern in _patterns(text, root)]
     files = find_files([pattern if "://" in pattern else str(root / pattern) for pattern in patterns])
     sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
@@ -189,8 +192,10 @@ def _find_texts(given: list[str], root: Path, encoding: str) -> Texts:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
     looked = [_look(Path(file.path), encoding) for file in _spread(plain)]
     documents, reason = _documents(looked, len(plain))
-    scripts = scripts_of("\n".join(_beginning(file, encoding) for file in _spread(files) if file.is_local))
-    return Texts(patterns, files, num_bytes, documents, reason, scripts, _vocabulary(files, plain, num_bytes, encoding))
+    scripts = scripts_of("\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local))
+    return Texts(
+        patterns, field, files, num_bytes, documents, reason, scripts, _vocabulary(files, plain, num_bytes, encoding)
+    )
 
 
 def _spread(files: list[InputFile]) -> list[InputFile]:
@@ -198,15 +203,27 @@ def _spread(files: list[InputFile]) -> list[InputFile]:
     return files[:: -(-len(files) // LOOKED_AT) or 1]
 
 
-def _beginning(file: InputFile, encoding: str) -> str:
-    """The first ``SAMPLE`` characters of a file, of its lines or documents."""
-    source = FilesCorpus(kind="files", name="sample", paths=[file.path], encoding=encoding, documents="line")
+def _beginning(file: InputFile, field: str, encoding: str) -> str:
+    """The first ``SAMPLE`` characters of a file, of its lines or documents.
+
+    Raises:
+        DataError: it cannot be read, or does not have the field.
+    """
+    source = FilesCorpus(
+        kind="files", name="sample", paths=[file.path], text_field=field, encoding=encoding, documents="line"
+    )
     texts, size = [], 0
-    for text in FilePart(file, source, None).texts():
-        texts.append(text[: SAMPLE - size])
-        size += len(texts[-1])
-        if size >= SAMPLE:
-            break
+    try:
+        for text in FilePart(file, source, None).texts():
+            texts.append(text[: SAMPLE - size])
+            size += len(texts[-1])
+            if size >= SAMPLE:
+                break
+    except DataError as error:
+        if "text_field" not in (error.next_step or ""):
+            raise
+        step = "name the one with the text: electra init ... --field NAME"
+        raise DataError(error.what, where=error.where, next_step=step) from None
     return "\n".join(texts)
 
 
@@ -240,7 +257,9 @@ def _patterns(text: str, root: Path) -> list[str]:
             found.add(f"{glob.escape(path)}/**/*{''.join(suffixes)}")
     if not found:
         raise DataError(
-            f"no text in it: no file ends in {', '.join(FORMATS)}", where=text, next_step="name the files, or convert"
+            f"no text in it: no file ends in {', '.join(FORMATS)}",
+            where=text,
+            next_step="name the files, or convert them; labelled tables go to --table",
         )
     if all(file.parent == root / text for file in (root / text).rglob("*") if file.is_file()):
         return sorted(pattern.replace("/**/", "/") for pattern in found)
@@ -274,9 +293,9 @@ def _documents(looked: list[Look], num_files: int) -> tuple[str, str]:
     if not looked:
         return "blank_line", ""
     most = Counter(look.documents for look in looked).most_common(1)[0][0]
-    chosen = [look for look in looked if look.documents == most]
-    blocks = int(np.median([look.blocks for look in chosen]))
-    characters = float(np.median([look.block_characters for look in chosen]))
+    chosen = sorted((look for look in looked if look.documents == most), key=lambda look: look.blocks)
+    middle = chosen[len(chosen) // 2]
+    blocks, characters = middle.blocks, middle.block_characters
     if most == "line":
         return most, "long lines, without blank lines between them: a line is a document"
     if most == "file":
@@ -354,7 +373,13 @@ def _profile(
     """All values of the new profile: those of ``like`` but for text, tasks, and what depends on the text's size."""
     base, common = _template(root, like)
     source = FilesCorpus(
-        kind="files", name=name, paths=texts.patterns, encoding=encoding, documents=texts.documents, weight=1.0
+        kind="files",
+        name=name,
+        paths=texts.patterns,
+        text_field=texts.field,
+        encoding=encoding,
+        documents=texts.documents,
+        weight=1.0,
     )
     base["corpus"] |= {"sources": [source.model_dump(mode="json")], "documents_per_file": 5000}
     if table is None:
@@ -396,8 +421,8 @@ def _common(root: Path, profile: str, tasks: list[str]) -> str:
     cells = values["cells"]
     for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
         if list(cells[key]) != wanted:
-            cells[key].clear()
-            cells[key].extend(_quoted(wanted))
+            cells[key] = CommentedSeq(_quoted(wanted))
+            cells[key].fa.set_flow_style()  # an empty list in block style would be written at the line's beginning
     text = io.StringIO()
     round_trip.dump(values, text)
     return text.getvalue()

@@ -238,6 +238,26 @@ def test_english_with_a_loan_word_strips_accents_as_the_paper_does(project: Path
     assert "accents" not in describe_project(plan_project(["plain.txt"], cased=True), None)
 
 
+def test_one_profile_after_another_can_be_made_with_a_table_and_without(project: Path) -> None:
+    write_project(plan_project(["letters/"], name="first", table=Path("verdicts.csv"), text_columns=["review"],
+                               label="verdict"))  # fmt: skip
+    comment = "# paper: [CoLA, SST-2"
+    assert comment in Path("params.yaml").read_text()
+    for name in ("second", "third"):
+        write_project(plan_project(["letters/"], name=name))
+        assert load_settings(project).cells.tasks == [] and comment in Path("params.yaml").read_text()
+    Path("params.yaml").write_text(Path("params.yaml").read_text().replace("tasks: []", "tasks:\n  - CoLA\n  - RTE"))
+    write_project(plan_project(["letters/"], name="fourth"))
+    assert load_settings(project).profile == "fourth" and load_settings(project).cells.tasks == []
+
+
+def test_the_field_of_json_lines_is_asked_for_and_written(project: Path) -> None:
+    Path("posts.jsonl").write_text(json.dumps({"title": "a", "body": "Some words of a post. " * 20}) + "\n")
+    with pytest.raises(DataError, match=r"(?s)the fields are: title, body.*posts.jsonl:1.*--field NAME"):
+        plan_project(["posts.jsonl"])
+    assert plan_project(["posts.jsonl"], field="body").settings.corpus.sources[0].model_dump()["text_field"] == "body"
+
+
 def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(project: Path) -> None:
     text = plan_project(["letters/"]).files[Path("params/letters.yaml")]
     assert "  paths:\n    - letters/**/*.txt\n" in text or "    paths:\n    - letters/**/*.txt\n" in text
