@@ -61,8 +61,9 @@ def out_of_memory(error: BaseException, command: str) -> InfrastructureError | N
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate.
 
-    Torch's CPU allocator raises a plain RuntimeError; its GPU error is told by name, to do without importing torch.
+    Arrow's error is a MemoryError. Torch's CPU allocator raises a plain RuntimeError; its GPU error is told by name, to
+    do without importing torch.
     """
-    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryError", "ArrowMemoryError"):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

@@ -7,16 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from electra.checks.corpus import validate_corpus
-from electra.checks.judge import drift
+from electra.checks.corpus import corpus_suite, validate_corpus
+from electra.checks.judge import Table, drift, judge
 from electra.checks.shards import validate_shards
 from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_json, sha256, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
+from electra.config import Corpus
 from tests.checks.small import (
     OTHER_ROWS,
     make_small_artefacts,
@@ -142,6 +144,17 @@ def test_corpus_without_held_out_documents_is_refused(paths: Paths) -> None:
     assert "split=heldout -> documents=0" in refused(validate_corpus, paths, "corpus")
 
 
+@pytest.mark.parametrize(
+    ("share", "fits"), [(0.0049, False), (0.0051, True), (0.02, True), (0.069, True), (0.071, False)]
+)
+def test_whole_documents_may_make_the_held_out_share_a_quarter_or_some_points_more(share: float, fits: bool) -> None:
+    source = {"kind": "embedded", "num_documents": 1}
+    suite = corpus_suite(Corpus.model_validate({"sources": [source], "held_out_fraction": 0.02}))
+    rules = [rule for rule in suite["totals"] if rule.column == "held_out_share"]  # type: ignore[attr-defined]
+    (check,) = judge({"totals": Table(pd.DataFrame([{"held_out_share": share}]), [])}, {"totals": rules})
+    assert (check.success, check.severity) == (fits, "warning")
+
+
 def test_corpus_file_that_was_damaged_is_refused_without_a_traceback(paths: Paths) -> None:
     path = paths.corpus / "train-00000.parquet"
     path.write_bytes(path.read_bytes()[:-100])
@@ -187,6 +200,20 @@ def test_shards_that_break_a_rule_are_refused_although_the_checksum_fits(paths: 
         "spans fit: 3 <= first segment <= tokens <= max_length",
         "tokens are as many as the manifest says",
     }
+
+
+def test_an_example_whose_second_segment_has_no_text_is_refused(paths: Paths) -> None:
+    stem = str(paths.shards / "train-00000-00000")
+    tokens, spans = np.load(f"{stem}.tokens.npy"), np.load(f"{stem}.spans.npy")
+    row, separator = tokens[1].copy(), tokens[1, spans[1, 0] - 1]
+    tokens[1] = 0
+    tokens[1, :5] = [row[0], row[1], row[2], separator, separator]  # [CLS] a b [SEP] [SEP]
+    spans[1] = (5, 4)
+    np.save(f"{stem}.tokens.npy", tokens)
+    np.save(f"{stem}.spans.npy", spans)
+    renew_manifest(paths.shards)
+    assert "row=1 " in refused(validate_shards, paths, "shards")
+    assert "spans fit: 3 <= first segment <= tokens <= max_length" in failed_checks(paths, "shards")
 
 
 def test_vocabulary_with_an_entry_twice_and_a_space_is_refused(paths: Paths) -> None:

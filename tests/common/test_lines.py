@@ -10,7 +10,7 @@ import pytest
 
 from electra.checks.task_table import _blocks
 from electra.common.errors import DataError
-from electra.common.lines import MAX_LINE_BYTES, batches, byte_lines, csv_records, open_input, text_lines
+from electra.common.lines import MAX_LINE_BYTES, batches, byte_lines, csv_records, open_input, recoded, text_lines
 from electra.common.paths import Paths
 from electra.corpus.file_formats import jsonl_documents, read_checksums, text_documents
 from electra.predict.inputs import _WINDOW_CHARS, Rows, impatient_windows, windows
@@ -180,3 +180,16 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     with pytest.raises(DataError, match="cannot be read: No such file") as caught:
         open_input(tmp_path / "nothing.txt")
     assert caught.value.where == str(tmp_path / "nothing.txt")
+
+
+def test_a_byte_order_mark_is_taken_off_the_first_line_only():
+    """Elsewhere it is a character of the text."""
+    file = io.BytesIO("\ufeffone\n\ufefftwo\n".encode())
+    assert list(text_lines(file, "x")) == [(1, "one\n"), (2, "\ufefftwo\n")]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_byte_that_is_no_text_is_named_by_its_line_whatever_ends_lines(end):
+    with pytest.raises(DataError) as caught:
+        recoded(io.BytesIO(end.join([b"one", b"two", b"thr\xff"])), "x", "utf-8", "say its encoding").read()
+    assert caught.value.where == "x:3" and "byte 0xff" in caught.value.what

@@ -44,6 +44,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("data/corpus", "where the pipeline writes"),
         ("data/shards", "where the pipeline writes"),  # also where nothing is yet
         ("models/finetuned/CoLA-1", "where the pipeline writes"),
+        ("models/set-aside/CoLA-1", "where the pipeline writes"),
         ("data/../data/corpus", "where the pipeline writes"),
         ("link", "where the pipeline writes"),
         ("elsewhere/corpus", "another kind of artefact"),

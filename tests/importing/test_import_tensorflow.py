@@ -14,7 +14,7 @@ from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError
 from electra.config import Model
 from electra.config.text import SPECIAL_TOKENS
-from electra.importing.tensorflow import import_tensorflow
+from electra.importing.tensorflow import import_tensorflow, split_variables
 from electra.model.encoder import Encoder
 from electra.model.pretrained import load_electra
 from electra.objectives.electra import Electra
@@ -208,3 +208,18 @@ def test_without_tensorflow_the_message_says_what_to_install(
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(ConfigError, match="pip install tensorflow-cpu"):
         import_tensorflow("somewhere", vocab_file, tmp_path / "ours")
+
+
+def test_a_generator_without_layers_of_its_own_is_the_discriminator() -> None:
+    """As google-research/electra writes it with ``untied_generator=false``; naming variables needs no TensorFlow."""
+    for sharing, width, depth in (("all", 1.0, 1.0), ("embeddings", 0.5, 0.5)):
+        model = SHAPE.model_copy(
+            update={"embedding_sharing": sharing, "generator_width": width, "generator_depth": depth}
+        )
+        discriminator, generator = split_variables(variables(random_electra(model)), "x")
+        assert generator is not None
+        names = {name for name in discriminator.by_name if name.startswith("electra.encoder.")}
+        same = {name for name in names & set(generator.by_name) if generator.take(name) is discriminator.take(name)}
+        assert same == (names if sharing == "all" else set()), sharing
+        table = "electra.embeddings.word_embeddings.weight"
+        assert torch.equal(generator.take(table), discriminator.take(table))

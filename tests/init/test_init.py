@@ -296,6 +296,9 @@ def test_the_vocabulary_is_one_that_the_text_can_fill(project: Path) -> None:
     small = plan_project(["verses.txt"])
     asked = small.settings.tokenizer.vocab_size
     assert 400 < asked < 495 + 26
+    once = " ".join("".join(letters) for letters in itertools.product("bdfgklmnp", "aeiou", "bdfgklmnp", "aei"))
+    Path("rare.txt").write_text(f"{Path('verses.txt').read_text()}\n\n{once}")
+    assert plan_project(["rare.txt"]).settings.tokenizer.vocab_size < asked + 26, "a word that stands once is no entry"
     write_project(small)
     settings = load_settings(project)
     paths = Workspace(project).paths

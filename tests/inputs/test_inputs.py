@@ -189,6 +189,17 @@ def test_files_are_not_read_again_while_size_time_and_inode_are_the_same(
     assert RememberedHashes(tmp_path / "memory").of([old])[0] == (5, sha256(old))
 
 
+def test_a_file_that_was_replaced_by_one_of_its_size_and_time_is_read_again(tmp_path: Path) -> None:
+    """As `cp -p` and `mv` of an edited copy do it, or a restored backup."""
+    file, other = tmp_path / "a", tmp_path / "b"
+    for path in (file, other):
+        path.write_text(path.name)
+        os.utime(path, (1e9, 1e9))
+    hashes = RememberedHashes(tmp_path / "memory").of([file])
+    os.replace(other, file)
+    assert RememberedHashes(tmp_path / "memory").of([file]) == [(1, sha256(file))] != hashes
+
+
 def test_a_damaged_memory_is_forgotten(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("a")

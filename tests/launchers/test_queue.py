@@ -102,10 +102,11 @@ def test_resubmissions_are_counted(tmp_path: Path) -> None:
     assert queue.submitted == 2
 
 
-def test_job_of_an_earlier_run_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = FakeQueue([RUNNING])
+@pytest.mark.parametrize("met", [RUNNING, Status("waiting", "PENDING, Resources")])
+def test_job_of_an_earlier_run_is_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str], met: Status) -> None:
+    one = FakeQueue([met])
     queue_module._submit(one, job(tmp_path))
-    one.jobs = [[RUNNING, RUNNING, SUCCEEDED]]
+    one.jobs = [[met, RUNNING, SUCCEEDED]]
     run_to_end(one, job(tmp_path))
     assert one.submitted == 1 and "which an earlier run submitted" in capsys.readouterr().out
     assert not (tmp_path / "checkpoints/0123456789ab/job.json").exists()

@@ -168,6 +168,14 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(
         Workspace(tmp_path).write({"cluster": cluster}).settings()
 
 
+def test_a_batch_that_does_not_split_over_the_processes_is_refused_before_a_job_waits_in_the_queue(
+    workspace: Workspace,
+) -> None:
+    workspace.write({"cluster": {"launcher": "slurm", "num_processes": 3}})  # a batch of 8
+    with pytest.raises(ConfigError, match="global batch of 8 does not split into 3 processes"):
+        render_pretraining(workspace.settings(), workspace.paths)
+
+
 def test_render_shows_the_script_and_submits_nothing(workspace: Workspace) -> None:
     workspace.write({"cluster": {"launcher": "slurm", "num_processes": 2}})
     shown = render_pretraining(workspace.settings(), workspace.paths)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from electra.loader.dataset import Shards, draw_next_sentences
+from tests.loader.test_pieces import Examples
 from tests.workspace import Workspace
 
 
@@ -38,3 +39,14 @@ def test_draws_depend_on_the_epoch_and_not_on_the_batch(prepared: Workspace) -> 
     later = draw_next_sentences(shards, tokens, spans, np.ones_like(chosen), chosen, seed=1)
     assert all((part[0] == full[40]).all() for part, full in zip(alone, whole, strict=True))
     assert (whole[2] != later[2]).any()
+
+
+def test_an_examples_own_second_segment_is_never_called_another() -> None:
+    """A corpus of two examples: half of the draws of another one are the example itself."""
+    shards = Examples((6, 7), (5, 9))
+    epochs = np.arange(200)
+    before, spans_before = shards.gather(epochs % 2)
+    tokens, _, labels = draw_next_sentences(shards, before, spans_before, epochs, epochs % 2, seed=1)  # type: ignore[arg-type]
+    changed = (tokens != before).any(axis=1)
+    assert (changed == (labels == 1)).all()
+    assert 30 < changed.sum() < 70, "a quarter of 200"

@@ -96,6 +96,13 @@ def test_a_guard_ends_what_its_command_leaves_behind(tmp_path):
     assert has_ended(stage)
 
 
+@pytest.mark.parametrize(("program", "code"), [("exit 3", 3), ("kill -KILL $$", 137), ("kill -SEGV $$", 139)])
+def test_a_guard_ends_with_its_commands_code_also_where_a_signal_ended_it(program, code):
+    """As a shell tells it: a stage that the system killed for its memory is worth another try, a failed one is not."""
+    done = subprocess.run([sys.executable, "-m", "flows.guard", "sh", "-c", program], timeout=60)
+    assert done.returncode == code
+
+
 def test_a_command_under_a_guard_has_the_seconds_that_its_stage_was_given(tmp_path):
     """It needs three seconds to end; one is too few."""
     slow = STAGE.replace("    sys.exit(0)", "    time.sleep(3)\n    Path('saved').touch()\n    os._exit(0)")

@@ -251,3 +251,12 @@ def test_as_many_cells_share_a_gpu_as_are_predicted_to_fit_four_at_most(
 def test_cells_do_not_share_a_gpu_that_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("electra.system.hardware.cuda_state", lambda: (False, ""))
     assert cells_per_gpu(load_settings(workspace)) == 1
+
+
+def test_a_remote_of_this_clone_alone_stands_above_the_projects(workspace: Path, quiet: None) -> None:
+    """As DVC reads them: .dvc/config.local, which git does not have, replaces what .dvc/config says."""
+    (workspace / ".dvc").mkdir()
+    (workspace / ".dvc/config").write_text("[core]\n    remote = s\n['remote \"s\"']\n    url = /no/such/place\n")
+    assert "/no/such/place" in told(workspace)
+    (workspace / ".dvc/config.local").write_text("['remote \"s\"']\n    url = ..\n")
+    assert told(workspace) == ""

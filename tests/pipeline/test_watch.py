@@ -139,6 +139,14 @@ def test_cells_share_a_device_and_hold_its_slot_until_the_last_of_them_is_done(s
     assert slots == []
 
 
+def test_a_stage_that_needs_no_gpu_sees_none_where_the_run_has_some(slots):
+    with Devices(2).take(0) as seen:
+        assert seen == [], "CUDA_VISIBLE_DEVICES is empty for it"
+    with Devices(0).take(1) as seen:
+        assert seen is None, "a run on CPUs says nothing of devices"
+    assert slots == []
+
+
 def test_no_more_cells_share_a_device_than_the_settings_say_and_other_stages_have_theirs_alone(slots):
     devices, first, second, begun = Devices(1, cells_per_gpu=2), ExitStack(), ExitStack(), []
     first.enter_context(devices.take(1, shared=True))

@@ -3,6 +3,7 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,10 +12,12 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.evaluation.metrics import score
 from electra.finetune.run import finetune_cell
+from electra.finetune.spans import Answer
+from electra.predict import run
 from electra.predict.inputs import words_of
 from electra.predict.run import predict_file
 from electra.readers.build import prepare_tasks
-from electra.tasks.catalogue import find_spec
+from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_rows
 from tests.small_tasks import CPU, make_settings, predict
 
@@ -168,3 +171,17 @@ def test_rows_that_do_not_fit_the_task_are_refused(paths, swag, places, tmp_path
     (tmp_path / "in.csv").write_text("tokens\na b\n")
     with pytest.raises(DataError, match="no column words; the columns are: tokens"):
         predict(paths, places, tmp_path / "in.csv")
+
+
+@pytest.mark.parametrize(("null_score", "given"), [(-0.1, True), (0.0, True), (1e-6, False)])
+def test_an_answer_is_given_up_to_an_even_chance_that_there_is_none(monkeypatch, null_score, given):
+    """At the threshold itself, as `electra evaluate` and `electra submission` count it."""
+    answer = Answer("the cat", 3, -0.5, null_score)
+    monkeypatch.setattr(run, "span_features", lambda *_: [])
+    monkeypatch.setattr(run, "predict", lambda *_, **__: [])
+    monkeypatch.setattr(run, "best_answers", lambda *_: [answer])
+    saved = SimpleNamespace(spec=TASKS["SQuAD2.0"], vocabulary=SimpleNamespace(pad=0), options=None, model=None)
+    row = {"id": "q", "question": "who?", "context": "is the cat here"}
+    (record,) = run.KINDS["span"].records(saved, [row], 1, False)
+    assert (record["answer"], record["start"]) == (("the cat", 3) if given else (None, None))
+    assert record["no_answer_probability"] == pytest.approx(0.5, abs=0.03)

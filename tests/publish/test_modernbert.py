@@ -114,6 +114,20 @@ def test_folded_tables_come_back_as_wide_ones_with_the_same_outputs(export: Expo
         assert (one - other)[mask].abs().max() < 1e-5
 
 
+def test_folders_of_versions_before_5_come_in_with_their_own_bases(export: Export, tmp_path: Path) -> None:
+    _, paths = export(**FULL, **LOCAL)
+    for name in ("detector", "generator"):
+        file = paths.export / name / "config.json"
+        facts = read_json(file)
+        for newer in ("rope_parameters", "layer_types"):
+            del facts[newer]
+        file.write_text(json.dumps(facts))
+    import_huggingface(paths.export / "detector", paths.export / "generator", tmp_path / "again")
+    shape = load_electra(tmp_path / "again").discriminator.config
+    assert (shape.rotary_base, shape.local_rotary_base) == (20_000.0, 5_000.0)
+    assert (shape.local_attention, shape.global_every) == (16, 2)
+
+
 def test_a_bare_encoder_comes_back_without_its_head(
     export: Export, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ from electra.common.artifacts import read_manifest
 from electra.common.errors import DataError
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
+from electra.readers.tables import encoding_of
 from electra.tasks.catalogue import TASKS, TaskSpec
 from tests.small_tasks import make_settings
 
@@ -109,3 +110,10 @@ def test_one_entry_in_the_catalogue_makes_a_task_that_can_be_chosen(monkeypatch)
     assert settings.cells.tasks == ["WNLI-2"]
     with pytest.raises(ValueError, match=r"WNLI-2 is the name of a built-in task"):
         type(settings.tasks).model_validate({"source": {"kind": "files"}, "own": ["a/WNLI-2.yaml"]})
+
+
+def test_a_file_that_ends_inside_a_character_is_not_of_that_encoding(tmp_path):
+    file = tmp_path / "words"
+    for content, encoding in [("café".encode(), "utf-8"), ("café".encode()[:-1], "latin-1"), (b"caf\xe9", "latin-1")]:
+        file.write_bytes(content)
+        assert encoding_of(file, ("utf-8", "latin-1")) == encoding

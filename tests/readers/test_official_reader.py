@@ -38,6 +38,8 @@ def test_test_splits_have_no_labels_and_are_optional(tmp_path):
     write_tsv(tmp_path / "CoLA/test.tsv", [["0", "the cat"]], ["index", "sentence"])
     assert source.splits(TASKS["CoLA"]) == ["train", "dev", "test"]
     assert rows(tmp_path, "CoLA", "test") == [{"id": "0", "text_a": "the cat", "text_b": None, "label": None}]
+    write_tsv(tmp_path / "CoLA/test.tsv", [["7", "the cat"], ["3", "a dog"]], ["index", "sentence"])
+    assert [row["id"] for row in rows(tmp_path, "CoLA", "test")] == ["7", "3"], "the leaderboard's own names"
 
 
 def test_mnli_takes_the_gold_label_among_annotators(tmp_path):

@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard
 
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import Settings
+from electra.config import Corpus, Settings
 from electra.publish.export import model_card
 from electra.report.build import build_report, draw_curves
 from electra.report.facts import read_curves, read_scores
@@ -148,3 +148,16 @@ def test_cards_have_the_hubs_metadata_and_each_folder_its_own(settings: Settings
     assert generator.eval_results is None and "## Score card" not in cards["generator"].text
     assert "## Score card" in cards["discriminator"].text and "proposed the replacements" in cards["generator"].text
     assert all("FLOPs" in card.text and "## Limits" in card.text for card in cards.values())
+
+
+def test_no_language_is_claimed_where_a_part_of_the_text_is_the_users(settings: Settings, built: Paths) -> None:
+    own = {"kind": "files", "name": "letters", "paths": ["letters/*.txt"]}
+    embedded = {"kind": "embedded", "num_documents": 1}
+    for sources, steps, languages in [
+        ([embedded], [], ["en"]),
+        ([embedded, own], [], None),
+        ([embedded, own], [{"kind": "language", "languages": ["hu", "de"]}], ["de", "hu"]),
+    ]:
+        corpus = Corpus.model_validate({"sources": sources, "cleaning": steps})
+        card = ModelCard(model_card(settings.model_copy(update={"corpus": corpus}), built))
+        assert card.data.language == languages

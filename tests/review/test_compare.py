@@ -105,6 +105,8 @@ def test_cells_that_the_settings_no_longer_ask_for_are_not_called_old(base: Run,
     assert note.endswith("older than the settings of finetune; run: dvc repro")
     run.common["cells"]["tasks"] = ["RTE"]  # DVC leaves the other cells in the lock
     assert not any("finetune" in note for note in compare(*sides(base, run)).notes)
+    run.common["cells"]["intermediate"] = ["CoLA"]  # asked for again: other cells start from it
+    assert any("finetune" in note for note in compare(*sides(base, run)).notes)
 
 
 def test_a_stage_that_other_code_made_is_named(base: Run, tmp_path: Path) -> None:
@@ -170,6 +172,9 @@ def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
     assert {row.verdict for row in found.rows} == {"better"}
     assert "noise: A/A record (results/noise)" in render_text(found)
     assert {row.verdict for row in compare(*sides(runs[0], runs[1])).rows} <= {"noise", "underpowered"}
+    file.with_name("tiny.json").write_bytes(file.read_bytes())
+    better.common["profile"] = "tiny"
+    assert "record" not in {row.figures.noise for row in compare(*sides(runs[0], better)).rows}, "two profiles"
 
 
 def test_one_command_makes_the_runs_of_a_record_and_does_not_make_them_again(tmp_path: Path) -> None:
@@ -257,6 +262,8 @@ def test_the_gate_fails_and_passes_with_its_reasons(tmp_path: Path) -> None:
     file.write_text("mean: {at_least: 50, drop_at_most: 5}\ntasks: {CoLA: {at_least: 55}}\ndisc_auc: {at_least: 0.8}\n")
     thresholds = read_thresholds(file)
     assert reasons_to_refuse(equal, thresholds) == []
+    better = compare(*sides(before, Run(tmp_path / "better", seeds=5, random=4, gain=15)))
+    assert reasons_to_refuse(better, thresholds) == [], "a rise is no drop, however large"
     told = " ".join(reasons_to_refuse(worse, thresholds))
     for reason in ("mean: 4", "is below 50", "mean: dropped by 1", "the mean is worse", "CoLA: 4", "at most 0 may be"):
         assert reason in told

@@ -242,3 +242,21 @@ def test_a_cluster_without_workers_is_given_up_after_a_while(tmp_path: Path, mon
     time.sleep(0.01)
     with pytest.raises(InfrastructureError, match="no worker"):
         backend.watch()
+
+
+def test_a_cluster_that_had_a_worker_a_moment_ago_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit counts from the last worker that was seen, not from the start of a stage that takes hours."""
+    now, threads = [0.0], {"tcp://a": 2}
+    monkeypatch.setattr(dask_cluster, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    client = SimpleNamespace(nthreads=lambda: threads, get_executor=lambda **_: None)
+    backend = dask_cluster.DaskBackend(client, "tcp://x:1", tmp_path, "x")
+    now[0] = 10_000.0
+    backend.watch()
+    threads.clear()
+    now[0] += dask_cluster.NO_WORKER_SECONDS - 1
+    backend.watch()
+    now[0] += 2
+    with pytest.raises(InfrastructureError, match="no worker"):
+        backend.watch()

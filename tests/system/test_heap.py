@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
+import torch
+
+from electra.system.memory import out_of_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the allocator is glibc's")
 
@@ -35,3 +39,21 @@ def test_kept_memory_is_used_again_without_page_faults() -> None:
 def test_given_back_memory_is_the_systems() -> None:
     faults, held = faults_and_bytes("give_back_freed_memory")
     assert faults > 50_000 and held < 20e6
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError("Unable to allocate 8 GiB"), True),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
+        (RuntimeError("shapes cannot be multiplied"), False),
+        (pa.ArrowInvalid("not a parquet file"), False),
+    ],
+)
+def test_memory_that_ran_out_is_told_from_other_errors_with_what_to_lower(error: Exception, is_memory: bool) -> None:
+    shown = out_of_memory(error, "pretrain")
+    assert (shown is not None) == is_memory
+    if shown is not None:
+        assert shown.exit_code == 5 and "cluster.micro_batch_size" in str(shown) and str(error) in shown.what

@@ -1,0 +1,29 @@
+"""What a run tells of its progress: the time left is by the steps of this process, also after a resume."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from electra import monitoring
+from electra.common.artifacts import read_json
+from electra.monitoring import Telemetry
+
+
+@pytest.mark.parametrize("first_step", [0, 1000])
+def test_the_time_left_and_the_rate_are_of_the_steps_since_the_start_or_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_step: int
+) -> None:
+    now = [500.0]
+    monkeypatch.setattr(monitoring, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0]))
+    telemetry = Telemetry(
+        tmp_path, name="x", num_steps=first_step + 100, first_step=first_step, tokens_per_step=64,
+        flops_per_token=1e6, peak=1e9, max_grad_norm=1.0,
+    )  # fmt: skip
+    now[0] += 50
+    telemetry.step(first_step + 25, {"mlm_loss": 2.0}, {"total": 1.5}, num_skipped=0)
+    telemetry.close()
+    progress = read_json(tmp_path / "progress.json")
+    assert (progress["step"], progress["eta_seconds"]) == (first_step + 25, 150), "75 steps of 2 s"
+    assert (progress["tokens_per_second"], progress["share_of_peak"]) == (32, 0.032)
+    assert progress["clip_rate"] == 1.0
