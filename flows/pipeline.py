@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -26,6 +27,7 @@ from prefect.artifacts import (
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
@@ -200,9 +202,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
         end_with_parent()
     try:
         with opened(workspace, flow_run.name) as root:
-            check_settings(root)
-            watch_inputs(root)
-            plan = make_plan(root, targets)
+            plan = PLANNED.get() or checked_plan(root, targets)
             show_plan(plan)
             for stage in plan:
                 logger.info("%s: %s (%s)", stage.name, "to run" if stage.out_of_date else "skipped", stage.why)
@@ -214,6 +214,29 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
         logger.error("%s", failure)
         return Failed(message=failure.headline, data=failure)
     return Completed()
+
+
+# Made by the command before its flow: DVC is asked once. A stage that another run has made meanwhile is spared by DVC.
+PLANNED: ContextVar[list[PlannedStage] | None] = ContextVar("PLANNED", default=None)
+
+
+def checked_plan(root: Path, targets: Sequence[str]) -> list[PlannedStage]:
+    """Check the settings, bring what DVC watches into step with them, and plan.
+
+    Raises:
+        StageFailure: settings, inputs or ``dvc.yaml`` are refused.
+    """
+    check_settings(root)
+    watch_inputs(root)
+    return make_plan(root, targets)
+
+
+def plan_of_this_folder() -> list[PlannedStage] | None:
+    """The plan of the current folder; None where it is none to plan for, which the flow says."""
+    if not Path("dvc.yaml").is_file():
+        return None
+    with opened(HERE, "") as root:
+        return checked_plan(root, ())
 
 
 def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devices: Devices) -> None:
@@ -257,12 +280,23 @@ def _run_batch(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
+    """Command line; returns the exit code.
+
+    Where no server is named, one is started for the run alone: not where every stage is up to date.
+    """
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run every stage that is out of date")
     parser.add_argument("--parallel", type=int, help="fine-tuning cells side by side (default: two)")
     options = parser.parse_args(arguments)
     try:
+        plan = plan_of_this_folder() if PREFECT_API_URL.value() is None else None
+        if plan and not any(stage.out_of_date for stage in plan):
+            print(f"{len(plan)} of {len(plan)} stages are up to date: nothing to run")
+            return 0
+        PLANNED.set(plan)
         result = train_encoder(parallel=options.parallel, return_state=True).result(raise_on_failure=False)
+    except StageFailure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return failure.exit_code
     except KeyboardInterrupt:
         print("interrupted: run the same command again to go on", file=sys.stderr)
         return 130

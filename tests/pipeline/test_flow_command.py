@@ -1,0 +1,74 @@
+"""``python -m flows.pipeline`` before its flow: what is decided without a server."""
+
+import subprocess
+import sys
+from contextvars import copy_context
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+import flows.pipeline as pipeline
+from flows.plan import PlannedStage
+
+DVC_YAML = """
+stages:
+  make:
+    cmd: echo ${number} > made
+    params: [number]
+    outs: [made]
+  card:
+    cmd: cp made card.md
+    deps: [made]
+    outs: [card.md]
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "dvc.yaml").write_text(DVC_YAML)
+    (tmp_path / "params.yaml").write_text("number: 1\n")
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[list[PlannedStage] | None]:
+    """The plans that flows were started with; no flow runs."""
+    found: list[list[PlannedStage] | None] = []
+
+    def train_encoder(**_: Any) -> SimpleNamespace:
+        found.append(pipeline.PLANNED.get())
+        return SimpleNamespace(result=lambda raise_on_failure: None)
+
+    monkeypatch.setattr(pipeline, "train_encoder", train_encoder)
+    return found
+
+
+def main(url: str | None) -> int:
+    with temporary_settings({PREFECT_API_URL: url}):
+        return copy_context().run(pipeline.main, [])
+
+
+def test_no_server_is_started_where_nothing_is_out_of_date(
+    workspace: Path, started: list[list[PlannedStage] | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(None) == 0
+    (plan,) = started
+    assert plan and [stage.name for stage in plan if stage.out_of_date] == ["make", "card"], "DVC is asked once"
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "--quiet"], cwd=workspace, check=True)
+    assert main(None) == 0 and len(started) == 1
+    assert capsys.readouterr().out == "2 of 2 stages are up to date: nothing to run\n"
+    assert main("http://127.0.0.1:9/api") == 0 and started[1:] == [None], "a server keeps a record of every run"
+
+
+def test_what_dvc_cannot_read_is_told_without_a_server(
+    workspace: Path, started: list[list[PlannedStage] | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "dvc.yaml").write_text("stages: {make: 7}\n")
+    assert main(None) == 2 and not started
+    assert "dvc.yaml" in capsys.readouterr().err
