@@ -90,8 +90,9 @@ def flips_told(found: Comparison) -> str:
     known = [flips for flips in found.flips if not flips.why_not]
     if not known:
         reasons = dict.fromkeys(flips.why_not for flips in found.flips)
-        next_step = "; dvc fetch -A models/finetuned data/tasks" if any("machine" in why for why in reasons) else ""
-        return f"not known: {'; '.join(reasons) or 'no task'}{next_step}"
+        elsewhere = any("machine" in why for why in reasons)
+        fetch = "; dvc fetch -A finetune finetune_scratch data/tasks" if elsewhere else ""
+        return f"not known: {'; '.join(reasons) or 'no task'}{fetch}"
     fixed, broken, of = (sum(getattr(flips, name) for flips in known) for name in ("fixed", "broken", "num_examples"))
     most = sorted(known, key=lambda flips: -(flips.fixed + flips.broken))[:3]
     named = ", ".join(f"{flips.task} +{flips.fixed} -{flips.broken}" for flips in most if flips.fixed + flips.broken)
