@@ -117,7 +117,7 @@ def import_huggingface(
         DataError: files are missing, damaged or contradict each other.
         InfrastructureError: the hub cannot be reached.
     """
-    check_target(target)
+    check_target(target, discriminator, generator)
     folder = local_folder(discriminator, revision, FILES)
     generator_folder = None if generator is None else local_folder(generator, generator_revision, FILES)
     with fitting_tensors(folder):

@@ -40,9 +40,7 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
             something that would be lost.
         DataError: the vocabulary or the weights cannot be used.
     """
-    check_target(target)
-    if target.resolve() == source.resolve():
-        raise ConfigError(f"{target} is what is read", next_step="name another folder to write")
+    check_target(target, source, vocab_file, tokenizer)
     if not vocab_file.is_file():
         raise ConfigError(f"there is no file {vocab_file}", next_step="name the new vocab.txt")
     facts = read_config(source)

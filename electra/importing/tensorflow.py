@@ -59,7 +59,7 @@ def import_tensorflow(
         ConfigError: TensorFlow is not installed, there is no such file, or the shapes are not those of ``model``.
         DataError: the checkpoint cannot be read, lacks variables, or does not fit the vocabulary.
     """
-    check_target(target)
+    check_target(target, Path(checkpoint), vocab_file)
     if not vocab_file.is_file():
         raise ConfigError(f"there is no file {vocab_file}", next_step="name the vocab.txt beside the checkpoint")
     vocabulary = read_vocab_file(vocab_file)

@@ -5,7 +5,7 @@ All sources meet in the names of ``transformers`` (modeling_electra.py); TensorF
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,21 +254,31 @@ def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: b
     }
 
 
-def check_target(target: Path) -> None:
-    """Refuse a folder that an import or a new vocabulary must not replace; only one of their own may be.
+def check_target(target: Path, *inputs: Path | None, origins: Set[str] = ORIGINS, allowed: Path | None = None) -> None:
+    """Refuse a folder that a command must not replace; only one of its own may be.
+
+    Args:
+        inputs: files and folders that the command reads.
+        origins: facts of the manifest that tell the command's own folders.
+        allowed: a place of the pipeline in which ``target`` may lie nevertheless.
 
     Raises:
-        ConfigError: it holds something else, lies in an artefact, or is where a stage of the pipeline writes.
+        ConfigError: it holds something else, lies in an artefact, holds an input, or is where a stage of the pipeline
+            writes.
     """
     refuse_strange(target)
     refuse_inside_artefact(target)
     next_step, place = "name a folder that does not exist yet", target.resolve()
-    if any(taken.resolve() in (place, *place.parents) for taken in Paths().taken):
+    places = [path for path in Paths().taken if path != allowed]
+    if any(taken.resolve() in (place, *place.parents) for taken in places):
         raise ConfigError(f"{target} is where the pipeline writes, and what it removes", next_step=next_step)
+    if read := [path for path in inputs if path and place in (path.resolve(), *path.resolve().parents)]:
+        what = "is what is read" if read[0].resolve() == place else f"holds {read[0]}, which is read"
+        raise ConfigError(f"{target} {what}", next_step="name another folder to write")
     if not (target / MANIFEST).is_file():
         return
     facts = read_manifest(target, Manifest)
-    if not ORIGINS & facts.keys():
+    if not origins & facts.keys():
         raise ConfigError(f"{target} is another kind of artefact, and would be lost", next_step=next_step)
     listed = {MANIFEST, *(entry["path"] for entry in facts["files"])}
     found = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir()}

@@ -20,8 +20,6 @@ from electra.common.artifacts import (
     MANIFEST,
     building,
     read_json,
-    refuse_inside_artefact,
-    refuse_strange,
     write_json,
     write_manifest,
     write_text,
@@ -34,7 +32,7 @@ from electra.evaluation.metrics import score
 from electra.finetune.features import Vocabulary
 from electra.finetune.heads import HEAD_DROPOUT, JointSpanHead, SpanHead
 from electra.finetune.saved import SavedModel, load_model
-from electra.importing.weights import tokenizer_files
+from electra.importing.weights import check_target, tokenizer_files
 from electra.model.encoder import Encoder
 from electra.predict.run import find_model
 from electra.publish import export, modernbert, papers
@@ -69,8 +67,7 @@ def export_task(paths: Paths, task: str, seed: int | None = None, out: Path | No
     """
     cell = _cell(paths, task, seed)
     folder = paths.exported(cell.name) if out is None else out
-    refuse_inside_artefact(folder)
-    refuse_strange(folder)
+    check_target(folder, cell, origins={"task"}, allowed=Paths().exported("x").parent)
     saved = load_model(cell)
     weights, facts = transformers_model(saved)
     card = _card(paths, cell, saved, facts)

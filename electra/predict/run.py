@@ -267,7 +267,7 @@ def predict_file(
     with ExitStack() as stack:
         # input and output first: a model takes a while to load
         file = sys.stdin.buffer if source is None else stack.enter_context(open_input(source))
-        write = stack.enter_context(writing(output, format, [file.fileno()]))
+        write = stack.enter_context(writing(output, format, [file.fileno(), paths.root / "params.yaml"]))
         device, bf16 = prepare_machine(cluster)
         saved = load_model(folder)
         saved.model.to(device)

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import electra.__main__  # noqa: F401  # adds the commands
 from electra.cli import app
+from electra.common.artifacts import write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.finetune.features import Batch, Vocabulary
@@ -262,3 +263,26 @@ def test_the_command_exports_a_task_and_refuses_a_seed_without_one(
     assert found.exit_code == 0 and "ElectraForSequenceClassification" in found.output
     assert (paths.root / "out/model.safetensors").is_file()
     assert CliRunner().invoke(app, ["export", "--seed", "1"]).exit_code == 2
+
+
+def test_an_export_replaces_an_earlier_one_and_nothing_else(
+    keep: Keep, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the model it is made of, no other artefact, and not what somebody has put into the folder since."""
+    keep("CoLA", PAPERS)
+    monkeypatch.chdir(paths.root)
+    here = Paths()
+    cell = next(path.parent for path in here.kept("x").parent.glob("CoLA-*/model.safetensors"))
+    write_manifest(cell, cell=cell.name)
+    Path("link").symlink_to(cell)
+    weights = (cell / "model.safetensors").read_bytes()
+    for out in (cell, Path("link"), here.tokenizer, here.pretrained, here.finetuned("CoLA-9")):
+        with pytest.raises(ConfigError, match="where the pipeline writes"):
+            export_task(here, "CoLA", out=out)
+    assert (cell / "model.safetensors").read_bytes() == weights and not here.pretrained.exists()
+    for out in (Path("out"), here.exported("mine")):
+        export_task(here, "CoLA", out=out)
+        export_task(here, "CoLA", out=out)
+        (out / "notes.txt").write_text("mine")
+        with pytest.raises(ConfigError, match="put there later: notes.txt"):
+            export_task(here, "CoLA", out=out)

@@ -190,6 +190,38 @@ def test_a_reader_that_has_had_enough_is_no_error(paths, kept):
     assert "Traceback" not in (text := process.stderr.read()) and "Fatal" not in text
 
 
+def test_an_output_that_is_the_input_is_refused_and_the_input_is_whole(paths, kept):
+    """By its name, by a link, as standard input, and as what the shell appends to."""
+    cell, text = kept("CoLA"), "the cat is good\n" * 3
+    source = write(paths.root / "in.txt", text)
+    os.link(source, paths.root / "hard.txt")
+    (paths.root / "link.txt").symlink_to("in.txt")
+    for output in ("in.txt", "hard.txt", "link.txt"):
+        with pytest.raises(ConfigError, match=f"{output} is .* would be lost"):
+            predict_file(CPU, paths, cell, source, paths.root / output)
+    with open(source, "rb") as opened:
+        process = command(cell, "-", "--output", "link.txt", paths=paths, stdin=opened)
+        assert "link.txt is standard input" in process.communicate(timeout=240)[1] and process.returncode == 2
+    with open(source, "ab") as appended:
+        process = command(cell, "in.txt", paths=paths, stdout=appended)
+        assert "standard output is" in process.communicate(timeout=240)[1] and process.returncode == 2
+    assert source.read_text() == text
+
+
+def test_standard_output_by_its_path_goes_through_a_pipe_whose_reader_may_leave(paths, kept):
+    cell = kept("CoLA")
+    write(paths.root / "in.txt", "the cat is good\n" * 20_000)
+    process = command(cell, "in.txt", "--output", "/dev/stdout", paths=paths)
+    assert json.loads(process.stdout.readline())["id"] == 1
+    process.stdout.close()
+    assert process.wait(240) == 0
+    assert "Traceback" not in (text := process.stderr.read()) and "Exception" not in text, text
+    write(paths.root / "in.txt", "the cat is good\n" * 2)
+    out, _ = command(cell, "in.txt", "--output", "/dev/stdout", paths=paths).communicate(timeout=240)
+    plain, _ = command(cell, "in.txt", paths=paths).communicate(timeout=240)
+    assert out == plain and out.count("\n") == 2
+
+
 def test_a_window_waits_for_rows_that_come_at_once_and_not_for_those_that_do_not():
     def rows():
         yield from ({"id": i} for i in range(5))
