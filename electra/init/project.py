@@ -418,6 +418,8 @@ def _common(root: Path, profile: str, tasks: list[str]) -> str:
     round_trip.preserve_quotes = True
     values = round_trip.load((root / "params.yaml").read_text(encoding="utf-8"))
     values["profile"] = _quoted(profile)
+    if "share_cores" in values.get("cluster", {}):
+        values["cluster"]["share_cores"] = False  # it is for the minutes of the default profile
     cells = values["cells"]
     for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
         if list(cells[key]) != wanted:

@@ -77,6 +77,7 @@ def test_a_table_becomes_a_task_whose_parts_share_no_text(project: Path) -> None
     prepare_tasks(load_settings(project), workspace.paths)  # the reader takes what was written
     assert (workspace.paths.tasks / "verdicts/train.jsonl").is_file()
     assert "6 fine-tuning cells of 1 tasks" in check_run(project)
+    assert not load_settings(project).cluster.share_cores, "a run of hours"
     assert "labels praise 30, blame 30" in describe_project(plan, 1)
 
 
