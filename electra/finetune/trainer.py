@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from electra.common.errors import TrainingError
+from electra.common.errors import DataError, TrainingError
 from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
@@ -133,6 +133,9 @@ def predict(
 
     Args:
         decode: turns the head's outputs for a batch into one prediction per example.
+
+    Raises:
+        DataError: an output is NaN, which no prediction can be made of.
     """
     device = next(model.parameters()).device
     model.eval()
@@ -143,6 +146,12 @@ def predict(
         batch = collate([features[i] for i in indices], pad, longest).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             outputs = model(batch)
+        parts = outputs if isinstance(outputs, tuple) else (outputs,)
+        if any(part is not None and part.isnan().any() for part in parts):
+            raise DataError(
+                "the model's outputs are NaN: its weights are finite, but too large to compute with",
+                next_step="fine-tune it again, or get its weights again from where they came from",
+            )
         for i, prediction in zip(indices, decode(outputs), strict=True):
             predictions[i] = prediction
     return predictions

@@ -19,6 +19,7 @@ from transformers import ElectraConfig, ElectraForPreTraining
 
 from electra.common.artifacts import write_manifest
 from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.common.tensors import LARGEST, check_tensors, read_tensors
 from electra.config import Method, Model, Pretrain
 from electra.config.text import SPECIAL_TOKENS
@@ -32,6 +33,7 @@ from electra.model.encoder import Encoder
 from electra.model.objective import build_objective
 from electra.model.pretrained import load_encoder, load_objective, save_pretrained
 from electra.model.shape import EncoderConfig
+from electra.predict.run import predict_file
 from electra.pretrain.checkpoint import Checkpoints
 from electra.pretrain.start import start_from
 from electra.tasks.catalogue import TASKS
@@ -295,3 +297,15 @@ def test_an_encoders_config_of_another_shape_says_which(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**facts, "intermediate_size": 48}))
     with pytest.raises(DataError, match=r"bias: \(32,\) in the weights, \(48,\) by config.json"):
         load_transformers_encoder(EncoderSource.named(folder, "e"), 16)
+
+
+def test_outputs_that_are_no_numbers_are_not_written(tmp_path: Path) -> None:
+    """Finite weights may be so large that their products are not: NaN is no JSON."""
+    fine_tuned(folder := tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({name: 1e18 * torch.randn_like(value) for name, value in tensors.items()}, folder / "model.safetensors")
+    (tmp_path / "in.txt").write_text("word1 word2\n")
+    settings = make_settings({"kind": "embedded"}, ["CoLA"])
+    with pytest.raises(DataError, match="outputs are NaN"):
+        predict_file(settings.cluster, Paths(tmp_path), str(folder), tmp_path / "in.txt", tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
