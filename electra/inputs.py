@@ -24,6 +24,7 @@ import yaml
 
 from electra.common.artifacts import building, sha256, write_json, write_manifest, write_text
 from electra.common.errors import DataError, InfrastructureError
+from electra.common.globs import expanded
 from electra.common.paths import Paths
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.tasks.catalogue import TASKS
@@ -160,11 +161,11 @@ def _of_glob(pattern: str, root: Path, notes: list[str]) -> set[str]:
         notes.append(
             f"{pattern}: changed and removed files are noticed, added ones are not; put the files into a folder"
         )
-        return {os.path.normpath(name) for name in glob.glob(pattern, root_dir=root, recursive=True)}
+        return {os.path.normpath(name) for name in expanded(pattern, root)}
     if not (root / base).is_dir():
         return set()
     # DVC does not follow links to folders inside a folder
-    names = glob.glob(pattern, root_dir=root, recursive=True)
+    names = expanded(pattern, root)
     folders = {Path(folder) for folder in {os.path.dirname(name) for name in names}}
     linked = {part for folder in folders for part in (folder, *folder.parents) if (root / part).is_symlink()}
     return {base} | {os.path.normpath(folder) for folder in linked if str(folder) != base}
@@ -262,7 +263,8 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
     files = {stage: _files(items, paths.root) for stage, items in found.items()}
     local = sorted({name for of_stage in files.values() for name, facts in of_stage.items() if facts is None})
     try:
-        known = dict(zip(local, hashes.of(os.path.join(root, name) for name in local), strict=True))
+        places = [os.path.join(root, name.removeprefix("file://")) for name in local]
+        known = dict(zip(local, hashes.of(places), strict=True))
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror or error}", where=str(error.filename)) from error
     with building(paths.inputs) as folder:
@@ -306,7 +308,7 @@ def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | N
                 found[file.name] = None if file.is_local else _ask(file.filesystem, file.path, file.name)
         elif (root / item.pattern).is_file():  # a file may have brackets in its name
             found[item.pattern] = None
-        elif names := [n for n in glob.glob(item.pattern, root_dir=root, recursive=True) if (root / n).is_file()]:
+        elif names := [n for n in expanded(item.pattern, root) if (root / n).is_file()]:
             found |= dict.fromkeys(names)
         else:
             raise DataError("there is no such file", where=f"{item.key}: {item.pattern}", next_step="correct the path")

@@ -7,7 +7,6 @@ run slow or may fail is a warning. Each says what to do.
 
 import configparser
 import dataclasses
-import glob
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from packaging.requirements import Requirement
 
 from electra.common.artifacts import refuse_strange
 from electra.common.errors import ConfigError, DataError
+from electra.common.globs import expanded
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
@@ -144,9 +144,7 @@ def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
 
 
 def _matches(root: Path, pattern: str) -> bool:
-    return (root / pattern).is_file() or any(
-        (root / name).is_file() for name in glob.iglob(pattern, root_dir=root, recursive=True)
-    )
+    return os.path.isfile(root / pattern) or any(os.path.isfile(root / name) for name in expanded(pattern, root))
 
 
 def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:
@@ -185,7 +183,8 @@ def _disk(settings: Settings, root: Path) -> Iterator[str]:
         if isinstance(source, FilesCorpus)
         for pattern in source.paths
         if "://" not in pattern
-        for name in glob.iglob(pattern, root_dir=root, recursive=True)
+        for name in expanded(pattern, root)
+        if os.path.isfile(root / name)
     )
     model = settings.model
     weights = settings.tokenizer.vocab_size * model.embedding_size + 12 * model.num_layers * model.hidden_size**2

@@ -27,6 +27,7 @@ from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 
 MANIFEST = "manifest.json"
+MADE_BY_A_STAGE = "run the stage that makes it: dvc repro"
 
 
 def sha256(path: Path) -> str:
@@ -46,12 +47,16 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, next_step: str = "remove it and run: dvc repro") -> Any:
-    """Read JSON; a missing or broken file names the stage's artefact instead of raising a traceback."""
+def read_json(path: Path, next_step: str = "remove it and run: dvc repro", missing: str = MADE_BY_A_STAGE) -> Any:
+    """Read JSON; a missing or broken file names the stage's artefact instead of raising a traceback.
+
+    Args:
+        next_step, missing: what the user can do about a broken file, and about a missing one.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist", next_step="run the stage that makes it: dvc repro") from None
+        raise DataError(f"{path} does not exist", next_step=missing) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {os.strerror(error.errno or 0)}") from None
     return parse_json(content, where=str(path), next_step=next_step)
@@ -209,9 +214,10 @@ def read_facts(
     path: Path,
     shape: type[BaseModel] | None = None,
     next_step: str = "restore it with: dvc checkout --force; or remove its folder and run: dvc repro",
+    missing: str = MADE_BY_A_STAGE,
 ) -> dict[str, Any]:
-    """A JSON file that holds an object of a shape; see :func:`read_manifest`."""
-    facts = read_json(path, next_step)
+    """A JSON file that holds an object of a shape; see :func:`read_manifest` and :func:`read_json`."""
+    facts = read_json(path, next_step, missing)
     try:
         (shape or _Facts).model_validate(facts, strict=True)
     except ValidationError as error:

@@ -4,6 +4,10 @@ Every error says what happened, where, and what to do next, in a few lines and w
 the message only). Anything else that escapes is a defect of this project and keeps its traceback.
 """
 
+from electra.common.printing import printable, shortened
+
+LONGEST = 4_000  # characters of a message's part, which may quote what a file holds
+
 
 class ElectraError(Exception):
     """Base of all expected failures.
@@ -18,12 +22,12 @@ class ElectraError(Exception):
 
     def __init__(self, what: str, *, where: str | None = None, next_step: str | None = None):
         self.what, self.where, self.next_step = what, where, next_step
-        lines = [what]
+        lines = [shortened(what, LONGEST)]
         if where:
-            lines.append(f"  where: {where}")
+            lines.append(f"  where: {shortened(where, LONGEST)}")
         if next_step:
-            lines.append(f"  next:  {next_step}")
-        super().__init__("\n".join(lines))
+            lines.append(f"  next:  {shortened(next_step, LONGEST)}")
+        super().__init__(printable("\n".join(lines)))
 
 
 class ConfigError(ElectraError):

@@ -28,7 +28,9 @@ def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, w
         DataError: it is not UTF-8, malformed, too deeply nested, or holds a number of thousands of digits.
     """
     try:
-        return json.loads(text.rstrip())  # the end of a line is not its second line
+        # UTF-8 only: json itself would also take UTF-16, which no other reader of the same file does
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        return json.loads(decoded.rstrip())  # the end of a line is not its second line
     except json.JSONDecodeError as error:
         where = f"{where}:{error.lineno}" if error.lineno > 1 else where
         reason = f"{error.msg} at column {error.colno}"

@@ -17,6 +17,8 @@ LARGEST = math.sqrt(torch.finfo(torch.float32).max)  # 1.8e19: the square of a l
 BUFFERS = ("position_ids", "token_type_ids")  # whole numbers that older versions of transformers save beside weights
 FETCH_AGAIN = "get the weights again from where they came from, or make them again"
 
+TensorFacts = tuple[str, tuple[int, ...]]  # type and shape
+
 
 def read_tensors(path: Path, next_step: str = FETCH_AGAIN, buffers: Collection[str] = ()) -> dict[str, Tensor]:
     """Return the tensors of a ``.safetensors`` file, or of a ``.bin`` file of which no code is run, on the CPU.
@@ -64,14 +66,15 @@ def require_floating(name: str, dtype: str, is_floating: bool, where: str, next_
         raise DataError(what, where=where, next_step=next_step)
 
 
-def tensor_types(path: Path) -> dict[str, str]:
-    """Return the type of each tensor of a ``.safetensors`` file, as in its header: "F32", "I64"; no tensor is read.
+def tensor_header(path: Path) -> dict[str, TensorFacts]:
+    """Return type ("F32", "I64") and shape of each tensor of a ``.safetensors`` file; no tensor is read.
 
     Raises:
         DataError: the file is damaged or of another kind.
     """
     with _readable(path, FETCH_AGAIN), safe_open(path, framework="pt") as opened:
-        return {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
+        slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+        return {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
 
 
 def _read_bin(path: Path) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ import zstandard
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import ByteLines, LineFeeds, byte_lines, text_lines
 from electra.common.parsing import is_text
+from electra.common.printing import listed
 
 SUFFIXES = (".gz", ".xz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
@@ -288,7 +289,7 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
             )
         if text_field not in record:
             raise DataError(
-                f"no field {text_field!r}; the fields are: {', '.join(record) or 'none'}",
+                f"no field {text_field!r}; the fields are: {listed(record) or 'none'}",
                 where=where,
                 next_step="set text_field of the source",
             )

@@ -1,7 +1,7 @@
 """The files source: .txt, .jsonl, .parquet, plain or compressed, on disk or any fsspec URL; and the hub source."""
 
 import codecs
-import glob
+import errno
 import hashlib
 import os
 import shutil
@@ -20,13 +20,16 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from electra.common.artifacts import sha256
-from electra.common.errors import DataError, InfrastructureError
+from electra.common.errors import DataError, ElectraError, InfrastructureError
+from electra.common.globs import expanded
 from electra.common.lines import recoded
-from electra.common.parsing import parquet_errors
+from electra.common.parsing import is_text, parquet_errors
+from electra.common.printing import listed
 from electra.config import FilesCorpus, HubCorpus
 from electra.corpus.document import Part
 from electra.corpus.file_formats import (
     DAMAGED,
+    MAX_DOCUMENT_BYTES,
     SUFFIXES,
     WRONG_ENCODING,
     Exploding,
@@ -36,6 +39,7 @@ from electra.corpus.file_formats import (
     read_checksums,
     text_documents,
 )
+from electra.corpus.parquet_pages import largest_page
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 PARQUET_BATCH_ROWS = 64
@@ -126,11 +130,21 @@ class FilePart:
             ) from error
         except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
             raise DataError(f"cannot be opened: {error.strerror or error}", where=self._file.shown) from error
-        except (ConnectionError, TimeoutError) as error:
+        except (ElectraError, MemoryError):
+            raise
+        except Exception as error:  # each file system has classes of its own
+            if self._file.is_local and not isinstance(error, OSError):
+                raise
+            if isinstance(error, OSError) and error.errno == errno.EINVAL:
+                raise DataError(
+                    "no regular file: the system does not know its size",
+                    where=self._file.shown,
+                    next_step="copy what it holds into a regular file, and name that",
+                ) from error
             raise InfrastructureError(
                 f"cannot be fetched: {str(error).replace(self._file.name, self._file.shown)}",
                 where=self._file.shown,
-                next_step="check the network and run again",
+                next_step="check the disk or the network, and run again",
             ) from error
 
     def facts(self, *, complete: bool) -> dict[str, Any]:
@@ -143,7 +157,7 @@ class FilePart:
                 if self._expected:  # parquet is not read from beginning to end
                     self._compare(hashlib.file_digest(opened, "sha256").hexdigest())
                     opened.seek(0)
-                yield from _parquet_documents(opened, file.shown, settings.text_field)
+                yield from _parquet_documents(opened, file.shown, settings.text_field, file.is_local)
                 return
             raw = HashingReader(opened)
             content = decompressed(raw, file.compression)
@@ -174,7 +188,10 @@ def without_secrets(name: str) -> str:
     """A URL without user, password and query, which may be a key; anything else as it is."""
     if "://" not in name:
         return name
-    parts = urlsplit(name)
+    try:
+        parts = urlsplit(name)
+    except ValueError:  # no URL at all: what of it is a secret cannot be said
+        return f"{name.partition('://')[0]}://***"
     if "@" not in parts.netloc and not parts.query:
         return name
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="***" if parts.query else "").geturl()
@@ -188,7 +205,8 @@ def find_files(patterns: list[str]) -> list[InputFile]:
     """
     found: dict[str, InputFile] = {}
     for pattern in patterns:
-        matches = _match_url(pattern) if "://" in pattern else _match_local(pattern)
+        local = pattern.removeprefix("file://")
+        matches = _match_url(local) if "://" in local else _match_local(local, pattern[: -len(local)])
         if not matches:
             raise DataError(
                 "no file matches",
@@ -199,28 +217,47 @@ def find_files(patterns: list[str]) -> list[InputFile]:
     return [found[name] for name in sorted(found)]
 
 
-def _match_local(pattern: str) -> list[InputFile]:
+def _match_local(pattern: str, scheme: str = "") -> list[InputFile]:
     # a file may have brackets in its name
-    names = [pattern] if Path(pattern).exists() else glob.glob(pattern, recursive=True)
-    if names == [pattern] and Path(pattern).is_dir():
+    names = [pattern] if os.path.lexists(pattern) else expanded(pattern)
+    if names == [pattern] and os.path.isdir(pattern):
         raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
     filesystem = fsspec.filesystem("file")
     here = os.getcwd()  # absolute: a worker may stand in another folder
-    return [_input_file(name, filesystem, os.path.join(here, name)) for name in names if os.path.isfile(name)]
+    files = [name for name in names if not os.path.isdir(name)]
+    for name in files:
+        if not os.path.isfile(name):
+            what = "no regular file" if os.path.exists(name) else "a link to nothing"
+            raise DataError(what, where=name, next_step="mend or remove it, or narrow the glob in corpus.sources paths")
+    return [_input_file(f"{scheme}{name}", filesystem, os.path.join(here, name)) for name in files]
 
 
 def _match_url(pattern: str) -> list[InputFile]:
     try:
+        urlsplit(pattern)
         opened = fsspec.open_files(pattern, "rb")
     except (ValueError, ImportError) as error:
         raise DataError(f"cannot be opened: {error}", where=without_secrets(pattern)) from error
     except FileNotFoundError:
         return []
+    except Exception as error:  # each file system has classes of its own, and many are not made from a URL alone
+        shown = without_secrets(pattern)
+        raise (InfrastructureError if isinstance(error, OSError) else DataError)(
+            f"cannot be opened: {type(error).__name__}: {error}".replace(pattern, shown),
+            where=shown,
+            next_step="check the URL and the network, or fetch the files first and name them by their paths",
+        ) from error
     is_glob = "*" in pattern
     return [_input_file(f.full_name if is_glob else pattern, f.fs, f.path) for f in opened]
 
 
 def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFile:
+    if not is_text(name):
+        raise DataError(
+            "the file's name is not UTF-8, and manifests can only hold text",
+            where=name,
+            next_step="rename the file; convmv -f latin1 -t utf8 renames many",
+        )
     # only there is "?" no part of a name
     is_http = name.startswith(("http://", "https://"))
     suffixes = PurePosixPath(urlsplit(name).path if is_http else name).suffixes
@@ -236,14 +273,19 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
     return InputFile(name, filesystem, path, format, compression)
 
 
-def _parquet_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]:
-    """The column ``text_field``, a small batch at a time; null counts as empty."""
+def _parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: bool = True) -> Iterator[str]:
+    """The column ``text_field``, a small batch at a time; null counts as empty.
+
+    Args:
+        is_local: False where seeking is slow: then only pages of column chunks that could be too large are looked at.
+    """
     with parquet_errors(name):
         parquet = pq.ParquetFile(file)
         columns = parquet.schema_arrow
-        if text_field not in columns.names:
+        if columns.names.count(text_field) != 1:
+            what = "several columns" if text_field in columns.names else "no column"
             raise DataError(
-                f"no column {text_field!r}; the columns are: {', '.join(columns.names)}",
+                f"{what} {text_field!r}; the columns are: {listed(columns.names)}",
                 where=name,
                 next_step="set text_field of the source",
             )
@@ -253,7 +295,16 @@ def _parquet_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[s
                 where=name,
                 next_step="set text_field of the source",
             )
-        for batch in parquet.iter_batches(PARQUET_BATCH_ROWS, columns=[text_field], use_threads=False):
+        largest = largest_page(file, parquet, text_field, 0 if is_local else MAX_DOCUMENT_BYTES)
+        if largest > MAX_DOCUMENT_BYTES:
+            raise DataError(
+                f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB: a page of column {text_field!r} has "
+                f"{largest:,} bytes",
+                where=name,
+                next_step="split the document, or write the file with smaller pages",
+            )
+        rows = max(1, min(PARQUET_BATCH_ROWS, MAX_DOCUMENT_BYTES // max(1, largest)))  # all may be as long as a page
+        for batch in parquet.iter_batches(rows, columns=[text_field], use_threads=False):
             for text in batch.column(0).to_pylist():
                 yield text or ""
 
@@ -316,7 +367,7 @@ class HubSource:
             for row, item in enumerate(dataset):
                 if settings.text_field not in item:
                     raise DataError(
-                        f"no column {settings.text_field!r}; the columns are: {', '.join(item)}",
+                        f"no column {settings.text_field!r}; the columns are: {listed(item)}",
                         where=f"{settings.dataset}, split {settings.split}",
                         next_step=f"set text_field of the source {settings.name!r}",
                     )

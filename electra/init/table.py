@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.common.errors import ConfigError, DataError
+from electra.common.printing import listed
 from electra.readers.tables import Layout, read_table
 from electra.tasks.catalogue import TASKS
 
@@ -63,7 +64,7 @@ def read_labelled(
             "which columns hold the text and the label?",
             where=str(table),
             next_step=f"name them: --text COLUMN --label COLUMN (--text twice for pairs); the columns are "
-            f"{', '.join(_columns(root / table, encoding))}",
+            f"{listed(_columns(root / table, encoding))}",
         )
     columns = [*text_columns, label]
     layout = Layout(encoding=encoding)

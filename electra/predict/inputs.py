@@ -14,6 +14,7 @@ from typing import Any, Literal
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import batches, csv_records, decoded
 from electra.common.parsing import is_text, parse_json
+from electra.common.printing import listed
 from electra.tasks.format import Row
 
 InputFormatName = Literal["jsonl", "csv", "tsv", "lines"]
@@ -145,7 +146,7 @@ class Rows:
             return
         if missing := [column for column in self.columns if column not in header]:
             raise self._malformed(
-                f"there is no column {', '.join(missing)}; the columns are: {', '.join(header)}",
+                f"there is no column {', '.join(missing)}; the columns are: {listed(header)}",
                 "name them with --text-columns",
             )
         for cells in records:

@@ -27,6 +27,7 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.lines import byte_lines, open_input
 from electra.common.output import refuse_input
 from electra.common.paths import Paths
+from electra.common.printing import raw_stream
 from electra.config import Cluster
 from electra.finetune.run import decode_spans, predict_rows, prepare_machine
 from electra.finetune.saved import SavedModel, load_model
@@ -196,7 +197,7 @@ def writing(path: Path | None, format: OutputFormat, inputs: Iterable[Path | int
     """
     if path is None:
         refuse_input(1, inputs)
-        yield _writer(sys.stdout, format)
+        yield _writer(sys.stdout if sys.stdout.isatty() else raw_stream(sys.stdout), format)
         return
     if not os.path.isdir(path.parent):
         raise DataError(f"there is no folder {path.parent}", next_step="make it, or correct --output")
@@ -333,7 +334,9 @@ def _regular_size(file: BinaryIO) -> int | None:
 def _bar() -> Progress:
     """On a terminal only, and never among the predictions."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+    return Progress(
+        *columns, console=Console(file=raw_stream(sys.stderr)), disable=not sys.stderr.isatty(), transient=True
+    )
 
 
 def _counted(lines: Iterable[bytes], bar: Progress, task: object) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from electra.common.artifacts import building, renews, sha256, write_json, write
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.lines import MAX_LINE_BYTES
 from electra.common.paths import Paths
+from electra.common.printing import listed
 from electra.config import FilesTasks, HubTasks, Settings, SyntheticTasks
 from electra.readers.custom import CustomSource, check_evaluation
 from electra.readers.custom_schema import read_custom_task
@@ -196,7 +197,7 @@ class HubSource:
                 yield self._row(spec, str(number), item, where, counts)
             except (KeyError, TypeError) as error:
                 raise DataError(
-                    f"{spec.name}: missing or wrong column {error}; the columns are {', '.join(table.column_names)}",
+                    f"{spec.name}: missing or wrong column {error}; the columns are {listed(table.column_names)}",
                     where=where,
                 ) from None
 

@@ -12,7 +12,7 @@ from typing import Any
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import open_input, text_lines
-from electra.common.parsing import parse_json
+from electra.common.parsing import parse_json, shown
 from electra.readers.questions import read_mrqa, read_swag
 from electra.readers.tables import DOCUMENT_START, as_label, column_lines, columns_of, encoding_of, filled
 from electra.tasks.catalogue import TaskSpec
@@ -202,7 +202,7 @@ def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str])
         wanted = [spec.text_a] + ([spec.text_b] if spec.text_b else []) + ([spec.label] if is_labelled else [])
         if missing := [name for name in wanted if name not in header]:
             raise DataError(
-                f"{spec.name}: no column {', '.join(map(repr, missing))} in the header {header}",
+                f"{spec.name}: no column {', '.join(map(repr, missing))} in the header {shown(header)}",
                 where=f"{path}:1",
                 next_step="use the file as GLUE distributes it",
             )

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from electra.common.errors import DataError
 from electra.common.lines import csv_records, open_input, text_lines
-from electra.common.parsing import is_text, parse_json
+from electra.common.parsing import is_text, parse_json, shown
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row, choice_row, question_row
 
@@ -103,7 +103,7 @@ def read_swag(spec: TaskSpec, path: Path, labelled: bool) -> Iterator[Row]:
         _, header = next(records, (1, []))
         if missing := [name for name in wanted if name not in header]:
             raise DataError(
-                f"{spec.name}: no column {', '.join(map(repr, missing))} in the header {header}",
+                f"{spec.name}: no column {', '.join(map(repr, missing))} in the header {shown(header)}",
                 where=f"{path}:1",
                 next_step="use the file as SWAG distributes it, not train_full.csv or val_full.csv",
             )

@@ -9,7 +9,6 @@ In a template ``{title}: {body}`` names columns in braces; ``{{`` and ``}}`` are
 """
 
 import codecs
-import glob
 import json
 import re
 import string
@@ -20,8 +19,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from electra.common.errors import DataError
+from electra.common.globs import expanded
 from electra.common.lines import csv_records, open_input, recoded, text_lines
 from electra.common.parsing import is_text, parquet_errors, parse_json
+from electra.common.printing import listed
 
 DOCUMENT_START = "-DOCSTART-"
 # Only these two separate columns and end words: a word may hold a no-break space.
@@ -121,11 +122,7 @@ def table_files(folder: Path, name: str) -> list[Path]:
         DataError: there is none.
     """
     path = folder / name
-    found = (
-        [path]
-        if path.is_file()
-        else sorted(folder / match for match in glob.glob(name, root_dir=folder, recursive=True))
-    )
+    found = [path] if path.is_file() else sorted(folder / match for match in expanded(name, folder))
     if files := [file for file in found if file.is_file()]:
         return files
     raise DataError(f"{path} does not exist", next_step="add the file, or correct its path in the task's YAML file")
@@ -312,7 +309,7 @@ def _read_conll(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[
 def _check_header(path: Path, header: Sequence[str], columns: Sequence[str], where: str | None = None) -> None:
     if missing := [name for name in columns if name not in header]:
         raise DataError(
-            f"no column {', '.join(map(repr, missing))}; the columns are {', '.join(header)}",
+            f"no column {', '.join(map(repr, missing))}; the columns are {listed(header)}",
             where=where or str(path),
             next_step="correct the column's name in the task's YAML file",
         )

@@ -1,0 +1,115 @@
+"""Sizes of the pages of a parquet column, from their headers: what reading it will take, before anything is unpacked.
+
+A page holds whole values, and is unpacked at once: a few megabytes on disk may be gigabytes in memory. The footer has
+sums only. Headers are Thrift structs in the compact protocol (apache/parquet-format, parquet.thrift, PageHeader).
+"""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import pyarrow.parquet as pq
+
+_UNPACKED, _PACKED = 2, 3  # fields of a PageHeader: uncompressed_page_size, compressed_page_size
+_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
+_INTEGERS = (4, 5, 6)
+_MAX_DEPTH = 16
+
+
+def largest_page(file: BinaryIO, parquet: pq.ParquetFile, column: str, ignored: int = 0) -> int:
+    """Return the bytes of the column's largest page, unpacked; 0 where there is none.
+
+    Args:
+        file: what ``parquet`` reads; its position is changed.
+        ignored: column chunks of at most so many bytes, by the footer, are not looked at.
+    """
+    largest = 0
+    for number in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        for chunk in (group.column(index) for index in range(group.num_columns)):
+            if chunk.path_in_schema != column or chunk.total_uncompressed_size <= ignored:
+                continue
+            start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
+            largest = max(largest, *_pages(file, start, start + chunk.total_compressed_size), 0)
+    return largest
+
+
+def _pages(file: BinaryIO, start: int, end: int) -> Iterator[int]:
+    """Unpacked sizes of the pages between two places; ends early where the headers are damaged: reading names that."""
+    while start < end:
+        file.seek(start)
+        header = _Header(file)
+        try:
+            fields = header.struct()
+        except ValueError:
+            return
+        packed = fields.get(_PACKED, 0)
+        if packed < 0 or _UNPACKED not in fields:
+            return
+        yield fields[_UNPACKED]
+        start += header.num_bytes + packed
+
+
+class _Header:
+    """One struct of the compact protocol, of which only integers at the top are kept."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self.num_bytes = file, 0
+
+    def struct(self, depth: int = 0) -> dict[int, int]:
+        """Read a struct.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if depth > _MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        found: dict[int, int] = {}
+        field = 0
+        while first := self._take(1)[0]:
+            field = field + (first >> 4) if first >> 4 else self._integer()
+            kind = first & 15
+            if kind in _INTEGERS:
+                found[field] = self._integer()
+            elif kind not in (_TRUE, _FALSE):  # the value of a boolean field is its type
+                self._skip(kind, depth)
+        return found
+
+    def _skip(self, kind: int, depth: int) -> None:
+        if kind in _INTEGERS:
+            self._varint()
+        elif kind in (_TRUE, _FALSE, _BYTE):
+            self._take(1)
+        elif kind == _DOUBLE:
+            self._take(8)
+        elif kind == _BINARY:
+            self._take(self._varint())
+        elif kind in (_LIST, _SET):
+            first = self._take(1)[0]
+            for _ in range(first >> 4 if first >> 4 < 15 else self._varint()):
+                self._skip(first & 15, depth + 1)
+        elif kind == _STRUCT:
+            self.struct(depth + 1)
+        else:  # a page header has no maps
+            raise ValueError("no page header")
+
+    def _integer(self) -> int:
+        number = self._varint()
+        return (number >> 1) ^ -(number & 1)
+
+    def _varint(self) -> int:
+        number = 0
+        for shift in range(0, 70, 7):
+            byte = self._take(1)[0]
+            number |= (byte & 127) << shift
+            if byte < 128:
+                return number
+        raise ValueError("a number of more than 64 bits")
+
+    def _take(self, size: int) -> bytes:
+        if size > 1 << 24:
+            raise ValueError("a page header of megabytes")
+        taken = self._file.read(size)
+        if len(taken) < size:
+            raise ValueError("the file ends in a page header")
+        self.num_bytes += size
+        return taken
