@@ -18,9 +18,11 @@ app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_h
 def main() -> None:
     """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
     from electra.common.errors import ElectraError
+    from electra.common.printing import guard_streams
     from electra.system.memory import out_of_memory
     from electra.system.processes import exit_on_sigterm
 
+    guard_streams()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     stage = os.environ.get("DVC_STAGE") if "RANK" not in os.environ else None  # processes of a launcher end with that
     if stage:

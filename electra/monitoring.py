@@ -19,6 +19,7 @@ from typing import Any
 from electra import config
 from electra.common.artifacts import write_json
 from electra.common.errors import TrainingError
+from electra.common.printing import raw_stream
 from electra.config import Settings
 from electra.model.methods import binary_entropy
 from electra.system.hardware import Machine, describe_cuda
@@ -322,7 +323,7 @@ def _terminal_bar(total: int, done: int) -> Any:
 
     what = TextColumn("{task.fields[what]}")
     columns = (TextColumn("pretrain"), BarColumn(), MofNCompleteColumn(), what, TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=2)
+    bar = Progress(*columns, console=Console(file=raw_stream(sys.stderr)), refresh_per_second=2)
     bar.add_task("pretrain", total=total, completed=done, what="")
     bar.start()
     return bar

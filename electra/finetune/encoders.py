@@ -7,6 +7,7 @@ Shape legend: B examples, T tokens, D hidden width.
 """
 
 import inspect
+import math
 import re
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from torch import Tensor, nn
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
-from electra.common.tensors import FETCH_AGAIN, check_tensors, require_floating, tensor_types
+from electra.common.printing import shortened
+from electra.common.tensors import FETCH_AGAIN, TensorFacts, check_tensors, require_floating, tensor_header
 from electra.finetune.features import Vocabulary
 from electra.finetune.input_format import InputFormat
 from electra.model.encoder import Encoder
@@ -149,8 +151,8 @@ def load_transformers_encoder(
     transformers = _transformers()
     folder = local_folder(source.folder, source.revision, FILES)
     weights = _weight_files(folder)
-    types = {name: dtype for file in weights for name, dtype in tensor_types(file).items()}
-    _refuse_more_layers_than_tensors(transformers, folder, len(types))
+    header = {name: facts for file in weights for name, facts in tensor_header(file).items()}
+    _check_header(transformers, folder, header)
     model, loading = _loading(
         folder,
         lambda: transformers.AutoModel.from_pretrained(
@@ -160,10 +162,9 @@ def load_transformers_encoder(
             trust_remote_code=False,
             dtype=torch.float32,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below: its own message only points at a report that is not shown
         ),
     )
-    _check_weights(model, types, loading["mismatched_keys"], str(folder))
+    check_tensors(dict(model.named_parameters()), str(folder))
     if missing := sorted(name for name in loading["missing_keys"] if not name.startswith("pooler.")):
         raise DataError(
             f"the weights lack {len(missing)} tensors of the encoder, such as {missing[0]}",
@@ -235,8 +236,23 @@ def _loading(folder: Path, load: Any) -> Any:
     try:
         return load()
     except Exception as error:  # damaged files make the library fail with any class of error
-        reason = str(error) if isinstance(error, OSError | ValueError | ImportError | RuntimeError) else repr(error)
-        raise ConfigError(f"transformers cannot load it: {reason}", where=str(folder)) from error
+        raise ConfigError(
+            f"transformers cannot load it: {_reason(error)}",
+            where=str(folder),
+            next_step="get the folder again from where it was published, or choose another encoder",
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What happened, without the library's advice: it is to run code of the folder, or to read reports it hides."""
+    said = str(error)
+    if "trust_remote_code" in said or "custom code" in said:
+        return "the folder comes with code of its own, which is never run"
+    if "ignore_mismatched_sizes" in said:
+        return "the weights are of other shapes than config.json says"
+    if not isinstance(error, OSError | ValueError | ImportError | RuntimeError):
+        said = f"{type(error).__name__}: {said.splitlines()[0] if said else ''}"
+    return shortened(re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0], 300)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -252,35 +268,48 @@ def _weight_files(folder: Path) -> list[Path]:
     return weights
 
 
-def _check_weights(model: "PreTrainedModel", types: dict[str, str], mismatched: Any, folder: str) -> None:
-    """Check the parameters; transformers takes integers, complex numbers and NaN for weights.
+def _check_header(transformers: Any, folder: Path, header: dict[str, TensorFacts]) -> None:
+    """Compare the tensors in the files with a model without memory that ``config.json`` describes.
 
-    Args:
-        types: of the tensors in the files, by name.
-        mismatched: keys of tensors with other shapes, with both shapes.
+    transformers takes integers and complex numbers for weights, and makes room for what the configuration says.
 
     Raises:
-        DataError: one is of another shape or type, or holds a number that is not finite.
+        ConfigError: the configuration cannot be built, or has far more weights than the files.
+        DataError: a tensor is of another shape, or of no floating type.
     """
-    for name, found, expected in sorted(key for key in mismatched if not key[0].startswith("pooler.")):
-        what = f"{name}: {tuple(found)} in the weights, {tuple(expected)} by config.json"
-        raise DataError(what, where=folder, next_step=FETCH_AGAIN)
+    config = _loading(
+        folder, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    )
+    _refuse_more_layers_than_tensors(config, folder, len(header))
+    with torch.device("meta"):
+        model = _loading(folder, lambda: transformers.AutoModel.from_config(config, trust_remote_code=False))
     parameters = dict(model.named_parameters())
-    for name, dtype in types.items():
-        inside = name.removeprefix(f"{model.base_model_prefix}.")  # buffers, such as position_ids, may be of any type
-        require_floating(name, dtype, inside not in parameters or dtype.startswith(("F", "BF")), folder)
-    check_tensors(parameters, folder)
+    for name, (dtype, shape) in header.items():
+        parameter = parameters.get(name, parameters.get(name.removeprefix(f"{model.base_model_prefix}.")))
+        if parameter is None:  # a buffer, such as position_ids, or a part of a head
+            continue
+        require_floating(name, dtype, dtype.startswith(("F", "BF")), str(folder))
+        if shape != tuple(parameter.shape):
+            what = f"{name}: {shape} in the weights, {tuple(parameter.shape)} by config.json"
+            raise DataError(what, where=str(folder), next_step=FETCH_AGAIN)
+    held, described = (
+        sum(map(math.prod, shapes))
+        for shapes in ((shape for _, shape in header.values()), (parameter.shape for parameter in parameters.values()))
+    )
+    if described > max(10**8, 4 * held):  # some share their weights (ALBERT), but the model has each only once
+        raise ConfigError(
+            f"config.json describes {described:,} weights, the files have {held:,}",
+            where=str(folder),
+            next_step=FETCH_AGAIN,
+        )
 
 
-def _refuse_more_layers_than_tensors(transformers: Any, folder: Path, tensors: int) -> None:
+def _refuse_more_layers_than_tensors(config: Any, folder: Path, tensors: int) -> None:
     """Compare the counts in ``config.json`` with the weights: ``transformers`` builds as many layers as it says first.
 
     Raises:
         ConfigError: it has more layers, groups or experts than the weights could fill.
     """
-    config = _loading(
-        folder, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    )
     for name, value in config.to_dict().items():
         is_count = re.search("(layers?|groups?|experts?|blocks?)$", name) and isinstance(value, int)
         if is_count and value > max(tensors, 100):  # layers that share their weights (ALBERT) may be more than these

@@ -65,7 +65,8 @@ def load_model(folder: Path) -> SavedModel:
             where=str(folder),
             next_step="fine-tune with --keep (or finetune.keep_models: true), or correct the path",
         )
-    facts = read_json(folder / "config.json")
+    next_step = "fine-tune it again, or get the folder again from where it came from"
+    facts = read_json(folder / "config.json", next_step, next_step)
     if not isinstance(facts, dict) or not PARTS <= facts.keys():
         raise DataError("this is another kind of model, not a fine-tuned one", where=str(folder / "config.json"))
     try:

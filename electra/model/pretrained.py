@@ -84,7 +84,7 @@ def read_config(folder: Path) -> PretrainedConfig:
     """
     path, next_step = folder / "config.json", "name a folder of pre-trained weights, such as models/pretrained"
     try:
-        return PretrainedConfig.model_validate(read_json(path, next_step))
+        return PretrainedConfig.model_validate(read_json(path, next_step, next_step))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "(top level)"

@@ -5,6 +5,7 @@ The colours of the curves follow the page's light or dark theme.
 
 import io
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from matplotlib.ticker import EngFormatter
 from electra.common.artifacts import write_text
 from electra.common.errors import DataError
 from electra.common.paths import Paths
+from electra.common.printing import printable, raw_stream
 from electra.config import Settings
 from electra.report.content import METRIC_NAMES, data_in_words, score_card, sections
 from electra.report.facts import (
@@ -266,7 +268,7 @@ def print_score_card(facts: Facts) -> None:
 
     card = score_card(facts)
     right = numeric_columns(card)
-    console = Console(highlight=False)
+    console = Console(highlight=False, file=raw_stream(sys.stdout))
     shown = len(card.columns) if console.width >= 100 else card.columns.index("train")  # the pages have row counts too
     table = Table(title=f"Score card, profile {facts.settings.profile}", title_style="bold", caption=card.note)
     for index, name in enumerate(card.columns[:shown]):
@@ -274,9 +276,9 @@ def print_score_card(facts: Facts) -> None:
     if card.rows:
         *tasks, mean = card.rows
         for row in tasks:
-            table.add_row(*row[:shown])
+            table.add_row(*map(printable, row[:shown]))
         table.add_section()
         table.add_row(*mean[:shown], style="bold")
         console.print(table)
     for line in [data_in_words(facts), *score_remarks(facts), *plateaus(facts)]:
-        console.print(line, markup=False)
+        console.print(printable(line), markup=False)

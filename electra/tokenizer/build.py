@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from electra.common.artifacts import (
 from electra.common.corpus_file import read_documents
 from electra.common.errors import ConfigError, DataError, ElectraError
 from electra.common.paths import Paths
+from electra.common.printing import printable, raw_stream
 from electra.config import Settings
 from electra.config import Tokenizer as Asked
 from electra.config.text import SPECIAL_TOKENS
@@ -333,13 +335,13 @@ def show_beside(paths: Paths, others: list[Path], console: Console | None = None
         if not found.pieces:
             raise DataError("there is no held-out text to measure on", where=str(paths.corpus))
         table.add_row(
-            Text(str(path)),
+            Text(printable(str(path))),
             f"{tokenizer.get_vocab_size():,}",
             f"{found.pieces / words:.2f}",
             f"{found.characters / found.pieces:.2f}",
             f"{found.unknown / found.pieces:.3%}",
         )
-    (console or Console()).print(table)
+    (console or Console(file=raw_stream(sys.stdout))).print(table)
 
 
 def _fit_of(tokenizer: Tokenizer, corpus: Path, path: Path) -> _Fit:

@@ -6,6 +6,7 @@ the order of the documents or on who cleaned them.
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,6 +21,7 @@ from electra.common.artifacts import listed_files, read_json
 from electra.common.corpus_file import read_documents
 from electra.common.errors import DataError
 from electra.common.paths import Paths
+from electra.common.printing import printable, raw_stream
 
 CLEANING = "cleaning.json"  # in the folder of the corpus
 NUM_EXAMPLES = 10
@@ -116,7 +118,7 @@ def show_corpus(paths: Paths, number: int, console: Console | None = None) -> No
     Raises:
         DataError: there is no corpus, or it was made without steps in ``corpus.cleaning``.
     """
-    console = console or Console()
+    console = console or Console(file=raw_stream(sys.stdout))
     listed = listed_files(paths.corpus)
     if not any(file.path.name == CLEANING for file in listed):
         raise DataError(
@@ -136,12 +138,12 @@ def show_corpus(paths: Paths, number: int, console: Console | None = None) -> No
         for example in facts["examples"][:number]:
             # Text: what stands in square brackets is no markup of rich's
             examples.add_row(
-                Text(_printable(example["before"])), Text(_printable(example["after"]) or "(dropped)", "dim")
+                Text(printable(example["before"])), Text(printable(example["after"]) or "(dropped)", "dim")
             )
         console.print(examples)
     kept = Table("kept", box=box.SQUARE, show_lines=True, title="documents kept, their beginnings", expand=True)
     for text in islice(_kept(paths), number):
-        kept.add_row(Text(_printable(text[:EXAMPLE_CHARACTERS])))
+        kept.add_row(Text(printable(text[:EXAMPLE_CHARACTERS])))
     console.print(kept)
 
 
@@ -149,8 +151,3 @@ def _kept(paths: Paths) -> Iterator[str]:
     for file in listed_files(paths.corpus, "train-*.parquet"):
         for _, texts in read_documents(file.path):
             yield from texts
-
-
-def _printable(text: str) -> str:
-    """Without characters that would control the terminal."""
-    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
