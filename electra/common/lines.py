@@ -17,6 +17,7 @@ from typing import BinaryIO, Protocol, TypeVar
 from electra.common.errors import DataError
 
 CHUNK_BYTES = 1 << 20
+BLANK_LINES = 64  # in a row, before the rest of them is looked for: looking takes as long as reading so many
 # A carriage return that is a line end of its own. One or more before a line feed belong to that: "\r\r\n" is what comes
 # of "\r\n" that is written as text twice.
 LONE_CR = re.compile(rb"\r(?!\r*\n)")
@@ -88,6 +89,28 @@ def _num_ends(text: str) -> int:
     return text.count("\n") or text.count("\r")
 
 
+class JoinedBlanks:
+    """Lines of a file; of many blank ones in a row those that were read ahead come together, as one "line".
+
+    Each blank line alone takes as long as a line of text, and a megabyte holds a million of them.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._peek = getattr(file, "peek", None)
+        self._num_blank = 0  # lines in a row
+
+    def readline(self, size: int = -1, /) -> bytes:
+        """The next line with its end, or blank lines; of what is longer the first ``size`` bytes."""
+        line = self._file.readline(size)
+        self._num_blank = self._num_blank + 1 if line.isspace() and line.endswith(b"\n") else 0
+        if self._num_blank < BLANK_LINES or not self._peek:
+            return line
+        ready: bytes = self._peek(1)[: size - len(line) if size >= 0 else None]
+        end = ready.rfind(b"\n", 0, len(ready) - len(ready.lstrip(b" \t\r\n"))) + 1
+        return line + self._file.read(end)
+
+
 class LineFeeds:
     """Lines of a file in UTF-8 in which a carriage return alone ends a line too: it becomes a line feed.
 
@@ -106,7 +129,8 @@ class LineFeeds:
         size = size if size >= 0 else 1 << 62
         while not self._lines:
             part = self._file.readline(min(size, CHUNK_BYTES))
-            if not (self._begun or self._undecided) and part.endswith(b"\n") and part.find(b"\r", 0, -2) < 0:
+            is_whole = part.endswith(b"\n") and (part.find(b"\r", 0, -2) < 0 or not LONE_CR.search(part))
+            if is_whole and not (self._begun or self._undecided):
                 return part
             self._add(part)
             if self._begun and (not part or self._num_begun >= size):
@@ -177,7 +201,7 @@ def byte_lines(
     """
     number = 0
     while line := file.readline(max_bytes + 1):
-        number += 1
+        number += line.count(b"\n") or 1  # blank lines may come together
         if len(line) > max_bytes:
             raise DataError(
                 f"a {what} of more than {max_bytes >> 20} MiB",

@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal, Protocol
 import zstandard
 
 from electra.common.errors import ConfigError, DataError
-from electra.common.lines import ByteLines, LineFeeds, byte_lines, text_lines
+from electra.common.lines import ByteLines, JoinedBlanks, LineFeeds, byte_lines, text_lines
 from electra.common.parsing import is_text
 from electra.common.printing import listed
 
@@ -244,7 +244,7 @@ def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "
     Raises:
         DataError: not UTF-8 text, or a document of more than ``MAX_DOCUMENT_BYTES``.
     """
-    with_line_feeds = LineFeeds(file)
+    with_line_feeds = LineFeeds(file if documents == "line" else JoinedBlanks(file))
     if documents == "line":
         for _, line in _lines(with_line_feeds, name):
             yield line
@@ -274,7 +274,8 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
         DataError: not UTF-8 text, a line of more than ``MAX_DOCUMENT_BYTES``, one that is no JSON object, a missing
             field, or one that holds no text.
     """
-    for number, line in _lines(file, name, "line", "split the document; each line of a .jsonl file is one"):
+    next_step = "split the document; each line of a .jsonl file is one"
+    for number, line in _lines(JoinedBlanks(file), name, "line", next_step):
         if not line.strip():
             continue
         where = f"{name}:{number}"
@@ -310,10 +311,14 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
 
 
 def _lines(file: ByteLines, name: str, what: str = "document", next_step: str = _SEPARATE) -> Iterator[tuple[int, str]]:
-    """Line numbers from 1, and the lines with their ends; the last two arguments are those of ``byte_lines``."""
-    offset = 0
+    """Line numbers from 1, and the lines with their ends; the last two arguments are those of ``byte_lines``.
+
+    Blank lines that come together have the number of the last one.
+    """
+    offset = number = 0
     lines = byte_lines(file, name, MAX_DOCUMENT_BYTES, what=what, next_step=next_step)
-    for number, line in enumerate(lines, start=1):
+    for line in lines:
+        number += line.count(b"\n") or 1
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

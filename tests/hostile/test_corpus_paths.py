@@ -1,10 +1,13 @@
 """What `corpus.sources paths` may name: odd names, links, special files, URLs, parquet files made to fill memory."""
 
+import io
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ from electra.common.errors import DataError, ElectraError
 from electra.common.globs import expanded
 from electra.config import FilesCorpus
 from electra.corpus import files
+from electra.corpus.file_formats import jsonl_documents, text_documents
 from electra.corpus.files import FilesSource, find_files
 from electra.corpus.parquet_pages import largest_page
 from electra.inputs import list_inputs
@@ -125,6 +129,44 @@ def test_a_link_to_nothing_does_not_end_the_checks_before_a_run(workspace: Works
     list(warnings(workspace.root))
 
 
+# ---- blank lines
+
+
+class Counting(io.BytesIO):
+    """Counts the lines that are asked for one by one."""
+
+    lines = 0
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.lines += 1
+        return super().readline(size)
+
+    def peek(self, size: int = 0, /) -> bytes:
+        at = self.tell()
+        ready = self.read(1 << 16)
+        self.seek(at)
+        return ready
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n", b" \t \n"])
+@pytest.mark.parametrize("kind", ["blank_line", "file", "jsonl"])
+def test_megabytes_of_blank_lines_are_not_read_one_by_one(kind: str, end: bytes) -> None:
+    """The rest is as without them: documents, line numbers and bytes of messages."""
+    blank = b"\n" * 100 + end * 500_000
+    first, last = (b'{"text": "one"}\n', b'{"text": "two"}\n') if kind == "jsonl" else (b"one\n", b"two\n")
+    file = Counting(first + blank + last + b"\xff\n")
+
+    def read(content: BinaryIO) -> Iterator[str]:
+        return jsonl_documents(content, "x", "text") if kind == "jsonl" else text_documents(content, "x", kind)  # type: ignore[arg-type]
+
+    found: list[str] = []
+    with pytest.raises(DataError, match=f"at byte {len(first + blank + last)}") as caught:
+        found.extend(read(file))
+    assert caught.value.where == "x:500103" and file.lines < 1000
+    found = list(read(Counting(first + blank + last)))
+    assert [text.split() for text in found] == ([["one", "two"]] if kind == "file" else [["one"], ["two"]])
+
+
 # ---- parquet
 
 
@@ -138,6 +180,7 @@ READ = """
 import resource, sys
 from electra.common.errors import DataError
 from electra.config import FilesCorpus
+from electra.corpus.file_formats import jsonl_documents, text_documents
 from electra.corpus.files import FilesSource
 import pyarrow, ftfy
 resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
