@@ -91,7 +91,7 @@ def on_a_terminal(*command: str, cwd: Path) -> bytes:
     [
         [EVIL],
         ["config", EVIL],
-        ["init", EVIL],
+        ["import-huggingface", EVIL, "x"],
     ],
     ids=lambda command: command[0] if command[0] != EVIL else "no command",
 )
