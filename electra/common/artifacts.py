@@ -22,7 +22,7 @@ from typing import Any, Literal, TextIO
 from pydantic import BaseModel, ValidationError
 
 from electra.common.errors import ConfigError, DataError
-from electra.common.output import beside, disk_errors, exclusive, holds, writing
+from electra.common.output import beside, cannot_write, disk_errors, exclusive, holds, writing
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 
@@ -66,9 +66,15 @@ def refuse_strange(folder: Path) -> None:
     """Refuse a folder that an artefact would replace and that is none: what somebody else put there would be lost.
 
     Raises:
-        ConfigError: it holds files and no manifest, or is no folder.
+        ConfigError: it holds files and no manifest, is no folder, or cannot be one.
     """
-    if not (os.path.lexists(folder) and not (folder / MANIFEST).is_file()):
+    try:
+        os.lstat(folder)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    if os.path.isfile(folder / MANIFEST):
         return
     found = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name]
     if found:
@@ -87,7 +93,7 @@ def refuse_inside_artefact(target: Path) -> None:
     """
     parents = dict.fromkeys([*target.absolute().parents, *Path(os.path.realpath(target)).parents])
     for folder in parents:
-        if (folder / MANIFEST).is_file():
+        if os.path.isfile(folder / MANIFEST):
             raise ConfigError(
                 f"{target} would be written into an artefact", where=str(folder), next_step="name another place"
             )

@@ -102,7 +102,7 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
             file.parent.mkdir(parents=True, exist_ok=True)
             descriptor = _locked(file, path, wait)
         except (PermissionError, NotADirectoryError, FileExistsError) as error:
-            raise _cannot(path, error) from None
+            raise cannot_write(path, error) from None
         _held[file] = descriptor
         try:
             if descriptor >= 0:
@@ -212,7 +212,7 @@ def writing(path: Path, inputs: Iterable[Path | int] = ()) -> Iterator[TextIO]:
         except FileNotFoundError:
             facts = None  # it is new, or a link to what is new
         except (OSError, ValueError) as error:
-            raise _cannot(path, error) from None
+            raise cannot_write(path, error) from None
         if facts is not None and stat.S_ISDIR(facts.st_mode):
             raise ConfigError(f"{path} is a folder", next_step="name a file")
         refuse_input(path, inputs)
@@ -252,10 +252,11 @@ def _opened(path: Path, file: Path | int, mode: str) -> TextIO:
     except OSError as error:
         if error.errno in NEXT_STEPS:
             raise
-        raise _cannot(path, error) from None
+        raise cannot_write(path, error) from None
 
 
-def _cannot(path: Path, error: OSError | ValueError) -> ElectraError:
+def cannot_write(path: Path, error: OSError | ValueError) -> ElectraError:
+    """Return the error for a path that the system refuses: too long, in no folder, not permitted."""
     said = getattr(error, "strerror", None) or error
     return ConfigError(f"{path} cannot be written: {said}", next_step="name another file, or repair its folder")
 

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from electra.__main__ import app
-from electra.common.artifacts import building, read_json, write_manifest
+from electra.common.artifacts import building, read_json, write_manifest, writing_named
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.output import LONGEST_NAME, beside, refuse_input
 from electra.common.output import writing as writing_text
@@ -272,6 +272,22 @@ def test_a_name_as_long_as_the_system_allows_can_be_written(here: Path, length: 
         (here / name).rmdir()
     alike = {beside(Path("x" * 254 + end), ".lock").name for end in "ab"}
     assert len(alike) == 2 and all(len(name) < LONGEST_NAME for name in alike)
+
+
+@pytest.mark.parametrize("target", ["x" * 256, "x" * 256 + "/inside", "file/inside", "loop"])
+def test_a_folder_that_cannot_be_is_refused_before_the_work(here: Path, target: str) -> None:
+    Path("file").write_text("mine")
+    Path("loop").symlink_to("loop")
+    before = sorted(here.rglob("*"))
+    for command in COMMANDS.values():
+        with pytest.raises(ConfigError) as error:
+            command(Path(target))
+        assert target in str(error.value)
+    with pytest.raises(ConfigError), building(Path(target)):
+        pytest.fail("the stage began")
+    with pytest.raises(ConfigError), writing_named(Path(target)):
+        pytest.fail("the file was opened")
+    assert sorted(here.rglob("*")) == before
 
 
 def limited() -> None:
