@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import platform
 import shutil
+import signal
 import socket
 import time
 import unicodedata
@@ -200,6 +201,9 @@ def _pool(processes: int, cores: int, lower: str) -> Iterator["_Pool"]:
 
 def _start_worker(num_threads: int) -> None:
     die_with_parent()
+    parent = multiprocessing.parent_process()
+    if parent and not parent.is_alive():  # killed while this process was starting: nobody would ever end it
+        os.kill(os.getpid(), signal.SIGKILL)
     limit_threads(num_threads)
 
 

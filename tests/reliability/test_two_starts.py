@@ -239,7 +239,8 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_workers_of_a_killed_command_do_not_keep_its_lock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["starting", "working"])
+def test_workers_of_a_killed_command_do_not_keep_its_lock_and_end(tmp_path: Path, when: str) -> None:
     log = tmp_path / "log"
     script = (
         "from pathlib import Path\nfrom electra.common.output import exclusive\nfrom electra.config import Cluster\n"
@@ -251,13 +252,23 @@ def test_workers_of_a_killed_command_do_not_keep_its_lock(tmp_path: Path) -> Non
     (tmp_path / "holder.py").write_text(script)
     holder = subprocess.Popen([sys.executable, "holder.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text()):
+    # killed as soon as a worker is there, which has imported nothing yet: it has to end as well
+    while not (workers := psutil.Process(holder.pid).children(recursive=True)) and not log.exists():
         assert time.monotonic() < deadline and holder.poll() is None
         time.sleep(0.02)
+    if when == "working":
+        while not (log.exists() and log.read_text()):
+            assert time.monotonic() < deadline and holder.poll() is None
+            time.sleep(0.02)
+        workers = psutil.Process(holder.pid).children(recursive=True)
     holder.kill()
     holder.wait(30)
     with exclusive(tmp_path / "artefact"):
         pass
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for process in alive:
+        process.kill()
+    assert not alive, "its workers are still there"
 
 
 def test_a_forked_child_that_leaves_the_block_does_not_free_the_lock(tmp_path: Path) -> None:
