@@ -7,11 +7,14 @@ import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from electra.common.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 _SHORT = reprlib.Repr()  # aliases of YAML can make a value of any size
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 60, 60
@@ -70,6 +73,24 @@ def parquet_errors(where: str) -> Iterator[None]:
         if type(error) is not OSError or error.errno is not None:
             raise
         raise DataError(f"not a readable parquet file: {error}", where=where) from error
+
+
+def read_tokenizer(
+    path: Path, next_step: str = "get the file again from where it came from, or make it again"
+) -> "Tokenizer":
+    """Return the tokenizer of a ``tokenizer.json``.
+
+    Raises:
+        DataError: the file is missing, damaged or no tokenizer.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic of the library is no Exception, and all its errors are of that class
+        raise DataError(f"the tokenizer cannot be read: {error}", where=str(path), next_step=next_step) from None
 
 
 def read_yaml(path: Path) -> Any:

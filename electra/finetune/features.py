@@ -20,6 +20,7 @@ from torch import Tensor
 from electra.common.artifacts import read_json
 from electra.common.errors import DataError
 from electra.common.lines import batches
+from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
 from electra.model.encoder import example_ends
@@ -79,7 +80,7 @@ class Vocabulary:
             DataError: the file is missing or no tokenizer.
         """
         read_json(path)  # a missing or broken file gets the message of every other artefact
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = read_tokenizer(path)
         tokenizer.no_padding()
         tokenizer.no_truncation()
         if inputs is not None:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from electra.common.artifacts import read_facts, sha256
 from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import read_tokenizer
 from electra.common.paths import local_folder
 from electra.common.tensors import BUFFERS, FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
@@ -219,12 +220,7 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
     given = folder / "tokenizer_config.json"
     settings = read_facts(given, TokenizerFacts, FETCH_AGAIN) if given.is_file() else {}
     if finished.is_file():
-        try:
-            tokenizer = Tokenizer.from_file(str(finished))
-        except Exception as error:  # the library raises no other class
-            raise DataError(
-                f"the tokenizer cannot be read: {error}", where=str(finished), next_step=FETCH_AGAIN
-            ) from None
+        tokenizer = read_tokenizer(finished, FETCH_AGAIN)
         kind = type(tokenizer.model).__name__
         is_wordpiece = kind == "WordPiece"
         if not is_wordpiece and not is_byte_level(tokenizer):

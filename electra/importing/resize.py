@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from electra import config
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import read_tokenizer
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.weights import SEED, check_target, is_byte_level, tokenizer_files, write_pretrained
 from electra.model.objective import build_objective
@@ -124,7 +125,7 @@ def _old_tokenizer(folder: Path, expected_sha256: str) -> Tokenizer:
             where=str(path),
             next_step="name the folder of the right one: --tokenizer",
         )
-    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer = read_tokenizer(path)
     if json.loads(tokenizer.to_str())["model"]["type"] != "WordPiece" and not is_byte_level(tokenizer):
         raise DataError("the tokenizer is neither WordPiece nor byte-level BPE", where=str(path))
     return tokenizer

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ValidationError
 from safetensors.torch import save_file
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from electra import config
 from electra.common.artifacts import building, read_json, sha256, verify_folder, write_json, write_manifest
 from electra.common.errors import DataError
+from electra.common.parsing import read_tokenizer
 from electra.common.tensors import FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
 from electra.model.encoder import Encoder
@@ -28,7 +28,7 @@ def special_token_ids(tokenizer: Path) -> list[int]:
     Raises:
         DataError: the vocabulary lacks one.
     """
-    vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    vocabulary = read_tokenizer(tokenizer / "tokenizer.json")
     ids = []
     for token in SPECIAL_TOKENS:
         if token == "[UNK]":  # text like any other

@@ -149,6 +149,11 @@ class Rows:
                 f"there is no column {', '.join(missing)}; the columns are: {listed(header)}",
                 "name them with --text-columns",
             )
+        if several := [column for column in self.columns if header.count(column) > 1]:
+            raise self._malformed(
+                f"several columns {', '.join(several)}; the columns are: {listed(header)}",
+                "give each column of the input a name of its own",
+            )
         for cells in records:
             if len(cells) != len(header):
                 raise self._malformed(f"{len(cells)} cells, the header has {len(header)}")

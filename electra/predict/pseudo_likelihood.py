@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer
 
 from electra.common.errors import DataError
 from electra.common.lines import batches
+from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.model.pretrained import load_objective, special_token_ids
 from electra.objectives.electric import Electric
@@ -52,7 +52,7 @@ def score_lines(
             next_step="pre-train with: dvc exp run -S pretrain.objective=electric",
         )
     model.to(device)
-    tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+    tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
     special = special_token_ids(paths.tokenizer)
     room = model.discriminator.config.max_positions - 2  # beside [CLS] and [SEP]

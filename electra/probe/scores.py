@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from electra.common.errors import DataError
+from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.evaluation.metrics import spearman
 from electra.model.encoder import Encoder
@@ -59,7 +59,7 @@ class Probe:
     def __init__(self, paths: Paths, device: torch.device, bf16: bool):
         self.objective: Objective = load_objective(paths.pretrained).to(device)
         self.encoder: Encoder = getattr(self.objective, self.objective.main)
-        self.tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
+        self.tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
         self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
         self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
         self.is_electric = self.objective.method.objective == "electric"

@@ -313,6 +313,12 @@ def _check_header(path: Path, header: Sequence[str], columns: Sequence[str], whe
             where=where or str(path),
             next_step="correct the column's name in the task's YAML file",
         )
+    if several := [name for name in columns if list(header).count(name) > 1]:
+        raise DataError(
+            f"several columns {', '.join(map(repr, several))}; the columns are {listed(header)}",
+            where=where or str(path),
+            next_step="give each column of the file a name of its own",
+        )
 
 
 def _record(header: Sequence[str], values: Sequence[str], where: str, separator: str) -> Record:
@@ -320,7 +326,7 @@ def _record(header: Sequence[str], values: Sequence[str], where: str, separator:
         raise DataError(
             f"expected {len(header)} {separator}-separated columns, found {len(values)}",
             where=where,
-            next_step="repair the row; the columns are " + ", ".join(header),
+            next_step=f"repair the row; the columns are {listed(header)}",
         )
     return where, dict(zip(header, values, strict=True))
 

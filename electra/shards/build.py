@@ -30,6 +30,7 @@ from electra.common.artifacts import (
 from electra.common.corpus_file import read_documents
 from electra.common.errors import DataError
 from electra.common.output import disk_errors
+from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.config import Settings, Shards
 from electra.loader.layout import write_example
@@ -144,7 +145,7 @@ def shard_file(
         InfrastructureError: the disk is full.
     """
     corpus_file.verify()
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer = read_tokenizer(tokenizer_file)
     tokenizer.encode_special_tokens = True  # the text "[SEP]" is text
     ids = tokenizer.get_vocab()
     parts = _Parts(folder, unfinished, corpus_file.path.stem, rules, len(ids))

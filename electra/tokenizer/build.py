@@ -29,6 +29,7 @@ from electra.common.artifacts import (
 )
 from electra.common.corpus_file import read_documents
 from electra.common.errors import ConfigError, DataError, ElectraError
+from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.common.printing import printable, raw_stream
 from electra.config import Settings
@@ -363,12 +364,7 @@ def _load(path: Path) -> Tokenizer:
             f"there is no file {path}", where="--beside", next_step="name a vocab.txt, a tokenizer.json or its folder"
         )
     if path.suffix == ".json":
-        try:
-            tokenizer = Tokenizer.from_file(str(path))
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # as above
-            raise DataError(f"the tokenizer cannot be read: {error}", where=str(path)) from None
+        tokenizer = read_tokenizer(path)
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer

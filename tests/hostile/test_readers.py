@@ -17,14 +17,15 @@ from electra.checks.shards import shards_tables
 from electra.checks.task_table import OK, parse, tasks_tables
 from electra.common.artifacts import listed_files, read_facts, read_json
 from electra.common.errors import ConfigError, DataError, ElectraError
-from electra.common.parsing import shown
+from electra.common.parsing import read_tokenizer, shown
 from electra.common.paths import Paths
 from electra.config import Tasks
 from electra.config.loading import load_settings
 from electra.corpus.file_formats import jsonl_documents
+from electra.finetune.features import Vocabulary
 from electra.finetune.saved import PARTS, load_model
 from electra.loader.dataset import Shards
-from electra.model.pretrained import read_config
+from electra.model.pretrained import read_config, special_token_ids
 from electra.predict import submission
 from electra.predict.inputs import Rows
 from electra.predict.outside import outside_scores
@@ -222,6 +223,23 @@ def test_a_damaged_page_of_a_parquet_table_is_named(tmp_path: Path) -> None:
     assert "t.parquet" in str(caught.value)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_two_columns_of_one_name_are_refused(suffix: str, tmp_path: Path) -> None:
+    """The last one would be taken without a word."""
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "parquet":
+        arrays = [pa.array(["a"]), pa.array(["b"]), pa.array(["1"])]
+        pq.write_table(pa.Table.from_arrays(arrays, names=["text", "text", "label"]), path)
+    else:
+        path.write_text("text,text,label\na,b,1\n".replace(",", "\t" if suffix == "tsv" else ","))
+    with pytest.raises(DataError, match="several columns 'text'"):
+        table(path)
+    if suffix != "parquet":
+        lines = path.read_bytes().splitlines(keepends=True)
+        with pytest.raises(DataError, match="several columns text"):
+            list(Rows(lines, suffix, ("text_a",), ("text",), str(path)))
+
+
 @pytest.mark.parametrize("start", ["1e999", "-1e999", DIGITS, "[1]"])
 def test_a_start_of_infinity_is_no_whole_number(tmp_path: Path, start: str) -> None:
     (tmp_path / "t.jsonl").write_text(f'{{"q": "who?", "c": "a cat", "a": "cat", "s": {start}}}\n')
@@ -415,3 +433,24 @@ def test_a_damaged_description_of_an_own_task_is_named(tmp_path: Path, content: 
 def test_facts_of_the_right_shape_are_read(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"a": 1}')
     assert read_facts(tmp_path / "x.json") == {"a": 1}
+
+
+@pytest.mark.parametrize("content", ["{}", '{"version": "1.0"}', "[]", "", '{"model": {"type": "WordPiece"}}', "\x00"])
+def test_json_that_is_no_tokenizer_is_named_by_all_who_read_one(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    for read in (read_tokenizer, Vocabulary.read, lambda path: special_token_ids(path.parent)):
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+
+
+def test_tokenizers_are_read_in_one_place() -> None:
+    found = [path.name for path in (ROOT / "electra").rglob("*.py") if "Tokenizer.from_file(" in path.read_text()]
+    assert found == ["parsing.py"]
+
+
+def test_weights_are_read_in_one_place() -> None:
+    calls = ("load_file(", "torch.load(", "safe_open(")
+    files = [path for path in (ROOT / "electra").rglob("*.py") if any(call in path.read_text() for call in calls)]
+    assert [path.name for path in files] == ["tensors.py"]
