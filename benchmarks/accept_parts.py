@@ -18,12 +18,14 @@ from typing import Any
 
 from benchmarks import accept_step, measure, pretrain_step, scaling
 from benchmarks.workspace import (
+    ROOT,
     Blow,
     Broken,
     Child,
     Curve,
     OutOfTime,
     Processes,
+    bundled_text,
     electra,
     first_failure,
     places,
@@ -34,7 +36,11 @@ from benchmarks.workspace import (
 from electra.common.paths import Paths
 
 Figures = dict[str, Any]
-TASKS = ("CoLA", "SQuAD1.1")
+TASKS = ("answers", "SQuAD1.1")
+_LABELLED = {
+    "source": {"kind": "files", "squad": str(ROOT / "data/labelled/squad")},
+    "own": [str(ROOT / "data/labelled/answers.yaml")],
+}
 REFERENCE = "CPU"
 DEFAULT = "ZeRO 0, bf16, compiled"
 NOT_RUN = "not run, the time was over"
@@ -72,11 +78,12 @@ _NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}  # it draws other eleme
 FULL = Size(
     "full",
     {
-        "corpus": {"sources": [{"kind": "embedded", "num_documents": 6000}]},
+        "corpus": bundled_text(6000),
         "shards": {"max_length": 128},
         "model": _NO_DROPOUT,
         "pretrain": {"num_steps": 200, "warmup_steps": 20, "eval_every": 50, "eval_examples": 256},
-        "tasks": {"source": {"kind": "embedded", "train_examples": 400, "dev_examples": 200}},
+        "tasks": _LABELLED,
+        "finetune": {"max_train_examples": 400},
     },
     resumed=(0, 1, 2, 3),
     # the order of their importance: the last ones are left out where time is short
@@ -96,12 +103,12 @@ FULL = Size(
 TINY = Size(
     "tiny",
     {
-        "corpus": {"sources": [{"kind": "embedded", "num_documents": 150}], "held_out_fraction": 0.1},
+        "corpus": {**bundled_text(150), "held_out_fraction": 0.1},
         "tokenizer": {"vocab_size": 400},
         "model": {**_NO_DROPOUT, "hidden_size": 32, "num_heads": 2, "intermediate_size": 64, "embedding_size": 16},
         "pretrain": {"num_steps": 12, "warmup_steps": 2, "eval_every": 6, "eval_examples": 16, "batch_size": 8},
-        "tasks": {"source": {"kind": "embedded", "train_examples": 10, "dev_examples": 10}},
-        "finetune": {"epochs": 1, "task_epochs": {}},
+        "tasks": _LABELLED,
+        "finetune": {"epochs": 1, "task_epochs": {}, "max_train_examples": 10},
     },
     resumed=(0,),
     steps=(("small", 16, 1, 1),),

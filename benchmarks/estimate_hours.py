@@ -2,9 +2,9 @@
 
     python -m benchmarks.estimate_hours --steps 60
 
-A real run of `electra pretrain` on microworld with as many steps as given: the rate it tells at its end beside the mean
-of what the estimate measures before and after it. They alternate, so that a busy machine is busy for both; cores that
-others use are told with the figures.
+A real run of `electra pretrain` on bundled books with as many steps as given: the rate it tells at its end beside the
+mean of what the estimate measures before and after it. They alternate, so that a busy machine is busy for both; cores
+that others use are told with the figures.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.measure import table
-from benchmarks.workspace import run_stage
+from benchmarks.workspace import bundled_text, run_stage
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
@@ -33,7 +33,7 @@ TOLERANCE = 0.25
 
 
 def workspace(root: Path, shape: str, steps: int) -> Settings:
-    """The profile `smoke` with another shape, no tasks, and all that comes before pre-training."""
+    """The profile `books` with another shape, no tasks, and all that comes before pre-training."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe")
@@ -41,7 +41,7 @@ def workspace(root: Path, shape: str, steps: int) -> Settings:
     common, profile = yaml.load((here / "params.yaml").read_text()), yaml.load((here / "params/books.yaml").read_text())
     layers, hidden, heads, inner, length, batch = SHAPES[shape]
     common["cells"]["tasks"] = []
-    profile["corpus"]["sources"][0]["num_documents"] = 1500
+    profile["corpus"] |= {**bundled_text(1500), "decontamination": None}
     profile["model"] |= {"num_layers": layers, "hidden_size": hidden, "num_heads": heads, "intermediate_size": inner}
     profile["shards"]["max_length"] = length
     profile["pretrain"] |= {"num_steps": steps, "batch_size": batch, "eval_every": steps, "eval_examples": 32}

@@ -52,6 +52,7 @@ EVALUATION = 1000
 SIMILARITIES = (0.5, 0.7, 0.8, 0.9)
 WEB = ["boilerplate", "markup", "personal_data"]
 QUALITY = ["gopher", "repetition", "fineweb"]
+NOT_READ = {"kind": "files", "name": "text", "paths": ["none"]}  # settings of a corpus have a source
 
 
 @dataclass
@@ -138,8 +139,7 @@ def documents_of(text: Path) -> Iterator[str]:
 def cleaned(documents: list[str], steps: list[Any]) -> list[Cleaned]:
     """The documents after steps of ``corpus.cleaning`` with their defaults."""
     cleaning = [{"kind": step} if isinstance(step, str) else step for step in steps]
-    source = {"kind": "embedded", "num_documents": 1}
-    corpus = Corpus.model_validate({"sources": [source], "min_chars": 1, "cleaning": cleaning})
+    corpus = Corpus.model_validate({"sources": [NOT_READ], "min_chars": 1, "cleaning": cleaning})
     return list(clean_documents(iter(documents), corpus, Path()))
 
 
@@ -174,9 +174,8 @@ CASES: dict[str, tuple[list[Any], Plant, Plant | None]] = {
 def repeated_elsewhere(documents: list[str], generator: random.Random) -> Figures:
     """A paragraph of an earlier document in a later one (``repeated_lines`` with ``scope: corpus``)."""
     figures = Figures(planted=EACH)
-    source = {"kind": "embedded", "num_documents": 1}
     step = {"kind": "repeated_lines", "scope": "corpus"}
-    corpus = Corpus.model_validate({"sources": [source], "cleaning": [step]})
+    corpus = Corpus.model_validate({"sources": [NOT_READ], "cleaning": [step]})
     half = len(documents) // 2
     chosen = set(generator.sample(range(half, len(documents)), EACH))
     earlier = [line for document in documents[:half] for line in document.split("\n") if len(line) >= 60]

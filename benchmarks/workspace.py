@@ -58,6 +58,12 @@ def files_source(text: Path) -> dict[str, Any]:
     return {"kind": "files", "name": "text", "paths": [str(text.resolve())]}
 
 
+def bundled_text(num_documents: int) -> dict[str, Any]:
+    """Settings of ``corpus``: the first paragraphs of the bundled books, each a document."""
+    books = {**files_source(ROOT / "data/books/*.txt.xz"), "documents": "line"}
+    return {"sources": [books], "max_documents": num_documents, "documents_per_file": 5000, "cleaning": []}
+
+
 def copy_text(source: Path, target: Path, num_bytes: int) -> int:
     """The beginning of a text, up to the end of a line; from the start again where it is too short.
 

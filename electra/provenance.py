@@ -153,15 +153,13 @@ def _lines(step: Step, depth: int, shown: set[str], all_files: bool) -> Iterator
 
 
 def _sources(step: Step) -> Iterator[str]:
-    """Sources that are no files: generated text, and datasets of a hub at their revisions."""
+    """Yield a line for each dataset of a hub with its revision, and each source of files with a licence."""
     if step.stage != "corpus":
         return
     for values in step.settings.values():
         for source in (values.get("corpus") or {}).get("sources", []):
             licence = f", licence {source['license']}" if source.get("license") else ""
-            if source["kind"] == "embedded":
-                yield f"generated text: {source.get('num_documents')} documents, seed {source.get('seed', 1)}"
-            elif source["kind"] == "hub":
+            if source["kind"] == "hub":
                 yield f"hub dataset {source['dataset']} at revision {source.get('revision')}{licence}"
             elif licence:
                 yield f"files of source {source['name']}{licence}"

@@ -18,7 +18,7 @@ ORDER = (
     ("tasks",),
     ("config",),
     ("system",),
-    ("microworld", "model", "optim", "tokenizer"),
+    ("model", "optim", "tokenizer"),
     ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
     ("checks", "estimate", "inputs", "provenance", "report", "shards"),
     ("finetune", "importing", "pretrain", "probe", "publish", "review"),

@@ -16,7 +16,6 @@ import pandas as pd
 from electra.checks.judge import RowSample, Table, files_table
 from electra.common.artifacts import TasksManifest, read_manifest
 from electra.common.lines import batches, open_input, text_lines
-from electra.config import Tasks
 from electra.tasks.catalogue import Kind, TaskSpec, find_spec, has_official_counts
 
 BLOCK = 4096  # lines looked at together
@@ -24,7 +23,7 @@ BLOCK_CHARS = 1 << 24  # of them, where they are long
 PLACE = ["file", "line", "id_repeats"]
 
 
-def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
+def tasks_tables(folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
     """The table ``files``; of tasks, if there are any, ``splits`` and a table per task; the report's statistics.
 
     Raises:
@@ -32,18 +31,17 @@ def tasks_tables(tasks: Tasks, folder: Path) -> tuple[dict[str, Table], dict[str
     """
     manifest = read_manifest(folder, TasksManifest)
     files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))
-    real = tasks.source is None or tasks.source.kind != "embedded"
     tables, splits, statistics = {"files": files}, [], {}
     tasks_facts = {**manifest["tasks"], **manifest.get("evaluations", {})}
     for task in sorted(tasks_facts):
         spec, listed = find_spec(folder, task), tasks_facts[task]["rows"]
-        as_released = real and bool(spec.official_rows) and has_official_counts(spec, listed)
+        as_released = bool(spec.official_rows) and has_official_counts(spec, listed)
         scan = TaskScan(spec, sum(listed.values()))
         first = ["train"] if "train" in spec.files else []  # not of a task that is evaluated only
         for split in [*first, *sorted(set(listed) - {"train"} | {"dev"})]:
             path = folder / task / f"{split}.jsonl"
             facts = scan.split(path, split) if path in readable else TaskScan.absent()
-            official = spec.official_rows.get(split) if real else None
+            official = spec.official_rows.get(split)
             splits.append(
                 {
                     "file": f"{task}/{split}.jsonl",

@@ -30,7 +30,7 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
         DataError: a critical expectation failed; the rows are named.
     """
     refuse_earlier(paths, "tasks")
-    tables, statistics = tasks_tables(settings.tasks, paths.tasks)
+    tables, statistics = tasks_tables(paths.tasks)
     specs = [find_spec(paths.tasks, name) for name in sorted(statistics)]
     suite = {name: expectations for name, expectations in tasks_suite(specs).items() if name in tables}
     conclude("tasks", judge(tables, suite), statistics, paths)

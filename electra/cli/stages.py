@@ -301,6 +301,8 @@ def _print_probes(files: list[Path], similarity: Path | None, json_output: bool)
     from electra.finetune.run import prepare_machine
     from electra.probe.scores import render, run_probe
 
+    if not files and similarity is None and Path("params.yaml").exists():
+        files = [Path(file) for file in load()[0].tasks.pairs]
     found = run_probe(Paths(), files, similarity, *prepare_machine(cluster_settings()))
     print(json.dumps(found, indent=2) + "\n" if json_output else render(found), end="")
 

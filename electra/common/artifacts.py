@@ -300,7 +300,7 @@ class JudgedShardsManifest(ShardsManifest):
 class SourceFacts(BaseModel):
     """Where the rows of ``data/tasks`` are from."""
 
-    kind: Literal["embedded", "files", "hub", "own"]  # own: tasks of tasks.own alone, or none
+    kind: Literal["files", "hub", "own"]  # own: tasks of tasks.own alone, or none
 
 
 class TaskFacts(BaseModel):

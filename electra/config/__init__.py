@@ -18,7 +18,6 @@ from electra.config.tasks import (
     Finetune,
     HubTasks,
     Milestone,
-    SyntheticTasks,
     Tasks,
 )
 from electra.config.text import (
@@ -28,7 +27,6 @@ from electra.config.text import (
     HubCorpus,
     Revision,
     Shards,
-    SyntheticCorpus,
     Tokenizer,
 )
 from electra.config.training import LengthCurriculum, Method, Model, ObjectiveName, Pretrain
@@ -39,8 +37,6 @@ __all__ = [
     "Cluster",
     "Corpus",
     "CorpusSource",
-    "SyntheticCorpus",
-    "SyntheticTasks",
     "FilesCorpus",
     "FilesTasks",
     "Finetune",

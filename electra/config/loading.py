@@ -70,9 +70,7 @@ def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
 
 
 # Parts of an error's place that are no keys: the kind of a source, and the types of a value that may be of several
-_NO_KEY = re.compile(
-    r"embedded|files|hub|int|float|str|bool|none|constrained-.*|(?:literal|list|dict|tagged-union)\[.*"
-)
+_NO_KEY = re.compile(r"files|hub|int|float|str|bool|none|constrained-.*|(?:literal|list|dict|tagged-union)\[.*")
 
 
 def _complaints(errors: Iterable[Any]) -> Iterator[str]:
@@ -85,6 +83,9 @@ def _complaints(errors: Iterable[Any]) -> Iterator[str]:
             key = got = ""
         elif error["type"] in ("extra_forbidden", "missing"):
             message, got = "unknown key" if error["type"] == "extra_forbidden" else "missing", ""
+        elif error["type"] == "union_tag_invalid":
+            key, got = f"{key}.kind", f" (got {error['ctx']['tag']!r})"
+            message = f"must be one of {error['ctx']['expected_tags']}".replace("'", "")
         found.setdefault((key, got), []).append(message)
     for (key, got), messages in found.items():
         first, *others = dict.fromkeys(messages)

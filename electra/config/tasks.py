@@ -25,15 +25,6 @@ def _taken_names() -> dict[str, str]:
     }
 
 
-class SyntheticTasks(Section):
-    """The microworld's tasks, written in the file formats of GLUE and SQuAD."""
-
-    kind: Literal["embedded"] = Field(description="the built-in microworld generator")
-    seed: Seed = Field(1, description="seed of the world: the corpus' seed, so that tasks and text share it")
-    train_examples: int = Field(1000, gt=0, le=100_000_000, description="training examples per task")
-    dev_examples: int = Field(500, gt=0, le=100_000_000, description="development examples per task")
-
-
 class FilesTasks(Section):
     """The files of GLUE, SuperGLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
 
@@ -69,8 +60,8 @@ class HubTasks(Section):
 class Tasks(Section):
     """Where the labelled data comes from."""
 
-    source: Annotated[SyntheticTasks | FilesTasks | HubTasks, Field(discriminator="kind")] | None = Field(
-        None, description="embedded, files or hub; null where cells.tasks has own tasks only, or none"
+    source: Annotated[FilesTasks | HubTasks, Field(discriminator="kind")] | None = Field(
+        None, description="files or hub; null where cells.tasks has own tasks only, or none"
     )
     own: list[str] = Field(
         [],
@@ -79,8 +70,7 @@ class Tasks(Section):
     )
     pairs: list[str] = Field(
         [],
-        description="files of minimal pairs in BLiMP's JSONL for the stage probe; microworld's own where none is named "
-        "and the corpus has microworld",
+        description="files of minimal pairs in BLiMP's JSONL for the stage probe",
     )
 
     @property

@@ -133,16 +133,6 @@ Encoding = Annotated[str, AfterValidator(_known_encoding)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
-class SyntheticCorpus(Section):
-    """The microworld: a seeded English-like world, no network."""
-
-    kind: Literal["embedded"] = Field(description="the built-in microworld generator")
-    name: str = Field("microworld", description="name of the source in the corpus and the manifest")
-    weight: float = Field(1.0, gt=0, le=1_000_000, description="relative share of the mixture, counted in characters")
-    num_documents: int = Field(gt=0, le=1_000_000_000, description="documents to write")
-    seed: Seed = Field(1, description="seed of the world and its texts")
-
-
 class FilesCorpus(Section):
     """Text files: .txt, .jsonl or .parquet, plain or compressed (.gz, .xz, .zst), local or any fsspec URL."""
 
@@ -184,7 +174,7 @@ class HubCorpus(Section):
         return self
 
 
-CorpusSource = Annotated[SyntheticCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
+CorpusSource = Annotated[FilesCorpus | HubCorpus, Field(discriminator="kind")]
 
 
 class NearDuplicates(Section):

@@ -1,6 +1,5 @@
 """The corpus stage: sources to cleaned, de-duplicated and split documents."""
 
-import glob
 import sys
 import time
 from collections import Counter
@@ -8,21 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 from electra.common.artifacts import building, renews, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import CorpusSource, FilesCorpus, Settings, SyntheticCorpus
+from electra.config import CorpusSource, FilesCorpus, Settings
 from electra.corpus.cleaned import CleanedSource
 from electra.corpus.cleaning.notes import CLEANING, Notes
 from electra.corpus.decontamination import LeakTable
-from electra.corpus.document import Part, Source, interleave, kept_documents, repeated_across
+from electra.corpus.document import Source, interleave, kept_documents, repeated_across
 from electra.corpus.files import FilesSource, HubSource
 from electra.corpus.near_duplicates import SeenIds, near_duplicate_index
 from electra.corpus.writer import SplitFiles, by_split, split_files
-from electra.microworld.stories import write_documents
 from electra.system.executors import job_folder, open_workers
 
 EVERY_SECONDS = 5.0
@@ -112,7 +108,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             sources={
                 source.name: {
                     "kind": source.kind,
-                    **({"license": licence} if (licence := getattr(source, "license", None)) else {}),
+                    **({"license": licence} if (licence := source.license) else {}),
                     "documents": kept[source.name]["documents"],
                     "characters": kept[source.name]["characters"],
                     "share": round(kept[source.name]["characters"] / characters, 6),
@@ -147,39 +143,15 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
         )
 
 
-class SyntheticSource:
-    """Documents of the microworld, written as a text file and read like one; a pure function of seed and number.
-
-    Args:
-        settings: of the source.
-        folder: an existing folder for the text file, which is needed while the documents are read.
-    """
-
-    def __init__(self, settings: SyntheticCorpus, folder: Path):
-        self.name, self.settings, self._folder = settings.name, settings, folder
-
-    def parts(self) -> list[Part]:
-        file = self._folder / f"{uuid4().hex}.txt"  # names of sources may be equal or no file names
-        write_documents(file, self.settings.num_documents, self.settings.seed)
-        return FilesSource(FilesCorpus(kind="files", name=self.name, paths=[glob.escape(str(file))])).parts()
-
-    def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"num_documents": self.settings.num_documents, "seed": self.settings.seed}
-
-
-def open_source(settings: CorpusSource, scratch: Path) -> Source:
+def open_source(settings: CorpusSource) -> Source:
     """The source that a ``corpus.sources`` entry describes; nothing is read yet."""
-    if isinstance(settings, SyntheticCorpus):
-        return SyntheticSource(settings, scratch)
-    if isinstance(settings, FilesCorpus):
-        return FilesSource(settings)
-    return HubSource(settings)
+    return FilesSource(settings) if isinstance(settings, FilesCorpus) else HubSource(settings)
 
 
 @contextmanager
 def _cleaned(settings: Settings, paths: Paths, scratch: Path) -> Iterator[list[CleanedSource]]:
     """The cleaned documents of each source, by the workers that the settings name."""
-    sources = [open_source(source, scratch) for source in settings.corpus.sources]
+    sources = [open_source(source) for source in settings.corpus.sources]
     parts = [source.parts() for source in sources]
     with open_workers(settings.cluster, sum(map(len, parts)), scratch, "corpus.max_chars") as workers:
         yield [

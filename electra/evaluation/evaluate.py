@@ -26,7 +26,6 @@ from electra.tasks.cells import (
 from electra.tasks.format import Row
 
 OWN = "data of your own, not a public benchmark"
-EMBEDDED = "microworld (embedded), not the real GLUE or SQuAD"
 
 
 def why_not_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> str | None:
@@ -37,8 +36,6 @@ def why_not_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) 
     rows = manifest["tasks"][spec.name]["rows"]
     if spec.source == "own":
         return f"on {OWN}"
-    if manifest["source"]["kind"] == "embedded":
-        return f"on {EMBEDDED}"
     if not has_official_counts(spec, rows):
         return "not on the official rows"
     return None if train_rows == rows["train"] else "trained on a part of their rows (finetune.max_train_examples)"
@@ -49,8 +46,6 @@ def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
     facts, kind = manifest["tasks"][spec.name], manifest["source"]["kind"]
     if spec.source == "own":
         return OWN
-    if kind == "embedded":
-        return EMBEDDED
     where = f"hub ({facts['dataset']}, revision {facts.get('revision', 'none')})" if kind == "hub" else "files"
     if has_official_counts(spec, facts["rows"]):
         return f"{where}; row counts of the official release"
@@ -70,8 +65,6 @@ def describe_card(manifest: dict[str, Any]) -> str:
 
 
 def _describe_public(manifest: dict[str, Any]) -> str:
-    if manifest["source"]["kind"] == "embedded":
-        return EMBEDDED
     odd = [name for name, facts in manifest["tasks"].items() if not has_official_counts(TASKS[name], facts["rows"])]
     source = {"files": "files", "hub": "Hugging Face datasets"}[manifest["source"]["kind"]]
     if not odd:

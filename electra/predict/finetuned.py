@@ -265,7 +265,7 @@ def _card(paths: Paths, cell: Path, saved: SavedModel, facts: dict[str, Any]) ->
         f"{options.task_epochs.get(spec.name, options.epochs):g} epochs at learning rate {options.learning_rate:g}, "
         f"{options.batch_size} examples a batch; texts are cut at {_longest(saved)} wordpieces.",
         "",
-        export.limits(facts_of_run) if facts_of_run else "",
+        export.LIMITS,
     ]
     return "\n".join(lines).rstrip() + "\n"
 

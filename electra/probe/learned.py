@@ -18,7 +18,6 @@ from electra.common.artifacts import write_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.probe.minimal_pairs import PER_KIND, minimal_pairs
 from electra.probe.scores import Probe, read_pairs, read_similar, render, score_pairs, score_similarity
 from electra.system.hardware import choose_device, choose_precision, repeat_exactly
 from electra.tasks.catalogue import TASKS
@@ -101,9 +100,8 @@ MAX_QUESTIONS = 2_000
 def probe_pretrained(settings: Settings, paths: Paths) -> None:
     """Write ``results/probe.json`` and its headline, ``results/metrics/probe.json``.
 
-    Minimal pairs of ``tasks.pairs``, or microworld's own where the corpus has microworld; similarity where STS-B is
-    among the tasks, retrieval where questions are; and sentences of the held-out text in which the generator replaced
-    tokens. What cannot be asked of this run is left out.
+    Minimal pairs of ``tasks.pairs``; similarity where STS-B is among the tasks, retrieval where questions are; and
+    sentences of the held-out text in which the generator replaced tokens. What cannot be asked of this run is left out.
 
     Raises:
         DataError: weights, corpus or a file of pairs are missing or broken.
@@ -115,12 +113,10 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
         repeat_exactly(strict=settings.cluster.deterministic)
     probe = Probe(paths, torch.device(device), choose_precision(settings.cluster, device) == "bf16")
     found: dict[str, Any] = {}
-    files = [paths.root / file for file in settings.tasks.pairs]
-    is_microworld = any(source.kind == "embedded" for source in settings.corpus.sources)
-    if files or is_microworld:
-        pairs = read_pairs(files) if files else minimal_pairs(1, PER_KIND)
+    if settings.tasks.pairs:
+        pairs = read_pairs([paths.root / file for file in settings.tasks.pairs])
         scores = {way: _rounded(accuracies) for way, accuracies in score_pairs(probe, pairs).items()}
-        found |= {"pairs": len(pairs), "pairs_of": "files" if files else "microworld", "accuracy": scores}
+        found |= {"pairs": len(pairs), "accuracy": scores}
     if task := _first_task(settings, "regression"):
         found["similarity_spearman"] = round(score_similarity(probe, read_similar(paths.tasks / task / "dev.jsonl")), 4)
     if task := _first_task(settings, "span"):

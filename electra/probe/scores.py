@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from electra.common.errors import DataError
+from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.evaluation.metrics import spearman
@@ -21,7 +21,6 @@ from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.objective import Objective
 from electra.model.pretrained import load_objective, special_token_ids
-from electra.probe.minimal_pairs import PER_KIND, minimal_pairs
 from electra.tasks.cells import read_lines
 
 _BATCH = 64  # rows in one pass
@@ -228,18 +227,23 @@ def score_similarity(probe: Probe, rows: list[tuple[str, str, float]]) -> float:
 def run_probe(
     paths: Paths, files: list[Path], similarity: Path | None, device: torch.device, bf16: bool
 ) -> dict[str, Any]:
-    """Accuracies on minimal pairs and, where a file is given, the correlation of similarities.
+    """Return accuracies on minimal pairs and the correlation of similarities, each where a file is given.
 
     Args:
-        files: in BLiMP's format; microworld's own pairs where none is given.
+        files: in BLiMP's format.
 
     Raises:
+        ConfigError: no file is given.
         DataError: a file cannot be used; all are read before anything is scored.
     """
-    pairs = read_pairs(files) if files else minimal_pairs(1, PER_KIND)
+    if not files and similarity is None:
+        raise ConfigError(
+            "there is nothing to probe", next_step="name files of minimal pairs (BLiMP's JSONL), or --similarity FILE"
+        )
+    pairs = read_pairs(files) if files else []
     similar = None if similarity is None else read_similar(similarity)
     probe = Probe(paths, device, bf16)
-    found: dict[str, Any] = {"pairs": len(pairs), "accuracy": score_pairs(probe, pairs)}
+    found: dict[str, Any] = {"pairs": len(pairs), "accuracy": score_pairs(probe, pairs)} if pairs else {}
     if similar is not None:
         found["similarity_spearman"] = score_similarity(probe, similar)
     return found

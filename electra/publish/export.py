@@ -178,7 +178,7 @@ def model_card(
         _listed(plateaus(facts)),
         *([_scores(facts), _listed(score_remarks(facts))] if folder == main else []),
         _how_to_load() if family == "Electra" else _how_to_load_others(main, family),
-        limits(facts),
+        LIMITS,
     ]
     return "\n".join(part for part in parts if part)
 
@@ -224,13 +224,12 @@ def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResul
     """
     sources = facts.settings.corpus.sources if facts else []
     datasets = sorted({source.dataset for source in sources if source.kind == "hub"})
-    synthetic = ["synthetic-data"] if any(source.kind == "embedded" for source in sources) else []
     name = name or (f"electra-{facts.settings.profile}" if facts else "electra")
     data = ModelCardData(
         language=_languages(facts) if facts else None,
         library_name="transformers",
         pipeline_tag=pipeline_tag,
-        tags=["electra", "replaced-token-detection", *synthetic],
+        tags=["electra", "replaced-token-detection"],
         datasets=datasets or None,
         model_name=name if results else None,
         eval_results=results or None,
@@ -239,12 +238,9 @@ def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResul
 
 
 def _languages(facts: Facts) -> list[str] | None:
-    """Languages that the corpus was cut to; English of microworld; else nothing is known."""
-    corpus = facts.settings.corpus
-    rules = [rule for rule in corpus.cleaning if rule.kind == "language"]
-    if rules:
-        return sorted({code for rule in rules for code in rule.languages})
-    return ["en"] if all(source.kind == "embedded" for source in corpus.sources) else None
+    """Languages that the corpus was cut to; None where it was not, since nothing is known."""
+    rules = [rule for rule in facts.settings.corpus.cleaning if rule.kind == "language"]
+    return sorted({code for rule in rules for code in rule.languages}) or None
 
 
 def _scores(facts: Facts) -> str:
@@ -327,10 +323,4 @@ def _how_to_load_others(main: str, family: str) -> str:
     return "\n".join([*lines, "```", ""])
 
 
-def limits(facts: Facts) -> str:
-    """What the model is not good for."""
-    if all(source.kind == "embedded" for source in facts.settings.corpus.sources):
-        limit = "Trained on generated text of a small made-up world: a test of the pipeline, not a model of English."
-    else:
-        limit = "The model repeats what stands in its training text, errors and prejudice included."
-    return f"## Limits\n\n{limit}\n"
+LIMITS = "## Limits\n\nThe model repeats what stands in its training text, errors and prejudice included.\n"

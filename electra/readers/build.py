@@ -13,7 +13,7 @@ from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.lines import MAX_LINE_BYTES
 from electra.common.paths import Paths
 from electra.common.printing import listed
-from electra.config import FilesTasks, HubTasks, Settings, SyntheticTasks
+from electra.config import HubTasks, Settings
 from electra.readers.custom import CustomSource, check_evaluation
 from electra.readers.custom_schema import read_custom_task
 from electra.tasks.catalogue import SPEC_FILE, TASKS, TaskSpec
@@ -34,9 +34,8 @@ class Source(Protocol):
 def prepare_tasks(settings: Settings, paths: Paths) -> None:
     """Write ``data/tasks/<task>/<split>.jsonl`` for the tasks of ``cells.tasks``, and the manifest.
 
-    Embedded data is first written in the official formats, kept in ``data/tasks/official/``, and read from there. What
-    an own task is, its labels included, is written to ``data/tasks/<task>/task.json``. A task that is evaluated only
-    lies in the folder of the one whose models it is scored with, so that their cells depend on it.
+    What an own task is, its labels included, is written to ``data/tasks/<task>/task.json``. A task that is evaluated
+    only lies in the folder of the one whose models it is scored with, so that their cells depend on it.
 
     Raises:
         ConfigError: an own task's description is wrong.
@@ -47,7 +46,7 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
         custom_files = settings.tasks.custom_files
         evaluated = _evaluated_only(settings)
         public = [name for name in settings.cells.tasks if name not in custom_files]
-        official = _open_source(settings, folder, public) if public else None
+        official = _open_source(settings) if public else None
         facts, evaluations = {}, {}
         specs: dict[str, TaskSpec] = {}
         for name in settings.cells.tasks:
@@ -107,28 +106,19 @@ def _write_task(source: Source, spec: TaskSpec, folder: Path) -> dict[str, Any]:
     return {"rows": rows, **repaired, **source.describe(spec)}
 
 
-def _open_source(settings: Settings, folder: Path, tasks: list[str]) -> Source:
+def _open_source(settings: Settings) -> Source:
     source = settings.tasks.source
     if isinstance(source, HubTasks):
         return HubSource(source)
     from electra.readers.official import OfficialSource
 
     assert source is not None, "the settings refuse public tasks without a source"
-    if isinstance(source, FilesTasks):
-        folders = {key: Path(value) for key, value in source.model_dump(exclude={"kind"}).items() if value}
-        return OfficialSource(folders.pop("glue", None), folders.pop("squad", None), **folders)
-    from electra.microworld.tasks import write_official_tasks
-
-    official = folder / "official"
-    official.mkdir()
-    write_official_tasks(official, tasks, source.seed, source.train_examples, source.dev_examples)
-    return OfficialSource(official / "glue", official / "squad", conll=official)
+    folders = {key: Path(value) for key, value in source.model_dump(exclude={"kind"}).items() if value}
+    return OfficialSource(folders.pop("glue", None), folders.pop("squad", None), **folders)
 
 
 def _describe_source(settings: Settings) -> dict[str, Any]:
     source = settings.tasks.source
-    if isinstance(source, SyntheticTasks):
-        return {"kind": "embedded", "seed": source.seed}
     return {"kind": source.kind if source else "own"}
 
 

@@ -156,7 +156,7 @@ def data_in_words(facts: Facts) -> str:
     return f"{text}. Scored on: {facts.scores['data']}." if facts.scores else f"{text}."
 
 
-_WHERE = {"embedded": "generated, not natural text", "files": "files", "hub": "Hugging Face dataset"}
+_WHERE = {"files": "files", "hub": "Hugging Face dataset"}
 
 
 def score_card(facts: Facts) -> Section:

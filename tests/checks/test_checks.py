@@ -27,6 +27,7 @@ from tests.checks.small import (
     write_corpus,
     write_lines,
 )
+from tests.fixtures import text_source
 
 SETTINGS = small_settings()
 
@@ -148,8 +149,7 @@ def test_corpus_without_held_out_documents_is_refused(paths: Paths) -> None:
     ("share", "fits"), [(0.0049, False), (0.0051, True), (0.02, True), (0.069, True), (0.071, False)]
 )
 def test_whole_documents_may_make_the_held_out_share_a_quarter_or_some_points_more(share: float, fits: bool) -> None:
-    source = {"kind": "embedded", "num_documents": 1}
-    suite = corpus_suite(Corpus.model_validate({"sources": [source], "held_out_fraction": 0.02}))
+    suite = corpus_suite(Corpus.model_validate({"sources": [text_source()], "held_out_fraction": 0.02}))
     rules = [rule for rule in suite["totals"] if rule.column == "held_out_share"]  # type: ignore[attr-defined]
     (check,) = judge({"totals": Table(pd.DataFrame([{"held_out_share": share}]), [])}, {"totals": rules})
     assert (check.success, check.severity) == (fits, "warning")

@@ -119,7 +119,7 @@ def shards(paths: Paths) -> tuple[dict[str, Table], Suite]:
 
 
 def tasks(paths: Paths) -> tuple[dict[str, Table], Suite]:
-    tables, statistics = tasks_tables(SETTINGS.tasks, paths.tasks)
+    tables, statistics = tasks_tables(paths.tasks)
     tables["splits"].frame["rows_beyond_official"] = 0
     return tables, tasks_suite(TASKS[name] for name in sorted(statistics))
 

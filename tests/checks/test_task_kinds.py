@@ -102,7 +102,7 @@ def test_tags_of_a_test_row_are_as_many_as_its_words_where_it_has_any(paths, set
     write_lines(paths, "CoNLL-2003", "test", [*rows, {**TAGGED[3], "id": "t", "tags": ["O", "O"]}])
     facts = {task: {"rows": {"train": 15, "dev": 100}} for task in SOUND}
     facts["CoNLL-2003"]["rows"]["test"] = 4
-    write_manifest(paths.tasks, source={"kind": "embedded", "seed": 1}, tasks=facts)
+    write_manifest(paths.tasks, source={"kind": "files"}, tasks=facts)
     with pytest.raises(DataError) as caught:
         validate_tasks(settings, paths)
     assert "file=CoNLL-2003/test.jsonl line=4" in str(caught.value) and "tags_missing=1" in str(caught.value)

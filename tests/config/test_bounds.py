@@ -21,8 +21,6 @@ ZERO_HAS_A_MEANING = {
     "Cluster.resubmissions",  # none
     "Cluster.zero_stage",
     "Language.min_probability",
-    "SyntheticCorpus.seed",
-    "SyntheticTasks.seed",
     "FineWeb.max_duplicate_line_chars",  # shares of cleaning: none
     "FineWeb.max_short_lines",
     "FineWeb.min_punctuated_lines",
@@ -70,8 +68,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "Language": {"kind": "language", "languages": ["en"]},
     "FilesCorpus": {"kind": "files", "name": "x", "paths": ["x.txt"]},
     "HubCorpus": {"kind": "hub", "name": "x", "dataset": "x/y", "revision": "0" * 40},
-    "SyntheticCorpus": {"kind": "embedded", "num_documents": 1},
-    "SyntheticTasks": {"kind": "embedded"},
     "FilesTasks": {"kind": "files"},
     "HubTasks": {"kind": "hub"},
     "LengthCurriculum": {"length": 8},

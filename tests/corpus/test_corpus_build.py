@@ -166,13 +166,6 @@ def test_same_input_same_bytes(build: Build) -> None:
     assert len(one) > 5
 
 
-def test_the_embedded_world_is_a_source(build: Build) -> None:
-    built = build({"kind": "embedded", "name": "microworld", "num_documents": 50, "seed": 7})
-    facts = built.manifest["sources"]["microworld"]
-    assert (facts["kind"], facts["num_documents"], facts["seed"], facts["share"]) == ("embedded", 50, 7, 1.0)
-    assert facts["documents"] + built.manifest["dropped"]["duplicate"] == 50
-
-
 def test_the_writer_holds_no_more_than_a_row_group(tmp_path: Path) -> None:
     """The stream is consumed one by one, and what waits to be written stays bounded, in documents and characters."""
     taken = 0

@@ -50,7 +50,6 @@ def test_an_average_needs_all_its_tasks():
     ("kind", "rows", "train_rows", "why_not"),
     [
         ("files", {"train": 2490, "dev": 277}, 2490, None),
-        ("embedded", {"train": 2490, "dev": 277}, 2490, "on microworld (embedded), not the real GLUE or SQuAD"),
         ("files", {"train": 2490, "dev": 270}, 2490, "not on the official rows"),
         ("files", {"train": 2490, "dev": 277}, 100, "trained on a part of their rows (finetune.max_train_examples)"),
         ("files", {"train": 2490, "dev": 270}, 100, "not on the official rows"),

@@ -19,7 +19,6 @@ from electra.common.artifacts import listed_files, read_facts, read_json
 from electra.common.errors import ConfigError, DataError, ElectraError
 from electra.common.parsing import read_tokenizer, shown
 from electra.common.paths import Paths
-from electra.config import Tasks
 from electra.config.loading import load_settings
 from electra.corpus.file_formats import jsonl_documents
 from electra.finetune.features import Vocabulary
@@ -38,7 +37,6 @@ from electra.shards.build import build_shards
 from electra.system.run_facts import seconds_table
 from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_lines
-from tests.fixtures import LABELLED
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF = r"\ud83d"  # the first half of an emoji, as a program writes it that cuts texts by UTF-16 units
@@ -339,7 +337,7 @@ def validated_shards(paths: Paths) -> object:
 
 
 def validated_tasks(paths: Paths) -> object:
-    return tasks_tables(Tasks.model_validate({"source": LABELLED}), paths.tasks)
+    return tasks_tables(paths.tasks)
 
 
 def validated_corpus(paths: Paths) -> object:

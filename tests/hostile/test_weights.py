@@ -305,7 +305,7 @@ def test_outputs_that_are_no_numbers_are_not_written(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     save_file({name: 1e18 * torch.randn_like(value) for name, value in tensors.items()}, folder / "model.safetensors")
     (tmp_path / "in.txt").write_text("word1 word2\n")
-    settings = make_settings({"kind": "embedded"}, ["CoLA"])
+    settings = make_settings(LABELLED, ["CoLA"])
     with pytest.raises(DataError, match="outputs are NaN"):
         predict_file(settings.cluster, Paths(tmp_path), str(folder), tmp_path / "in.txt", tmp_path / "out.jsonl")
     assert not (tmp_path / "out.jsonl").exists()

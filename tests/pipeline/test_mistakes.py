@@ -23,6 +23,8 @@ SETTINGS: list[tuple[str, str, Any, str, str, str]] = [
     (PARAMS, "cells.tasks", ["CoLa"], "there is no task 'CoLa'", PARAMS, FIELDS),
     (PARAMS, "cluster.num_threads", 0, "greater than or equal to 1, or 'auto' (got 0)", PARAMS, FIELDS),
     (PARAMS, "pretrain.nmu_steps", 5, "pretrain.nmu_steps: unknown key", BOOKS, FIELDS),
+    (BOOKS, "corpus.sources", [{"kind": "embedded"}], "0.kind: must be one of files, hub (got 'emb", BOOKS, FIELDS),
+    (BOOKS, "tasks.source", {"kind": "embedded"}, "tasks.source.kind: must be one of files, hub", BOOKS, FIELDS),
     (BOOKS, "model.max_positions", None, "model.max_positions is missing", BOOKS, FIELDS),
     (BOOKS, "model.num_heads", 5, "num_heads 5 does not divide hidden_size 128", BOOKS, FIELDS),
     (BOOKS, "tasks.own", [*OWN, "mine.yaml"], "mine.yaml does not exist", "tasks.own", "docs/own-tasks.md"),

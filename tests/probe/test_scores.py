@@ -20,7 +20,7 @@ from transformers import (
 from typer.testing import CliRunner
 
 from electra import __main__ as cli
-from electra.common.errors import DataError
+from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
 from electra.model.objective import build_objective
@@ -212,3 +212,12 @@ def test_the_command_prints_a_row_for_each_way(
     assert "4 minimal pairs" in done.output and "generator, masked" in done.output
     as_json = CliRunner().invoke(cli.app, ["probe", "--json", str(tmp_path / "one.jsonl")])
     assert json.loads(as_json.output)["pairs"] == 4
+    workspace.write(tasks={"pairs": [str(tmp_path / "one.jsonl")]})
+    as_json = CliRunner().invoke(cli.app, ["probe", "--json"])
+    assert json.loads(as_json.output)["pairs"] == 4
+
+
+def test_the_command_says_that_there_is_nothing_to_probe(prepared: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(prepared.root)
+    refused = CliRunner().invoke(cli.app, ["probe", "--json"])
+    assert isinstance(refused.exception, ConfigError) and "nothing to probe" in str(refused.exception)

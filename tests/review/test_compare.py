@@ -319,4 +319,4 @@ def test_the_projects_settings_can_be_read_as_the_lock_writes_them() -> None:
     """1e-06 is a text in YAML 1.1: the lock and the profile agree all the same."""
     assert yaml.safe_load("a: 1e-06") == {"a": "1e-06"}
     here = open_side("HEAD", PROJECT)
-    assert here.profile == "smoke" and here.settings["model.layer_norm_eps"] == 1e-12
+    assert here.profile == "books" and here.settings["model.layer_norm_eps"] == 1e-12

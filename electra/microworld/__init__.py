@@ -1,1 +1,0 @@
-"""A seeded English-like world: documents and labelled tasks without a download."""
