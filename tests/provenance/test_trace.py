@@ -112,6 +112,6 @@ def test_the_projects_own_lock_can_be_traced() -> None:
     text = render(trace(Paths(root), "models/export"))
     assert "made by stage pretrain" in text
     if (root / "data/inputs/corpus.json").is_file():
-        assert "generated text: 20000 documents, seed 1" in text
+        assert "from files of source books, licence public domain" in text
     else:  # a fresh clone, before the first run
         assert "the list is not in this workspace" in text
