@@ -55,7 +55,7 @@ class Size:
     """How much is run.
 
     Attributes:
-        sections: changes to the profile ``smoke``, from which the workspace is made.
+        sections: changes to the profile ``books``, from which the workspace is made.
         resumed: ZeRO stages that are interrupted and go on.
         steps: profile, tokens per example, examples per step and layers (None: all) of each step that is timed.
         calls, per_call: repeats of each timing, and steps in each.
