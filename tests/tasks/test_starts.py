@@ -174,6 +174,7 @@ def test_dvc_has_stages_for_other_starts_only_where_they_are_asked_for(tmp_path)
 
     (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["cells"]["tasks"] = ["CoLA"]
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     dvc("init", "--quiet", "--no-scm")
     matrix = ("finetune_intermediate@", "finetune_from@", "finetune_encoder@")
