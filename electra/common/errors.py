@@ -6,7 +6,8 @@ the message only). Anything else that escapes is a defect of this project and ke
 
 from electra.common.printing import printable, shortened
 
-LONGEST = 4_000  # characters of a message's part, which may quote what a file holds
+LONGEST = 4_000  # characters of a message's line, which may quote what a file holds
+LONGEST_REPORT = 40_000  # of a message of many lines, such as all failed checks of a suite
 
 
 class ElectraError(Exception):
@@ -22,7 +23,7 @@ class ElectraError(Exception):
 
     def __init__(self, what: str, *, where: str | None = None, next_step: str | None = None):
         self.what, self.where, self.next_step = what, where, next_step
-        lines = [shortened(what, LONGEST)]
+        lines = [shortened("\n".join(shortened(line, LONGEST) for line in what.split("\n")), LONGEST_REPORT)]
         if where:
             lines.append(f"  where: {shortened(where, LONGEST)}")
         if next_step:
