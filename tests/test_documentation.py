@@ -23,25 +23,27 @@ from electra.config.loading import describe_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+MORE_PAGES = ["CONTRIBUTING.md", "benchmarks/README.md"]
+MORE_PAGES += [f"docs/decisions/{path.name}" for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
 PROGRAMS = ("electra", "make", "dvc", "python -m")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
 def commands_of(page: str) -> list[str]:
-    """Command lines of blocks of code and of `code` in sentences, without comments and variables before them."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    """Command lines of blocks of code and of `code` in sentences, without comments; continued lines are one."""
+    text = re.sub(r" *\\\n\s*", " ", (ROOT / page).read_text(encoding="utf-8"))
     text = "\n".join(line for line in text.splitlines() if "is not written" not in line)  # what a page says is missing
     lines = [line.strip().removeprefix("$ ") for line in text.splitlines() if line.startswith(("    ", "\t"))]
     blocks = re.findall(r"^```(?:bash|sh|text)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     lines += [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
-    lines += re.findall(r"`((?:electra|make|dvc) [^`\n]+)`", text)
+    lines += re.findall(r"`((?:electra|make|dvc|python -m) [^`\n]+)`", text)
     parts = [part.strip() for line in lines for part in re.split(r"\s#\s|\s{2,}#|&&|\|\s| > |;", line)]
     return [part for part in parts if part.startswith(tuple(f"{program} " for program in PROGRAMS))]
 
 
 def complaint(command: str) -> str:
     """Why a command line cannot be run; empty where it can be parsed."""
-    program, *arguments = shlex.split(command.rstrip("\\"))  # the first line of several
+    program, *arguments = shlex.split(command)
     if any(mark in command for mark in ("...", "<", "COMMAND", "[", "…")):  # a pattern: its command must exist
         arguments = arguments[:1]
         known = {"electra": get_command(app).commands, "make": targets(), "dvc": dvc_commands()}.get(program)  # type: ignore[attr-defined]
@@ -103,7 +105,7 @@ def dvc_commands() -> set[str]:
     return set(actions.choices or ())
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *MORE_PAGES])
 def test_every_command_of_a_page_exists_with_its_options(page: str) -> None:
     wrong = {command: why for command in commands_of(page) if (why := complaint(command))}
     assert not wrong, f"{page}: {wrong}"

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import resource
+import runpy
 import shutil
 import sys
 import time
@@ -35,6 +36,48 @@ def run(arguments: list[str], root: Path, log: Path, program: str | None = None)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def run_typed(commands: list[list[str]], root: Path, environment: dict[str, str], given: Path, log: Path) -> None:
+    """Run command lines in this process, up to the first that fails, with a user's environment (tests/typed.py)."""
+    for path, number, flags in ((given, 0, os.O_RDONLY), (log, 1, os.O_WRONLY | os.O_APPEND)):
+        os.dup2(os.open(path, flags), number)
+    os.dup2(1, 2)
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115  # multiprocessing has closed the one there was
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    try:
+        for words in commands:
+            try:
+                run_here(words)
+            except SystemExit as done:
+                if done.code:
+                    raise
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def run_here(words: list[str]) -> None:
+    """`electra ...`, `dvc ...` or `python -m module ...`, by the function that its script calls."""
+    program, *arguments = words
+    sys.argv = words
+    if program == "python":
+        sys.argv = arguments[1:]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    elif program == "dvc":
+        from dvc.cli import main as dvc
+
+        sys.exit(dvc(arguments))
+    else:
+        if arguments[:1] == ["pretrain"]:
+            fork_the_ranks()
+        cli.main()
 
 
 def in_a_group(program: str | None, root: Path, log: Path) -> None:
