@@ -14,7 +14,7 @@ SLOW = (
     "pretrain/test_methods.py", "pretrain/test_resume.py", "benchmarks/test_benchmarks_run.py", "pipeline/test_flow.py",
     "model/test_parity.py", "system/test_dask.py", "system/test_peers.py", "benchmarks/test_pretrain_step_benchmark.py",
     "benchmarks/test_accept_gpu.py", "remotes/test_s3.py", "predict/test_predict.py", "pretrain/test_modern.py",
-    "monitoring/test_alarms.py", "review/test_compare.py", "checks/test_checks.py", "objectives/test_objectives.py",
+    "pretrain/test_alarms.py", "review/test_compare.py", "checks/test_checks.py", "objectives/test_objectives.py",
     "pretrain/test_long_sequences.py", "pretrain/test_start.py", "loader/test_static.py", "pipeline/test_dvc_yaml.py",
     "finetune/test_task_training.py", "reliability/test_fault_matrix.py", "pipeline/test_guard.py",
     "system/test_executors.py", "system/test_heap.py", "pretrain/test_run.py", "pipeline/test_evaluate_inputs.py",

@@ -19,7 +19,7 @@ ORDER = (
     ("config",),
     ("system",),
     ("model", "optim", "tokenizer"),
-    ("corpus", "evaluation", "loader", "monitoring", "objectives", "readers"),
+    ("corpus", "evaluation", "loader", "objectives", "readers"),
     ("checks", "estimate", "inputs", "provenance", "report", "shards"),
     ("finetune", "importing", "pretrain", "probe", "publish", "review"),
     ("init", "launchers", "predict", "preflight"),

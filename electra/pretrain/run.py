@@ -23,8 +23,8 @@ from electra.model.encoder import Encoder, has_kernel
 from electra.model.generator import WithGenerator
 from electra.model.objective import Batch, Objective, build_objective, objective_class
 from electra.model.pretrained import save_pretrained, special_token_ids
-from electra.monitoring import NonFinite, Telemetry, Watch, describe_passes, describe_start
 from electra.optim import rate_of
+from electra.pretrain.alarms import AlarmMonitor, NonFinite
 from electra.pretrain.checkpoint import Background, Checkpoints, Milestones, fingerprint
 from electra.pretrain.engine import (
     Agreement,
@@ -46,6 +46,7 @@ from electra.pretrain.start import (
     start_from,
     verify_inputs,
 )
+from electra.pretrain.telemetry import Telemetry, describe_passes, describe_start
 from electra.system.hardware import Machine, matrix_peak, repeat_exactly, resolve_machine, watch_cores
 from electra.system.memory import keep_freed_memory
 from electra.system.processes import EndRequest, Peers, SignalWatch
@@ -143,13 +144,13 @@ class Pretraining:
         self.phases = model.phases(self.recipe.num_steps)
         self.first_step, names = 0, [f"{term}_loss" for term in self.terms]
         names += Curve.RATES if hasattr(model, "discriminator_head") else ()
-        self.curve, self.watch = Curve(names), Watch(self.recipe)
+        self.curve, self.alarms = Curve(names), AlarmMonitor(self.recipe)
         self.writing.wait()
         saved = share_state(self.checkpoints.load_latest() if self.is_first else None, exchange_device(self.machine))
         if saved:
             state, weights, moments = saved
             self.first_step = state["step"]
-            self.curve, self.watch = Curve(names, **state["curve"]), Watch(self.recipe, state["alarms"])
+            self.curve, self.alarms = Curve(names, **state["curve"]), AlarmMonitor(self.recipe, state["alarms"])
             self.non_finite.num_skipped = state["num_skipped"]
             load_weights(model, weights)
         else:
@@ -268,7 +269,7 @@ class Pretraining:
             if self.cores and (warning := self.cores.warning()):
                 print(f"step {done}  {warning}", flush=True)
 
-            if (is_logged or save) and self.non_finite.judge(self._take_skipped(), done):
+            if (is_logged or save) and self.non_finite.must_roll_back(self._take_skipped(), done):
                 raise RollBack
             if is_logged:
                 means = self.curve.end_window(done)
@@ -276,7 +277,7 @@ class Pretraining:
                     telemetry.step(done, means, norms, self.non_finite.num_skipped)
             if done % recipe.eval_every == 0 or done == num_steps:
                 results = self._validate(done)
-                alarms = self.watch.judge(done, results)
+                alarms = self.alarms.check(done, results)
                 results["alarms"] = float(len(alarms))
                 if telemetry:
                     telemetry.validation(done, results, alarms)
@@ -340,7 +341,7 @@ class Pretraining:
         weights, moments = self._gather()
         extra = {
             "curve": self.curve.state(),
-            "alarms": self.watch.since,
+            "alarms": self.alarms.since,
             "num_skipped": self.non_finite.num_skipped,
         }
         if self.is_first:

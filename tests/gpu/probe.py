@@ -159,7 +159,7 @@ def main() -> None:
     run.set_step = begin_step
     run.matrix_peak = lambda machine: 1e12
     # what a device that computes nothing says is finite, is what lay there before
-    run.NonFinite.judge = lambda *_: False  # type: ignore[method-assign]
+    run.NonFinite.must_roll_back = lambda *_: False  # type: ignore[method-assign]
     for zero in (stage_1_and_2, stage3):
         zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
     if options.vocabulary:

@@ -15,7 +15,7 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # meanwhile, never what is in its results. Their meaning is held by tests; hours of training must not depend on a help
 # text. The command line prints a cell's score after the cell is written, so fine-tuning does not depend on the metrics.
 BESIDE = ("electra.cli", "electra.common", "electra.config", "electra.estimate", "electra.launchers",
-          "electra.monitoring", "electra.system")  # fmt: skip
+          "electra.system")  # fmt: skip
 OBJECTIVES = get_args(ObjectiveName)
 
 
@@ -129,7 +129,6 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
     {
         "electra/estimate/cost.py": set(),  # what training costs
         "electra/estimate/published.py": set(),  # the paper's tables
-        "electra/monitoring.py": set(),  # the text of an alarm
         "electra/config/training.py": set(),  # a help text
         "electra/launchers/slurm.py": set(),
         "electra/objectives/electric.py": set(),  # another method than the chosen one

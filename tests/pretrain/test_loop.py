@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from electra.common.errors import InfrastructureError
-from electra.monitoring import NonFinite
 from electra.optim import rate_of
 from electra.pretrain import run
+from electra.pretrain.alarms import NonFinite
 from electra.pretrain.checkpoint import Background, Checkpoints
 from electra.pretrain.run import INTERRUPTIONS, Pretraining
 from electra.system.processes import EndRequest
 from tests.fixtures import LABELLED
-from tests.monitoring.test_alarms import HEALTHY, recipe
+from tests.pretrain.test_alarms import HEALTHY, recipe
 from tests.small_tasks import make_settings
 
 STAGES = [range(12), range(12, 20)]
@@ -139,7 +139,7 @@ def test_a_resumed_run_knows_its_alarms_skips_and_curve(told: list[tuple[int, fl
     checkpoints = interrupted(tmp_path, skipped=(3,))
     resumed = Loop(checkpoints)
     assert resumed.first_step == 10
-    assert resumed.watch.since == {"majority_class_plateau": 4}, "patience is not given anew"
+    assert resumed.alarms.since == {"majority_class_plateau": 4}, "patience is not given anew"
     assert resumed.non_finite.num_skipped == 1
     assert set(resumed.curve.rows) == set(range(1, 11)) and resumed.curve.rows[8]["disc_auc"] == 0.5
     told.clear()

@@ -13,7 +13,7 @@ from electra.common.errors import ConfigError
 from electra.config import Cluster
 from electra.launchers import pretraining
 from electra.launchers.job import IN_JOB
-from electra.monitoring import describe_passes
+from electra.pretrain.telemetry import describe_passes
 from electra.system.hardware import (
     choose_compile,
     choose_device,

@@ -7,8 +7,8 @@ import torch
 
 from electra.common.errors import TrainingError
 from electra.config import Pretrain
-from electra.monitoring import NonFinite, Watch, alarms_of
 from electra.objectives.electra import Electra
+from electra.pretrain.alarms import AlarmMonitor, NonFinite, alarms_of
 from electra.pretrain.metrics import HeldoutSums
 from tests.model.test_electra import TINY, random_batch
 from tests.pretrain.test_resume import weights
@@ -83,21 +83,21 @@ def test_a_generator_that_guesses_by_frequency_is_fine() -> None:
 
 
 def test_alarms_wait_at_first_and_end_the_run_when_they_stay() -> None:
-    watch, bad = Watch(recipe()), {**HEALTHY, "disc_auc": 0.5}
-    assert watch.judge(10, bad) == [] and watch.judge(20, bad) and watch.judge(40, bad)
-    assert watch.judge(45, HEALTHY) == [], "it has recovered: patience starts anew"
-    assert watch.judge(50, bad) and watch.since == {"majority_class_plateau": 50}
-    resumed = Watch(recipe(), watch.since)
+    monitor, bad = AlarmMonitor(recipe()), {**HEALTHY, "disc_auc": 0.5}
+    assert monitor.check(10, bad) == [] and monitor.check(20, bad) and monitor.check(40, bad)
+    assert monitor.check(45, HEALTHY) == [], "it has recovered: patience starts anew"
+    assert monitor.check(50, bad) and monitor.since == {"majority_class_plateau": 50}
+    resumed = AlarmMonitor(recipe(), monitor.since)
     with pytest.raises(TrainingError, match="majority_class_plateau since step 50") as raised:
-        resumed.judge(80, bad)
+        resumed.check(80, bad)
     assert raised.value.exit_code == 4
 
 
 def test_nothing_is_judged_during_warm_up() -> None:
     bad = {**HEALTHY, "disc_auc": 0.5}
-    watch = Watch(recipe(warmup_steps=50))
-    assert watch.judge(20, bad) == watch.judge(49, bad) == [] and watch.since == {}
-    assert watch.judge(50, bad) and watch.since == {"majority_class_plateau": 50}
+    monitor = AlarmMonitor(recipe(warmup_steps=50))
+    assert monitor.check(20, bad) == monitor.check(49, bad) == [] and monitor.since == {}
+    assert monitor.check(50, bad) and monitor.since == {"majority_class_plateau": 50}
 
 
 def test_the_committed_run_raises_no_alarm() -> None:
@@ -129,12 +129,17 @@ def test_a_run_that_stays_on_the_plateau_ends_with_exit_code_4(workspace: Worksp
 
 
 def test_a_second_bad_step_goes_back_and_a_third_time_ends() -> None:
-    watch = NonFinite()
-    assert [watch.judge(0, 1), watch.judge(1, 2), watch.judge(0, 3), watch.judge(1, 4)] == [False] * 4
-    assert watch.judge(1, 5), "two in succession"
+    monitor = NonFinite()
+    assert [
+        monitor.must_roll_back(0, 1),
+        monitor.must_roll_back(1, 2),
+        monitor.must_roll_back(0, 3),
+        monitor.must_roll_back(1, 4),
+    ] == [False] * 4
+    assert monitor.must_roll_back(1, 5), "two in succession"
     with pytest.raises(TrainingError, match="no longer finite") as raised:
-        watch.judge(3, 6)
-    assert raised.value.exit_code == 4 and watch.num_skipped == 6
+        monitor.must_roll_back(3, 6)
+    assert raised.value.exit_code == 4 and monitor.num_skipped == 6
 
 
 POISON = """

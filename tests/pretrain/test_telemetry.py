@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from electra import monitoring
 from electra.common.artifacts import read_json
-from electra.monitoring import Telemetry
+from electra.pretrain import telemetry as module
+from electra.pretrain.telemetry import Telemetry
 
 
 @pytest.mark.parametrize("first_step", [0, 1000])
@@ -15,7 +15,7 @@ def test_the_time_left_and_the_rate_are_of_the_steps_since_the_start_or_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_step: int
 ) -> None:
     now = [500.0]
-    monkeypatch.setattr(monitoring, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0]))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0]))
     telemetry = Telemetry(
         tmp_path, name="x", num_steps=first_step + 100, first_step=first_step, tokens_per_step=64,
         flops_per_token=1e6, peak=1e9, max_grad_norm=1.0,
