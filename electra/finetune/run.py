@@ -217,6 +217,8 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
     if cluster.num_threads != "auto":
         torch.set_num_threads(cluster.num_threads)
     keep_freed_memory()
+    # Gradients of tokens that are long learned fade into denormals, which CPUs multiply at a fifth of the speed.
+    torch.set_flush_denormal(True)
     device = choose_device(cluster)
     if device == "cpu":
         watch_cores(torch.get_num_threads())
