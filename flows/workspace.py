@@ -102,7 +102,8 @@ def change_settings(root: Path, settings: dict[str, Any]) -> None:
     common = root / "params.yaml"
     for name in sorted(settings, key=lambda name: name != "profile"):
         profile = root / "params" / f"{yaml.load(common)['profile']}.yaml"
-        file = profile if profile.is_file() and _has(yaml.load(profile), name) else common
+        is_set = _value(yaml.load(common), name) is not None  # also where the profile has the key: pretrain.objective
+        file = profile if not is_set and profile.is_file() and _has(yaml.load(profile), name) else common
         document = yaml.load(file)
         *sections, key = name.split(".")
         section = document
@@ -115,11 +116,15 @@ def change_settings(root: Path, settings: dict[str, Any]) -> None:
 
 
 def _has(document: Any, name: str) -> bool:
+    *sections, key = name.split(".")
+    section = _value(document, ".".join(sections)) if sections else document
+    return isinstance(section, dict) and key in section
+
+
+def _value(document: Any, name: str) -> Any:
     for part in name.split("."):
-        if not isinstance(document, dict) or part not in document:
-            return False
-        document = document[part]
-    return True
+        document = document.get(part) if isinstance(document, dict) else None
+    return document
 
 
 def _clone(workspace: Workspace, root: Path) -> None:

@@ -1,9 +1,10 @@
 """The one schema of ``params.yaml`` + ``params/<profile>.yaml``.
 
-``params.yaml`` holds the profile's name and what no profile changes (the pre-training method, which cells to fine-tune,
-the machine); ``params/<profile>.yaml`` holds the rest of what a result depends on. Every key stands in exactly one of
-the two. Unknown keys and impossible values are refused with the path of the key. The description of a field is
-also its help text (``electra config --help-fields``). Reading the files: electra/config/loading.py.
+``params.yaml`` holds the profile's name and what no profile changes (which cells to fine-tune, the machine);
+``params/<profile>.yaml`` holds the rest of what a result depends on. Every key stands in exactly one of the two; only
+``pretrain.objective`` may stand in both, and counts where ``params.yaml`` has one. Unknown keys and impossible values
+are refused with the path of the key. The description of a field is also its help text (``electra config
+--help-fields``). Reading the files: electra/config/loading.py.
 """
 
 from typing import Literal

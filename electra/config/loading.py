@@ -20,6 +20,16 @@ def load_settings(root: Path = Path(".")) -> Settings:
     Raises:
         ConfigError: a file is missing or not YAML, a section stands twice, a key is unknown, a value impossible.
     """
+    values = read_settings(root)
+    return parse_settings(values, where=f"params.yaml + params/{values['profile']}.yaml")
+
+
+def read_settings(root: Path = Path(".")) -> dict[str, Any]:
+    """Return the values of ``params.yaml`` and of the profile it names as one dictionary; they are not checked.
+
+    Raises:
+        ConfigError: a file is missing or not YAML, or a section stands twice.
+    """
     common = _read_yaml(root / "params.yaml")
     name = common.get("profile")
     if name is not None and not isinstance(name, str | list | dict):
@@ -37,12 +47,26 @@ def load_settings(root: Path = Path(".")) -> Settings:
             f"there is no profile {name!r}", where="params.yaml: profile", next_step=f"choose one of: {known}"
         )
     profile = _read_yaml(profile_path)
-    merged = _merge(common, profile, f"params.yaml and in {profile_path.relative_to(root)}")
-    return parse_settings(merged, where=f"params.yaml + params/{name}.yaml")
+    return _merge(common, profile, f"params.yaml and in {profile_path.relative_to(root)}")
+
+
+def with_method(common: dict[str, Any], profile: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both files' settings with ``pretrain.objective`` in one of them: in ``params.yaml`` where it is set there.
+
+    It is the one key that both may have, so that ``-S pretrain.objective=NAME`` chooses a method for any profile.
+    """
+    chosen = common.get("pretrain")
+    if isinstance(chosen, dict) and "objective" in chosen:
+        if chosen["objective"] is None:
+            common = {**common, "pretrain": {key: value for key, value in chosen.items() if key != "objective"}}
+        elif isinstance(own := profile.get("pretrain"), dict):
+            profile = {**profile, "pretrain": {key: value for key, value in own.items() if key != "objective"}}
+    return common, profile
 
 
 def _merge(common: dict[str, Any], profile: dict[str, Any], files: str) -> dict[str, Any]:
     """A section may be spread over both files, but no key may stand in both."""
+    common, profile = with_method(common, profile)
     merged = dict(common)
     for name, section in profile.items():
         if name not in common:

@@ -104,7 +104,10 @@ class Model(Section):
 class Method(Section):
     """The objective: the pre-training method, its generator and the weights of its losses."""
 
-    objective: ObjectiveName = Field("electra", description="pre-training method, by the paper's names")
+    objective: ObjectiveName = Field(
+        "electra",
+        description="pre-training method, by the paper's names; params.yaml may name another",
+    )
     generator: Literal["transformer", "uniform", "unigram"] = Field(
         "transformer", description="source of replacements: a trained transformer, or fixed token frequencies"
     )

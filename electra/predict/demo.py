@@ -32,7 +32,7 @@ from electra.common.paths import Paths
 from electra.finetune.saved import SavedModel, load_model
 from electra.importing.huggingface import import_huggingface
 from electra.predict.run import kind_of
-from electra.probe.learned import Piece, fills, pieces_of, replaced
+from electra.probe.learned import Piece, fills, masked_probabilities, pieces_of, replaced
 from electra.probe.scores import Probe
 from electra.tasks.format import Row
 
@@ -87,7 +87,11 @@ class Demo:
                 places = [chosen]
             ids = [piece.id for piece in pieces]
             scores = replaced(self.probe, ids) if ids and self.has_head else None
-            found = fills(self.probe, ids, places, PROPOSALS) if self.has_generator else []
+            found = (
+                fills(self.probe, masked_probabilities(self.probe, ids, places), PROPOSALS)
+                if self.has_generator
+                else []
+            )
             answers = {name: self._answer(name, text, second) for name in asked or [] if name in self.cells}
         return self._template.render(
             name=self.name,

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from electra.common.artifacts import write_json
 from electra.common.errors import DataError
@@ -70,19 +71,25 @@ def replaced(probe: Probe, ids: list[int]) -> list[float] | None:
 
 
 @torch.inference_mode()
-def fills(probe: Probe, ids: list[int], places: list[int], number: int) -> list[list[tuple[str, float]]]:
-    """The most probable wordpieces in each of these places, all of them masked, with their probabilities.
+def masked_probabilities(probe: Probe, ids: list[int], places: list[int]) -> Tensor | None:
+    """Probabilities [N, V] of all wordpieces in these places, all of them masked.
 
-    By the generator, or the masked language model that was pre-trained; nothing for methods without either.
+    By the generator, or the masked language model that was pre-trained; None for methods without either.
     """
     encoder, head = probe.language_model()
     if encoder is None or head is None or not places:
-        return []
+        return None
     masked = [probe.mask if place in places else token for place, token in enumerate(ids)]
     row_TD = next(probe.hidden(encoder, [[probe.cls, *masked, probe.sep]]))[0]
     chosen_1ND = row_TD[[place + 1 for place in places]][None]
     with probe.precision():
-        shares_NV = head(chosen_1ND)[0].float().softmax(-1)
+        return head(chosen_1ND)[0].float().softmax(-1)
+
+
+def fills(probe: Probe, shares_NV: Tensor | None, number: int) -> list[list[tuple[str, float]]]:
+    """The most probable wordpieces of each place with their probabilities; nothing without a language model."""
+    if shares_NV is None:
+        return []
     values, tokens = shares_NV.topk(min(number, shares_NV.shape[1]))
     return [
         [(str(probe.tokenizer.id_to_token(token)), share) for token, share in zip(*pair, strict=True)]
@@ -167,15 +174,15 @@ def score_retrieval(probe: Probe, rows: list[dict[str, Any]]) -> dict[str, float
 
 
 def best_and_worst(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return :data:`SENTENCES` of these: half with the lowest loss of the discriminator, half with the highest.
+    """Return :data:`SENTENCES` of these: half with the lowest loss, half with the highest.
 
-    The first ones where the method has no discriminator. Sentences in which no token was replaced are left out, since
-    a discriminator that never says "replaced" is best on them.
+    The first ones where the method has no loss. Sentences in which no token was replaced are left out where there is a
+    discriminator, since one that never says "replaced" is best on them.
     """
-    changed = [sentence for sentence in shown if sentence["was"]] or shown
-    if any(sentence["loss"] is None for sentence in changed):
-        return changed[:SENTENCES]
-    ranked = sorted(changed, key=lambda sentence: float(sentence["loss"]))
+    ranked = [one for one in shown if one["was"] or one["replaced"] is None] or shown
+    if any(sentence["loss"] is None for sentence in ranked):
+        return ranked[:SENTENCES]
+    ranked.sort(key=lambda sentence: float(sentence["loss"]))
     return ranked if len(ranked) <= SENTENCES else ranked[: SENTENCES // 2] + ranked[-SENTENCES // 2 :]
 
 
@@ -207,25 +214,33 @@ def _stride(number: int) -> int:
 
 
 def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
-    """A sentence after the generator replaced some of its tokens, and what the model says of it.
+    """A sentence with some of its tokens masked and filled in, and what the model says of it.
+
+    Where the method has a discriminator, the generator's samples are filled in, else the model's best guesses.
 
     Returns:
         ``tokens``, separated by spaces; ``replaced``, the discriminator's P(replaced) of each in the same way; ``was``,
-        the token that stood at a place (from 0) before; ``fills``, the best proposals at each masked place; ``loss``,
-        the mean cross-entropy of the discriminator's answers in nats, None without a discriminator.
+        the token that stood at a place (from 0) before; ``fills``, the best proposals at each masked place; ``loss``
+        in nats, the mean cross-entropy of the discriminator's answers or, without one, of the masked tokens.
     """
     ids, random = probe.ids(text), Random(f"replaced {seed}")
     share = 0.15 if len(ids) >= 14 else 2 / len(ids)
     places = sorted(random.sample(range(len(ids)), max(1, round(share * len(ids)))))
-    proposed = fills(probe, ids, places, 1_000)
+    shares_NV = masked_probabilities(probe, ids, places)
+    proposed = fills(probe, shares_NV, 1_000)
+    has_discriminator = replaced(probe, ids) is not None
     corrupted = list(ids)
     for place, options in zip(places, proposed, strict=False):
-        (token,) = random.choices([name for name, _ in options], [share for _, share in options])
+        token = options[0][0]
+        if has_discriminator:
+            (token,) = random.choices([name for name, _ in options], [share for _, share in options])
         number = probe.tokenizer.token_to_id(token)
         corrupted[place] = ids[place] if number is None else number
     names = [str(probe.tokenizer.id_to_token(token)) for token in corrupted]
     scores = replaced(probe, corrupted)
     right = [score if old != new else 1 - score for score, old, new in zip(scores or [], ids, corrupted, strict=False)]
+    if not has_discriminator and shares_NV is not None:
+        right = [float(shares_NV[number, ids[place]]) for number, place in enumerate(places)]
     losses = [-math.log(max(probability, 1e-7)) for probability in right]
     return {
         "tokens": " ".join(names),

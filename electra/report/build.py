@@ -28,6 +28,7 @@ from electra.report.facts import (
     Facts,
     Section,
     gather,
+    has_scores,
     plateaus,
     score_remarks,
     shown_sentences,
@@ -238,6 +239,7 @@ def render_page(facts: Facts) -> str:
         learned=LEARNED,
         sentences=shown_sentences(facts),
         which_sentences=which_sentences(facts),
+        has_scores=has_scores(facts),
         numeric_columns=numeric_columns,
     )
 

@@ -326,12 +326,19 @@ LEARNED = "What it learned"
 def which_sentences(facts: Facts) -> str:
     """Say by which rule the shown sentences were chosen."""
     found = facts.probe or {}
-    text = "Held-out sentences in which the generator replaced tokens"
+    if has_scores(facts):
+        text, loss = "Held-out sentences in which the generator replaced tokens", "of the discriminator"
+    else:
+        text, loss = "Held-out sentences in which tokens were masked and the model's best guesses filled in", "there"
     if found.get("candidates", 0) > len(found.get("sentences", [])) and found["sentences"][0].get("loss") is not None:
         half = len(found["sentences"]) // 2
-        text += f": of {found['candidates']}, the {half} with the discriminator's lowest loss, then the {half} with "
-        text += "its highest"
+        text += f": of {found['candidates']}, the {half} with the lowest loss {loss}, then the {half} with the highest"
     return text
+
+
+def has_scores(facts: Facts) -> bool:
+    """Return whether a discriminator scored the shown sentences."""
+    return any(sentence["replaced"] for sentence in (facts.probe or {}).get("sentences", []))
 
 
 def learned(facts: Facts) -> Section:
@@ -350,8 +357,9 @@ def learned(facts: Facts) -> Section:
         ]
         fills = "; ".join(token.fills for token in sentence if token.fills)
         rows.append([" ".join(words), fills])
-    note = (
-        f"{which_sentences(facts)} [was: what stood there]; in brackets the discriminator's probability of a "
-        "replacement, percent, where it is above 30 or there is one."
-    )
-    return Section(LEARNED, note, ["sentence", "the generator's best proposals"], rows)
+    note = f"{which_sentences(facts)} [was: what stood there]"
+    if has_scores(facts):
+        note += "; in brackets the discriminator's probability of a replacement, percent, where it is above 30 or "
+        note += "there is one"
+    model = "generator" if has_scores(facts) else "model"
+    return Section(LEARNED, f"{note}.", ["sentence", f"the {model}'s best proposals"], rows)

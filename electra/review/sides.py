@@ -17,6 +17,7 @@ import yaml
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import flat, quick_yaml
 from electra.common.paths import SCORE_FAMILIES
+from electra.config.loading import with_method
 
 WORK_TREE = "work tree"
 
@@ -85,8 +86,7 @@ class Side:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All settings by the path of their key; ``cluster`` too."""
-        common = self.yaml("params.yaml")
-        own = self.yaml(f"params/{self.profile}.yaml")
+        common, own = with_method(self.yaml("params.yaml"), self.yaml(f"params/{self.profile}.yaml"))
         return dict(flat({**common, **{k: _merged(common.get(k), v) for k, v in own.items()}}))
 
     @cached_property
@@ -273,7 +273,7 @@ def _look(objects: "_Objects", commit: str) -> dict[str, Any]:
     contents = {path: objects.read(f"{commit}:{path}") for path in FILES}
     common = _yaml(contents["params.yaml"])
     profile = str(common.get("profile", ""))
-    own = _yaml(objects.read(f"{commit}:params/{profile}.yaml")) if profile else {}
+    common, own = with_method(common, _yaml(objects.read(f"{commit}:params/{profile}.yaml")) if profile else {})
     settings = {**dict(flat(common)), **dict(flat(own))}
     facts = {
         path: json.loads(content) if content else {} for path, content in contents.items() if path.endswith("json")

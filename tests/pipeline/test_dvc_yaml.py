@@ -71,10 +71,9 @@ def is_beside(module: str) -> bool:
     return any(module == room or module.startswith(f"{room}.") for room in BESIDE)
 
 
-def code_of(stage: dict, objective: str = "electra") -> list[str]:
-    """Files and folders of code that the stage depends on, with the chosen pre-training method."""
-    deps = (dep.replace("${pretrain.objective}", objective) for dep in stage["deps"])
-    return [dep for dep in deps if dep.startswith("electra")]
+def code_of(stage: dict) -> list[str]:
+    """Files and folders of code that the stage depends on."""
+    return [dep for dep in stage["deps"] if dep.startswith("electra")]
 
 
 def covers(dep: str, source: Path) -> bool:
@@ -92,7 +91,7 @@ def test_a_stage_depends_on_all_code_it_imports(name):
         modules = modules_of(STAGES[name]) | (
             imported_from(objective_module(objective)) if name == "pretrain" else set()
         )
-        deps = code_of(STAGES[name], objective)
+        deps = code_of(STAGES[name])
         missing = {
             str(source.relative_to(ROOT))
             for source in map(source_of, modules)
@@ -131,8 +130,6 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
         "electra/estimate/published.py": set(),  # the paper's tables
         "electra/config/training.py": set(),  # a help text
         "electra/launchers/slurm.py": set(),
-        "electra/objectives/electric.py": set(),  # another method than the chosen one
-        "electra/objectives/bert.py": set(),
         "electra/importing/huggingface.py": set(),
         "electra/predict/run.py": set(),
         "electra/publish/export.py": {"export"},

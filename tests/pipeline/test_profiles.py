@@ -12,8 +12,19 @@ from pydantic import BaseModel
 
 from electra.config import Settings
 from electra.config.loading import load_settings, parse_settings
+from electra.review.sides import Side
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("common", "counts"), [(None, "bert"), ("electra", "electra")])
+def test_the_method_of_params_takes_the_place_of_the_profiles(tmp_path, common, counts):
+    """Also for `electra compare`, which reads both files of a commit."""
+    shutil.copytree(ROOT / "params", tmp_path / "params")
+    settings = yaml.safe_load((ROOT / "params.yaml").read_text())
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({**settings, "pretrain": {"objective": common}}))
+    assert load_settings(tmp_path).pretrain.objective == counts
+    assert Side("", tmp_path).settings["pretrain.objective"] == counts
 
 
 @pytest.fixture

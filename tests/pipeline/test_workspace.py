@@ -6,6 +6,7 @@ import sys
 import pytest
 import yaml
 
+from electra.config.loading import read_settings
 from flows.stages import InfrastructureFailure, StageFailure
 from flows.sweep import points
 from flows.workspace import Workspace, alone, change_settings, opened
@@ -95,6 +96,16 @@ def test_settings_go_where_they_stand_and_comments_stay(repository):
     assert yaml.safe_load((repository / "params.yaml").read_text())["pretrain"] == {"objective": "bert"}
     assert (repository / "params/b.yaml").read_text() == "pretrain:\n  seed: 5 # of b\n"
     assert "seed: 1" in (repository / "params/a.yaml").read_text()
+
+
+@pytest.mark.parametrize(("common", "changed"), [(None, "params/a.yaml"), ("electra", "params.yaml")])
+def test_a_method_is_changed_where_it_counts(tmp_path, common, changed):
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"profile": "a", "pretrain": {"objective": common}}))
+    (tmp_path / "params/a.yaml").write_text(yaml.safe_dump({"pretrain": {"objective": "bert"}}))
+    change_settings(tmp_path, {"pretrain.objective": "electric"})
+    assert yaml.safe_load((tmp_path / changed).read_text())["pretrain"]["objective"] == "electric"
+    assert read_settings(tmp_path)["pretrain"]["objective"] == "electric"
 
 
 def test_settings_without_a_clone_are_refused(tmp_path):

@@ -17,7 +17,16 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.inputs import outside
-from electra.probe.learned import fills, held_out_sentences, probe_pretrained, replaced, score_retrieval, show
+from electra.probe.learned import (
+    best_and_worst,
+    fills,
+    held_out_sentences,
+    masked_probabilities,
+    probe_pretrained,
+    replaced,
+    score_retrieval,
+    show,
+)
 from electra.probe.scores import Probe, read_pairs
 from tests.fixtures import PAIRS
 from tests.probe.test_scores import MODERN, workspace_of
@@ -105,7 +114,7 @@ def test_a_sentence_is_shown_with_what_the_model_says_of_it(probed: Paths) -> No
         scores = replaced(probe, ids)
         assert scores and [f"{score:.2f}" for score in scores] == found["replaced"].split(" ")
         places = sorted(map(int, found["fills"]))
-        best = fills(probe, original, places, 1)
+        best = fills(probe, masked_probabilities(probe, original, places), 1)
         for place, options in zip(places, best, strict=True):
             assert found["fills"][str(place)].startswith(f"{options[0][0]} {options[0][1]:.2f}")
         changed += len(found["was"])
@@ -119,6 +128,24 @@ def test_methods_without_a_discriminator_or_a_language_model_show_what_they_have
     probe = Probe(workspace_of(prepared, tmp_path / "root", objective), CPU, bf16=False)
     found = show(probe, "The robin sang in the old garden.", 1)
     assert (found["replaced"] is not None, bool(found["fills"])) == (has_scores, has_fills)
+    assert (found["loss"] is not None) == has_fills
+
+
+def test_without_a_discriminator_the_best_guess_stands_in_the_sentence_and_its_loss_orders_them(
+    prepared: Workspace, tmp_path: Path
+) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "root", "bert"), CPU, bf16=False)
+    text = "The robin sang in the old garden."
+    found, ids = show(probe, text, 1), probe.ids(text)
+    places = sorted(map(int, found["fills"]))
+    shares = masked_probabilities(probe, ids, places)
+    assert shares is not None and shares.sum(1).tolist() == pytest.approx([1.0] * len(places))
+    guessed = [str(probe.tokenizer.id_to_token(token)) for token in shares.argmax(1).tolist()]
+    assert [found["tokens"].split()[place] for place in places] == guessed
+    own = [-math.log(shares[number, ids[place]]) for number, place in enumerate(places)]
+    assert found["loss"] == pytest.approx(sum(own) / len(own), abs=1e-4)
+    shown = [{"loss": float(loss), "was": {}, "replaced": None} for loss in (5, 1, 4, 8, 3, 2, 7, 6)]
+    assert [one["loss"] for one in best_and_worst(shown)] == [1, 2, 3, 6, 7, 8]
 
 
 def test_retrieval_is_ndcg_and_reciprocal_rank_of_the_own_paragraph(
