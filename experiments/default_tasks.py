@@ -1,14 +1,16 @@
 """Which tasks, with how many training rows, show what the default profile's pre-training is good for?
 
-    python -m experiments.default_tasks WORKSPACE --tasks ewt-tags WNUT-17 --rows 500 1000
+    python -m experiments.default_tasks WORKSPACE [WORKSPACE ...] --tasks ewt-tags WNUT-17 --rows 500x8 1500x3
 
-Fine-tunes each task from the workspace's pre-trained weights and from random ones, with three seeds, on the first rows
-of its training set, and scores rows of the training set that come after all of these. The development sets, which the
-card reports, are not read. A task is worth its seconds where the gain over random weights is more than twice the
-spread of the difference; of those, the fewest rows that keep it so are taken.
+Fine-tunes each task from each workspace's pre-trained weights, and from random ones, on the first rows of its training
+set (500x8: 500 rows, 8 epochs), and scores rows of the training set that come after all of these. The development
+sets, which the card reports, are not read. A task is worth its seconds where the gain over random weights is more than
+twice the spread of the difference; of those, the fewest rows that keep it so are taken. Several workspaces are runs of
+one recipe with other pre-training seeds: the table has the standard deviation over them.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -50,47 +52,50 @@ def run_cell(settings: Any, paths: Paths, task: str, num_rows: int, seed: int, s
     return {"score": value, "seconds": trained, "constant": constant_score(spec, held_back) or 0.0}
 
 
+def table_row(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return mean and standard deviation over workspaces (over fine-tuning seeds, if there is one), both starts."""
+    found: dict[str, Any] = {key: cells[0][key] for key in ("task", "rows", "epochs", "constant")}
+    for name, is_scratch in (("pretrained", False), ("scratch", True)):
+        runs: dict[str, list[float]] = {}
+        for cell in cells:
+            if cell["is_scratch"] == is_scratch:
+                runs.setdefault(cell["workspace"], []).append(cell["score"])
+        means = [statistics.fmean(values) for values in runs.values()]
+        spread = means if len(means) > 1 else [value for values in runs.values() for value in values]
+        found |= {name: statistics.fmean(means), f"{name}_sd": statistics.stdev(spread) if len(spread) > 1 else 0.0}
+    return found | {"seconds": statistics.fmean(cell["seconds"] for cell in cells)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workspace", type=Path)
+    parser.add_argument("workspaces", type=Path, nargs="+")
     parser.add_argument("--tasks", nargs="+", required=True)
-    parser.add_argument("--rows", nargs="+", type=int, default=[500, 1000])
-    parser.add_argument("--epochs", type=float)
+    parser.add_argument("--rows", nargs="+", default=["500x8"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--rate", type=float)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    settings, paths = load_settings(options.workspace), Paths(options.workspace)
-    changes = {"learning_rate": options.rate, "epochs": options.epochs}
-    if options.epochs:
-        changes["task_epochs"] = {}
-    given = {key: value for key, value in changes.items() if value is not None}
-    settings = settings.model_copy(update={"finetune": settings.finetune.model_copy(update=given)})
-    found = []
-    for task in options.tasks:
-        for num_rows in options.rows:
-            cells = {
-                scratch: [run_cell(settings, paths, task, num_rows, seed, scratch) for seed in SEEDS]
-                for scratch in (False, True)
-            }
-            scores = {scratch: [cell["score"] for cell in runs] for scratch, runs in cells.items()}
-            row = {
-                "task": task,
-                "rows": num_rows,
-                "epochs": settings.finetune.task_epochs.get(task, settings.finetune.epochs),
-                "rate": settings.finetune.learning_rate,
-                "pretrained": statistics.fmean(scores[False]),
-                "sd": statistics.stdev(scores[False]),
-                "scratch": statistics.fmean(scores[True]),
-                "scratch_sd": statistics.stdev(scores[True]),
-                "constant": cells[False][0]["constant"],
-                "seconds": statistics.fmean(cell["seconds"] for runs in cells.values() for cell in runs),
-            }
-            found.append(row)
-            shown = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-            print(json.dumps(shown), flush=True)
+    cells = []
+    for task, size in itertools.product(options.tasks, options.rows):
+        num_rows, epochs = map(int, size.split("x"))
+        here = []
+        for workspace, is_scratch in [(options.workspaces[0], True), *((path, False) for path in options.workspaces)]:
+            settings, paths = load_settings(workspace), Paths(workspace)
+            changes: dict[str, Any] = {"task_epochs": {}, "epochs": float(epochs)}
+            if options.rate:
+                changes["learning_rate"] = options.rate
+            settings = settings.model_copy(update={"finetune": settings.finetune.model_copy(update=changes)})
+            for seed in options.seeds:
+                cell = {"workspace": workspace.name, "task": task, "rows": num_rows, "epochs": epochs, "seed": seed}
+                here.append({**cell, "is_scratch": is_scratch,
+                             **run_cell(settings, paths, task, num_rows, seed, is_scratch)})  # fmt: skip
+        shown = {key: round(value, 4) if isinstance(value, float) else value for key, value in table_row(here).items()}
+        print(json.dumps(shown), flush=True)
+        cells += here
     if options.out:
-        write_json(options.out, {"pretrain": settings.pretrain.model_dump(mode="json"), "rows": found})
+        recipe = load_settings(options.workspaces[0]).pretrain.model_dump(mode="json")
+        write_json(options.out, {"pretrain": recipe, "cells": cells})
 
 
 if __name__ == "__main__":

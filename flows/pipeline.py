@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
+import yaml
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import (
     create_link_artifact,
@@ -32,8 +33,6 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 from prefect.utilities.names import generate_slug
 
-from electra.common.errors import ConfigError
-from electra.config.loading import read_settings
 from electra.system.processes import GRACE, end_with_parent
 from electra.system.run_facts import run_name
 from flows.guard import run_guarded
@@ -152,9 +151,13 @@ def name_of(workspace: Workspace | dict[str, Any]) -> str:
     if workspace.repository is not None:
         return generate_slug(2)
     try:
-        settings = read_settings(workspace.root)
-        return run_name(settings["profile"], settings["pretrain"]["objective"], workspace.root)
-    except (OSError, ConfigError, KeyError, TypeError):
+        common = yaml.safe_load((workspace.root / "params.yaml").read_text(encoding="utf-8"))
+        profile, method = common["profile"], common["pretrain"]["objective"]
+        if method is None:
+            own = (workspace.root / "params" / f"{profile}.yaml").read_text(encoding="utf-8")
+            method = yaml.safe_load(own)["pretrain"]["objective"]
+        return run_name(profile, method, workspace.root)
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
         return generate_slug(2)  # the check says what is wrong
 
 

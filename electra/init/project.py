@@ -405,7 +405,10 @@ def _profile(
     merged = {**common, "profile": name, "cells": cells}
     merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
     settings = parse_settings(merged, where=f"params/{like}.yaml with your texts").model_dump(mode="json")
-    elsewhere = {key: set(common[key]) if isinstance(common[key], dict) else set() for key in common}
+    elsewhere = {
+        key: {name for name, value in section.items() if value is not None} if isinstance(section, dict) else set()
+        for key, section in common.items()
+    }
     return {
         section: {key: value for key, value in settings[section].items() if key not in elsewhere.get(section, ())}
         for section in base

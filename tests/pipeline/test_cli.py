@@ -133,7 +133,7 @@ def test_an_impossible_value_ends_with_2_and_its_path(workspace):
 
 def test_a_section_may_be_spread_over_both_files_but_a_key_may_not(workspace):
     path = workspace / "params.yaml"
-    path.write_text(path.read_text().replace("objective: electra", "objective: electra\n  batch_size: 8"))
+    path.write_text(path.read_text().replace("  objective:", "  objective: electra\n  batch_size: 8"))
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
     assert "pretrain.batch_size stands in params.yaml and in params/books.yaml" in done.stderr
@@ -141,7 +141,7 @@ def test_a_section_may_be_spread_over_both_files_but_a_key_may_not(workspace):
 
 def test_an_objective_is_chosen_by_the_papers_name(workspace):
     path = workspace / "params.yaml"
-    path.write_text(path.read_text().replace("objective: electra", "objective: elektra"))
+    path.write_text(path.read_text().replace("  objective:", "  objective: elektra"))
     done = electra("tokenizer", cwd=workspace)
     assert done.returncode == 2
     assert "pretrain.objective" in done.stderr and "'replace_mlm'" in done.stderr
