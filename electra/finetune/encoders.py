@@ -1,7 +1,8 @@
-"""Third-party encoders: what ``transformers`` loads, with the interface of :class:`electra.model.encoder.Encoder`.
+"""Third-party encoders: models of ``transformers`` with the interface of :class:`electra.model.encoder.Encoder`.
 
-For baselines on the same footing: tasks, heads, rates, order and scoring are the project's own. Dropout is what the
-encoder's own ``config.json`` says. No code of a folder is ever run and no pickle read: weights are safetensors.
+They are baselines under equal conditions: tasks, heads, learning rates, data order and scoring are the project's.
+Dropout follows the encoder's ``config.json``. No code of a model folder is run and no pickle is read: weights are
+safetensors.
 
 Shape legend: B examples, T tokens, D hidden width.
 """
@@ -31,21 +32,21 @@ from electra.tasks.cells import Start
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FILES = (  # of a repository on the hub; nothing else is fetched
+FILES = (  # files fetched from a repository on the hub
     *("config.json", "model*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
     *("vocab.txt", "vocab.json", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json"),
 )
-_FP32_ONLY = ("deberta",)  # masks bf16 scores with the least float32 number, which bf16 cannot hold
-_FINAL_NORMS = ("ln_f", "norm", "final_norm", "final_layer_norm")  # of pre-norm models, above the last layer
+_FP32_ONLY = ("deberta",)  # fills masked bf16 scores with float32's minimum, which overflows in bf16
+_FINAL_NORMS = ("ln_f", "norm", "final_norm", "final_layer_norm")  # parameters of the final norm of pre-norm models
 
 
 @dataclass(frozen=True)
 class EncoderSource:
-    """Where an encoder comes from.
+    """Origin of a third-party encoder.
 
     Attributes:
         folder: a local folder, or ``owner/name`` on the hub.
-        name: stands in the names of its cells.
+        name: part of the names of its fine-tuning runs.
         revision: full commit on the hub.
     """
 
@@ -55,10 +56,10 @@ class EncoderSource:
 
     @classmethod
     def named(cls, folder: Path, name: str | None = None, revision: str | None = None) -> "EncoderSource":
-        """With the folder's own name where none is given.
+        """Return a source; the name defaults to that of the folder.
 
         Raises:
-            ConfigError: the name cannot be part of a file name, or is that of other cells.
+            ConfigError: the name cannot be part of a file name, or names another kind of fine-tuning run.
         """
         name = folder.resolve().name if name is None else name
         if not re.fullmatch(r"\w[\w.-]*", name, re.ASCII) or Start.parse(name).kind != "encoder":
@@ -72,18 +73,18 @@ class EncoderSource:
 
 @dataclass(frozen=True)
 class EncoderShape:
-    """Facts about an encoder's shape that fine-tuning needs."""
+    """Shape of an encoder, as far as fine-tuning needs it."""
 
     hidden_size: int
     num_layers: int
 
 
 class TransformersEncoder(nn.Module):
-    """A model of ``transformers`` behind the interface of the project's own encoder.
+    """Wrap a model of ``transformers`` in the interface of the project's encoder.
 
     Args:
-        model: what ``AutoModel`` gives.
-        inputs: how it wants inputs.
+        model: the result of ``AutoModel``.
+        inputs: the model's input format.
     """
 
     def __init__(self, model: "PreTrainedModel", inputs: InputFormat):
@@ -92,7 +93,7 @@ class TransformersEncoder(nn.Module):
         self.config = EncoderShape(facts.hidden_size, facts.num_hidden_layers)
         self.inputs = inputs
         if getattr(model, "pooler", None) is not None:
-            model.pooler = None  # type: ignore[assignment]  # what stands on the encoder is the task's head
+            model.pooler = None  # type: ignore[assignment]  # the task's head replaces the pooler
         self.options: dict[str, Any] = {n: False for n in ("use_cache", "use_mems") if n in _parameters(model)}
         self.takes_segments = inputs.has_segments and _takes_segments(model, inputs)
         self.fp32_only = facts.model_type in _FP32_ONLY
@@ -100,11 +101,11 @@ class TransformersEncoder(nn.Module):
         self._layers = _layer_prefix(model, self.config.num_layers)
 
     def forward(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Hidden states [B, T, D] of the last layer; padding stands on the right.
+        """Return the hidden states [B, T, D] of the last layer; padding is on the right.
 
         Args:
             tokens_BT: token ids, int64.
-            segments_BT: 0 for the first segment, 1 for the second, int64; left out where they mean nothing.
+            segments_BT: 0 for the first segment, 1 for the second, int64; ignored by models without segments.
             mask_BT: True at real tokens.
         """
         options = dict(self.options)
@@ -114,9 +115,9 @@ class TransformersEncoder(nn.Module):
             return self.model(input_ids=tokens_BT, attention_mask=mask_BT.long(), **options).last_hidden_state
 
     def depth_of(self, name: str) -> int:
-        """Depth of a parameter of this module: embeddings 0, layer k k + 1.
+        """Return the depth of a parameter of this module: 0 for embeddings, k + 1 for layer k.
 
-        Layers that share their weights (ALBERT) are as deep as the last one.
+        Layers that share their weights (ALBERT) count as the last layer.
         """
         if self._layers is None:
             return self.config.num_layers if re.search(r"\.\d+\.", name) else 0
@@ -137,15 +138,15 @@ AnyEncoder = Encoder | TransformersEncoder
 def load_transformers_encoder(
     source: EncoderSource, max_length: int
 ) -> tuple[TransformersEncoder, Vocabulary, dict[str, Any]]:
-    """The encoder, its tokenizer, and the facts for the cell's ``run.json``.
+    """Return the encoder, its tokenizer, and the facts for the fine-tuning run's ``run.json``.
 
     Args:
-        max_length: tokens of the longest input it will see.
+        max_length: tokens of the longest input.
 
     Raises:
-        ConfigError: ``transformers`` is missing or does not know the model, the encoder's positions are too few, it is
-            none (an encoder-decoder), or its hub revision is not pinned.
-        DataError: files are missing or damaged, weights are missing or no safetensors.
+        ConfigError: ``transformers`` is missing or does not know the model, the encoder has too few positions or is an
+            encoder-decoder, or the hub revision is not pinned.
+        DataError: files are missing or damaged, or weights are missing or not safetensors.
         InfrastructureError: the hub cannot be reached.
     """
     transformers = _transformers()
@@ -193,10 +194,10 @@ def load_transformers_encoder(
 
 
 def rebuild(facts: dict[str, Any], inputs: InputFormat) -> TransformersEncoder:
-    """The module of a saved fine-tuned model, its weights still to be filled in.
+    """Return the module of a saved fine-tuned model, with its weights not loaded yet.
 
     Args:
-        facts: the encoder's ``config.json``, as :func:`configuration` gives it.
+        facts: the encoder's configuration, as returned by :func:`configuration`.
 
     Raises:
         ConfigError: ``transformers`` is missing or does not know the model.
@@ -211,7 +212,7 @@ def rebuild(facts: dict[str, Any], inputs: InputFormat) -> TransformersEncoder:
 
 
 def configuration(encoder: TransformersEncoder) -> dict[str, Any]:
-    """The encoder's configuration for :func:`rebuild`, without its origin."""
+    """Return the encoder's configuration for :func:`rebuild`, without its origin."""
     facts = encoder.model.config.to_dict()
     for name in ("_name_or_path", "transformers_version", "architectures", "dtype"):
         facts.pop(name, None)
@@ -226,16 +227,16 @@ def _transformers() -> Any:
             "third-party encoders need the package transformers, which is not installed",
             next_step="run: pip install -c constraints.txt -e '.[encoders]'",
         ) from None
-    transformers.logging.set_verbosity_error()  # its report of heads that are left out; what matters is checked here
+    transformers.logging.set_verbosity_error()  # hides warnings about unused heads; missing weights are checked below
     transformers.utils.logging.disable_progress_bar()
     return transformers
 
 
 def _loading(folder: Path, load: Any) -> Any:
-    """Turn what ``transformers`` says of a folder into the project's errors."""
+    """Call ``load`` and turn any exception of ``transformers`` into a ConfigError."""
     try:
         return load()
-    except Exception as error:  # damaged files make the library fail with any class of error
+    except Exception as error:  # damaged files can raise any class of error
         raise ConfigError(
             f"transformers cannot load it: {_reason(error)}",
             where=str(folder),
@@ -244,7 +245,7 @@ def _loading(folder: Path, load: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What happened, without the library's advice: it is to run code of the folder, or to read reports it hides."""
+    """Return the cause without the library's advice to run code of the folder or to read hidden reports."""
     said = str(error)
     if "trust_remote_code" in said or "custom code" in said:
         return "the folder comes with code of its own, which is never run"
@@ -269,13 +270,13 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _check_header(transformers: Any, folder: Path, header: dict[str, TensorFacts]) -> None:
-    """Compare the tensors in the files with a model without memory that ``config.json`` describes.
+    """Compare the tensors in the files with ``config.json``, using a model on the meta device.
 
-    transformers takes integers and complex numbers for weights, and makes room for what the configuration says.
+    ``transformers`` accepts integer and complex weights, and allocates the memory that the configuration asks for.
 
     Raises:
-        ConfigError: the configuration cannot be built, or has far more weights than the files.
-        DataError: a tensor is of another shape, or of no floating type.
+        ConfigError: the configuration cannot be built, or describes far more weights than the files hold.
+        DataError: a tensor has another shape, or is not floating-point.
     """
     config = _loading(
         folder, lambda: transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -296,7 +297,7 @@ def _check_header(transformers: Any, folder: Path, header: dict[str, TensorFacts
         sum(map(math.prod, shapes))
         for shapes in ((shape for _, shape in header.values()), (parameter.shape for parameter in parameters.values()))
     )
-    if described > max(10**8, 4 * held):  # some share their weights (ALBERT), but the model has each only once
+    if described > max(10**8, 4 * held):  # shared weights (ALBERT) appear once in both counts; 4x is tolerance
         raise ConfigError(
             f"config.json describes {described:,} weights, the files have {held:,}",
             where=str(folder),
@@ -305,14 +306,14 @@ def _check_header(transformers: Any, folder: Path, header: dict[str, TensorFacts
 
 
 def _refuse_more_layers_than_tensors(config: Any, folder: Path, tensors: int) -> None:
-    """Compare the counts in ``config.json`` with the weights: ``transformers`` builds as many layers as it says first.
+    """Compare the counts in ``config.json`` with the weights, before ``transformers`` builds that many layers.
 
     Raises:
-        ConfigError: it has more layers, groups or experts than the weights could fill.
+        ConfigError: the configuration has more layers, groups or experts than the weights could fill.
     """
     for name, value in config.to_dict().items():
         is_count = re.search("(layers?|groups?|experts?|blocks?)$", name) and isinstance(value, int)
-        if is_count and value > max(tensors, 100):  # layers that share their weights (ALBERT) may be more than these
+        if is_count and value > max(tensors, 100):  # layers that share weights (ALBERT) may outnumber their tensors
             raise ConfigError(
                 f"config.json has {name} = {value:,}, but the weights have {tensors:,} tensors",
                 where=str(folder),
@@ -337,16 +338,16 @@ def _vocabulary(transformers: Any, folder: Path, model: "PreTrainedModel") -> Vo
     rows = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[index]
     if (highest := max(tokenizer.get_vocab(with_added_tokens=True).values())) >= rows:
         raise DataError(f"the tokenizer has ids up to {highest}, the word table only {rows} rows", where=str(folder))
-    pads = (found.pad_token_id, found.eos_token_id, 0)  # GPT-2 has no padding token; padding is masked in any case
+    pads = (found.pad_token_id, found.eos_token_id, 0)  # GPT-2 has no padding token; any id will do, padding is masked
     pad = next(number for number in pads if number is not None)
     return Vocabulary(tokenizer, InputFormat.of(tokenizer, found.cls_token_id, pad, str(folder)))
 
 
 def _positions(model: "PreTrainedModel") -> int | None:
-    """Tokens the position table has room for; None where positions are relative."""
+    """Return the number of positions in the position table; None where positions are relative."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            return module.num_embeddings - module.padding_idx - 1  # RoBERTa's count from there
+            return module.num_embeddings - module.padding_idx - 1  # RoBERTa's positions start after the padding index
     limit = getattr(model.config, "max_position_embeddings", None)
     return limit if limit and limit > 0 else None
 
@@ -359,12 +360,12 @@ def _takes_segments(model: "PreTrainedModel", inputs: InputFormat) -> bool:
     if "token_type_ids" not in _parameters(model):
         return False
     if model.config.model_type == "xlnet":
-        return True  # its segments are relative: any ids will do
+        return True  # its segments are relative: any ids are valid
     return getattr(model.config, "type_vocab_size", 0) > max(1, inputs.summary_segment or 0)
 
 
 def _layer_prefix(model: "PreTrainedModel", num_layers: int) -> str | None:
-    """Prefix of the layers' parameters; None where there is no list of that many layers (they share their weights)."""
+    """Return the prefix of the layers' parameters; None without a list of that length (layers share weights)."""
     for name, module in model.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == num_layers and "group" not in name:
             return f"model.{name}."

@@ -1,9 +1,10 @@
-"""Texts to token ids: single sentences, pairs and choices; batches of them.
+"""Convert texts to token ids: single sentences, pairs and multiple choice; collate them into batches.
 
     [CLS] a [SEP]        or        [CLS] a [SEP] b [SEP]
 
-The first segment, with its [CLS] and [SEP], has segment id 0, the second 1. A multiple-choice example is one such pair
-per choice. Encoders with other special tokens have another :class:`InputFormat`."""
+The first segment, with its [CLS] and [SEP], has segment id 0, the second has 1. A multiple-choice example is one such
+pair per choice. Encoders with other special tokens have another :class:`InputFormat`.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from electra.model.encoder import example_ends
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row
 
-_CHUNK = 10_000  # texts tokenised at a time
+_CHUNK = 10_000  # texts per tokenizer call
 
 
 @dataclass
@@ -35,12 +36,12 @@ class Feature:
     """One model input.
 
     Attributes:
-        token_ids: with special tokens, not padded.
-        first_length: tokens of the first segment, its special tokens included.
-        target: class number, score in 0..1, (start, end, impossible) of a span, or a class number per token; None
-            where unlabelled.
-        row: number of the row it comes from.
-        is_cut: whether its texts (of a span task its question) lost tokens, since the model's inputs are limited.
+        token_ids: token ids with special tokens, without padding.
+        first_length: tokens of the first segment, including its special tokens.
+        target: class number, score in 0..1, (start, end, impossible) of a span, or a class number per token; None if
+            unlabelled.
+        row: number of the row it was made from.
+        is_cut: True if its texts (for span tasks: its question) were truncated to the model's input length.
     """
 
     token_ids: Sequence[int]
@@ -52,7 +53,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokenizer, and how its model wants inputs.
+    """A tokenizer together with the input format of its model.
 
     Texts that look like special tokens, such as "[SEP]", are tokenised as text, as in google-research/electra.
     """
@@ -61,25 +62,25 @@ class Vocabulary:
     inputs: InputFormat
 
     def __post_init__(self) -> None:
-        self.tokenizer.encode_special_tokens = True  # of this object; tokenizer.json does not hold it
+        self.tokenizer.encode_special_tokens = True  # set on the object: tokenizer.json does not store it
 
     @classmethod
     def load(cls, paths: Paths) -> "Vocabulary":
         """Read ``data/tokenizer/tokenizer.json``.
 
         Raises:
-            DataError: the file is missing or no tokenizer.
+            DataError: the file is missing or is not a tokenizer.
         """
         return cls.read(paths.tokenizer / "tokenizer.json")
 
     @classmethod
     def read(cls, path: Path, inputs: InputFormat | None = None) -> "Vocabulary":
-        """Read a ``tokenizer.json``; the format is BERT's where none is given.
+        """Read a ``tokenizer.json``; the input format defaults to BERT's.
 
         Raises:
-            DataError: the file is missing or no tokenizer.
+            DataError: the file is missing or is not a tokenizer.
         """
-        read_json(path)  # a missing or broken file gets the message of every other artefact
+        read_json(path)  # gives missing and broken files the usual error message
         tokenizer = read_tokenizer(path)
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -100,7 +101,7 @@ class Vocabulary:
 
     @cached_property
     def unknown(self) -> list[int]:
-        """The token of a word of which the tokenizer leaves nothing; ids of the text "[UNK]" where it has none."""
+        """Ids used for a word without tokens: the unknown token, or the ids of the text "[UNK]" if there is none."""
         names = (getattr(self.tokenizer.model, "unk_token", None), "[UNK]", "<unk>")
         found = [self.tokenizer.token_to_id(name) for name in names if name]
         known = [number for number in found if number is not None]
@@ -108,7 +109,7 @@ class Vocabulary:
 
     @cached_property
     def _special_pieces(self) -> set[int]:
-        """Special tokens that are entries of the tokenizer's own model, which finds them in texts: SentencePiece's."""
+        """Special tokens that the tokenizer's model itself finds in texts (SentencePiece)."""
         added = self.tokenizer.get_added_tokens_decoder()
         special = {number: token.content for number, token in added.items() if token.special}
         return {
@@ -118,16 +119,16 @@ class Vocabulary:
         }
 
     def ids_of(self, encoding: Encoding) -> list[int]:
-        """Ids of an encoded text; a special token that the model found in it counts as unknown."""
+        """Return the ids of an encoded text; special tokens found in the text are replaced by the unknown token."""
         if not self._special_pieces:
             return encoding.ids
         return [self.unknown[0] if number in self._special_pieces else number for number in encoding.ids]
 
     def encode(self, texts: list[str], longest: int | None = None) -> list[list[int]]:
-        """Token ids of each text, without special tokens.
+        """Return the token ids of each text, without special tokens.
 
         Args:
-            longest: tokens kept of a text; all where None.
+            longest: maximum number of tokens per text; None keeps all.
         """
         ids: list[list[int]] = []
         for chunk in batches(texts, _CHUNK, len):
@@ -137,10 +138,10 @@ class Vocabulary:
 
 
 def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[Feature]:
-    """One feature per row, in order; texts that are too long lose tokens at the end of the longer one."""
+    """Return one feature per row, in order; over-long pairs are truncated at the end of the longer text."""
     inputs, features = vocabulary.inputs, []
     room = max_length - inputs.num_special(pair=spec.text_b is not None)
-    longest = room + 1  # one more tells that a text is cut; no more is kept of it
+    longest = room + 1  # one extra token shows that a text is truncated
     ids_a = vocabulary.encode([row["text_a"] for row in rows], longest)
     ids_b = vocabulary.encode([row["text_b"] for row in rows], longest) if spec.text_b else None
     for number, row in enumerate(rows):
@@ -156,21 +157,21 @@ def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, m
 
 
 def rows_cut(features: Iterable[Feature]) -> int:
-    """Rows of whose texts a model sees only a part."""
+    """Return the number of truncated rows."""
     return len({feature.row for feature in features if feature.is_cut})
 
 
 def both_orders(rows: list[Row]) -> list[Row]:
-    """The rows, and after them the same with their two texts in the other order."""
+    """Return the rows followed by copies with both texts swapped."""
     return [*rows, *({**row, "text_a": row["text_b"], "text_b": row["text_a"]} for row in rows)]
 
 
 def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
-    """Lengths after taking tokens from the longer of two texts, from the second on a tie, until both fit."""
+    """Return the lengths after truncating the longer of two texts (the second on a tie) until both fit."""
     if a + b <= limit:
         return a, b
     short, half = min(a, b), limit // 2
-    if short <= half:  # the shorter one stays whole
+    if short <= half:  # the shorter text is kept whole
         return (short, limit - short) if a <= b else (limit - short, short)
     return limit - half, half
 
@@ -178,7 +179,7 @@ def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
 def _target(spec: TaskSpec, label: Any) -> Any:
     if label is None:
         return None
-    if spec.kind == "regression":  # learned as a share of the range, 0..1
+    if spec.kind == "regression":  # scaled to 0..1
         low, high = spec.score_range
         return (label - low) / (high - low)
     return spec.labels.index(label)
@@ -186,7 +187,7 @@ def _target(spec: TaskSpec, label: Any) -> Any:
 
 @dataclass
 class ChoiceFeature(Feature):
-    """A row; its token ids are those of its longest choice, by which batches are made.
+    """A multiple-choice row; its own token ids are those of the longest choice, used to sort rows by length.
 
     Attributes:
         choices: one feature per choice, in the row's order.
@@ -196,10 +197,10 @@ class ChoiceFeature(Feature):
 
 
 def choice_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[ChoiceFeature]:
-    """One feature per row, in order; pairs that are too long lose tokens at the end of the longer text."""
+    """Return one feature per row, in order; over-long pairs are truncated at the end of the longer text."""
     inputs, features = vocabulary.inputs, []
     room = max_length - inputs.num_special(pair=True)
-    longest = room + 1  # one more tells that a text is cut; no more is kept of it
+    longest = room + 1  # one extra token shows that a text is truncated
     texts = vocabulary.encode([row["text_a"] for row in rows], longest)
     endings = iter(vocabulary.encode([choice for row in rows for choice in row["choices"]], longest))
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
@@ -225,9 +226,9 @@ def choice_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max
     return features
 
 
-IGNORED = -100  # a target that no loss counts
-_POOL = 16  # batches sorted by length together: little padding, yet batches still mix
-_MULTIPLE = 8  # of every batch's width: a kernel is made for each width, so few of them; and what matrix units like
+IGNORED = -100  # target that losses ignore
+_POOL = 16  # batches whose rows are sorted by length together: little padding, still a random mix
+_MULTIPLE = 8  # batch widths are multiples of it: few distinct shapes to compile, and aligned for tensor cores
 
 
 @dataclass
@@ -235,8 +236,8 @@ class Batch:
     """Padded inputs. B examples, T tokens; for multiple choice, B counts choices.
 
     Attributes:
-        first_B: tokens of the first segment.
-        targets: what the head's loss takes, one per example and, for tagging, per token; None where unlabelled.
+        first_B: number of tokens in the first segment.
+        targets: targets for the head's loss: one per example or, for tagging, per token; None if unlabelled.
     """
 
     tokens_BT: Tensor  # int64
@@ -244,7 +245,7 @@ class Batch:
     mask_BT: Tensor  # bool, True at real tokens
     first_B: Tensor  # int64
     targets: Tensor | None
-    ends_N: Tensor | None = None  # int32, where examples end in the flattened rows: for attention on CUDA
+    ends_N: Tensor | None = None  # int32, ends of examples in the flattened rows, for attention on CUDA
 
     def to(self, device: torch.device) -> "Batch":
         if device.type == "cpu":
@@ -252,7 +253,7 @@ class Batch:
         return self.for_cuda(pinned=True)._moved(device)
 
     def for_cuda(self, pinned: bool) -> "Batch":
-        """With the ends of examples, which the host knows; in memory from which a device copies without a wait."""
+        """Return the batch with the ends of its examples, and in pinned memory (for asynchronous copies) if asked."""
         ready = dataclasses.replace(self, ends_N=example_ends(self.mask_BT, 2 * len(self.mask_BT)))
         if not pinned:
             return ready
@@ -267,11 +268,11 @@ class Batch:
 
 
 def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:
-    """Pad to the longest of the features; each choice of a multiple-choice feature is an input of its own.
+    """Pad features to the longest one; each choice of a multiple-choice feature becomes one input.
 
     Args:
-        longest: tokens of the longest feature in the whole set; batches are padded up to a multiple of 8, if that is
-            not beyond it (an encoder has a place for every token of it, perhaps for no more).
+        longest: tokens of the longest feature in the whole set. Batches are padded to a multiple of 8 but not beyond
+            this length, since the encoder may have no further positions.
     """
     inputs = [part for f in features for part in (f.choices if isinstance(f, ChoiceFeature) else [f])]
     lengths_B = np.array([len(feature.token_ids) for feature in inputs])
@@ -297,14 +298,14 @@ def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:
 
 
 def _targets(targets: list[Any], length: int) -> Tensor:
-    """One target per example; lists of targets per token are padded."""
+    """Return one target per example as a tensor; per-token targets are padded with ``IGNORED``."""
     if isinstance(targets[0], list):
         targets = [[*target, *[IGNORED] * (length - len(target))] for target in targets]
     return torch.tensor(targets)
 
 
 def training_order(lengths: list[int], batch_size: int, random: np.random.Generator) -> list[list[int]]:
-    """Batches of one epoch: a random order, sorted by length within pools, the batches shuffled again."""
+    """Return the batches of one epoch: shuffled, sorted by length within pools, then the batches shuffled."""
     order = random.permutation(len(lengths))
     keys = np.asarray(lengths)
     batches = []
@@ -316,13 +317,13 @@ def training_order(lengths: list[int], batch_size: int, random: np.random.Genera
 
 
 def endless_batches(lengths: list[int], batch_size: int, seed: int) -> Iterator[list[int]]:
-    """Epoch after epoch of index lists; a pure function of the seed."""
+    """Yield lists of indices, epoch after epoch; determined by the seed alone."""
     random = np.random.default_rng(seed)
     while True:
         yield from training_order(lengths, batch_size, random)
 
 
 def sorted_batches(lengths: list[int], batch_size: int) -> list[list[int]]:
-    """All examples once, longest first: a batch that does not fit into memory fails at the start."""
+    """Return batches over all examples, longest first: if memory is too small, the first batch fails."""
     order = np.argsort(-np.asarray(lengths), kind="stable")
     return [order[start : start + batch_size].tolist() for start in range(0, len(order), batch_size)]

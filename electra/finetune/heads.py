@@ -1,9 +1,10 @@
 """Task heads on an encoder: classification, regression, choices, tags, and answer spans.
 
-The paper's span head (google-research/electra, finetune/qa) makes the end's logits from each token beside the start's
-representation: in training the reference start's, in evaluation each of the most probable starts'.
+The paper's span head (google-research/electra, finetune/qa) computes the end's logits from each token and the
+representation of the start: the reference start in training, each of the most probable starts in evaluation.
 
-Shape legend: B examples, T tokens, D hidden width, C classes, S starts in the beam, E ends in the beam of one start."""
+Shape legend: B examples, T tokens, D hidden width, C classes, S starts in the beam, E ends in the beam of one start.
+"""
 
 from typing import NamedTuple
 
@@ -18,25 +19,25 @@ from electra.finetune.spans import BestSpan
 from electra.model.encoder import CuSeqlens, Encoder, has_kernel
 from electra.tasks.catalogue import SpanHeadName, TaskSpec
 
-BEAM = 20  # starts, and ends for each of them
-WIDTH = 512  # of the two hidden layers
+BEAM = 20  # number of starts, and of ends per start
+WIDTH = 512  # width of the two hidden layers
 
 
 class JointSpans(NamedTuple):
-    """The beam of each window; scores are log probabilities, positions count from the window's first token."""
+    """Beam of each window; scores are log probabilities, positions count from the window's first token."""
 
     starts_BS: Tensor
     start_scores_BS: Tensor
     ends_BSE: Tensor
-    end_scores_BSE: Tensor  # given the start
-    impossible_B: Tensor  # logit of having no answer
+    end_scores_BSE: Tensor  # conditional on the start
+    impossible_B: Tensor  # logit of "no answer"
 
 
 class JointSpanHead(nn.Module):
-    """Start, end given the start, and answerability; no dropout, as in the original.
+    """Predict start, end given the start, and answerability; no dropout, as in the original.
 
-    Positions that cannot be part of an answer have probability 0, but for [CLS]: it stands for an answer outside the
-    window. The label of the answerability is the question's, also in windows without its answer.
+    Positions that cannot be part of an answer have probability 0, except [CLS]: it represents an answer outside the
+    window. The answerability label belongs to the question, also in windows without its answer.
     """
 
     def __init__(self, hidden_size: int):
@@ -48,13 +49,13 @@ class JointSpanHead(nn.Module):
         self.impossible = nn.Linear(WIDTH, 1)
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> JointSpans:
-        """The most probable starts, and for each of them the most probable ends."""
+        """Return the most probable starts, and the most probable ends of each."""
         allowed_BT = answer_positions(batch)
         start_BT = self._start(hidden_BTD, allowed_BT)
         beam = min(BEAM, start_BT.shape[1])
         start_scores_BS, starts_BS = start_BT.log_softmax(-1).topk(beam, -1)
         ends, scores = [], []
-        for start_B in starts_BS.unbind(1):  # one by one: all at once would take a hidden layer of T x S
+        for start_B in starts_BS.unbind(1):  # one start at a time: all at once would need hidden states for T x S pairs
             end_scores_BE, ends_BE = self._end(hidden_BTD, start_B, allowed_BT).log_softmax(-1).topk(beam, -1)
             ends.append(ends_BE)
             scores.append(end_scores_BE)
@@ -62,7 +63,7 @@ class JointSpanHead(nn.Module):
         return JointSpans(starts_BS, start_scores_BS, torch.stack(ends, 1), torch.stack(scores, 1), impossible_B)
 
     def loss(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
-        """Mean loss of a labelled batch: the mean of start and end, and half the answerability's."""
+        """Return the mean loss of a labelled batch: mean of start and end losses, plus half the answerability loss."""
         assert batch.targets is not None
         starts_B, ends_B, is_impossible_B = batch.targets.unbind(1)
         allowed_BT = answer_positions(batch)
@@ -76,28 +77,28 @@ class JointSpanHead(nn.Module):
         return self.start(hidden_BTD).squeeze(-1).float().masked_fill(~allowed_BT, float("-inf"))
 
     def _end(self, hidden_BTD: Tensor, start_B: Tensor, allowed_BT: Tensor) -> Tensor:
-        """End logits [B, T] of (start, token) pairs; the layer is applied to both halves apart, which is the same."""
+        """Return the end logits [B, T]; start and token go through the layer separately instead of concatenated."""
         start_BD = hidden_BTD[torch.arange(len(start_B), device=start_B.device), start_B]
         of_start, of_token = self.end_hidden.weight.chunk(2, 1)
         mixed_BTW = F.linear(hidden_BTD, of_token, self.end_hidden.bias) + F.linear(start_BD, of_start)[:, None]
         return self.end(F.gelu(mixed_BTW)).squeeze(-1).float().masked_fill(~allowed_BT, float("-inf"))
 
     def _impossible(self, hidden_BTD: Tensor, start_BT: Tensor) -> Tensor:
-        shares_BT = start_BT.log_softmax(-1).exp()  # softmax's own gradient depends on the number of threads
+        shares_BT = start_BT.log_softmax(-1).exp()  # gradients of softmax itself depend on the number of threads
         expected_BD = torch.einsum("bt,btd->bd", shares_BT.to(hidden_BTD.dtype), hidden_BTD)
         both_B2D = torch.cat([hidden_BTD[:, 0], expected_BD], -1)
         return self.impossible(F.gelu(self.impossible_hidden(both_B2D))).squeeze(-1).float()
 
 
 def answer_positions(batch: Batch) -> Tensor:
-    """True [B, T] at tokens of the context and at [CLS]."""
+    """Return a mask [B, T] that is True at tokens of the context and at [CLS]."""
     positions_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
     last_B1 = batch.mask_BT.sum(1, keepdim=True) - 1  # the closing [SEP]
     return (positions_T >= batch.first_B[:, None]) & (positions_T < last_B1) | (positions_T == 0)
 
 
 def best_joint_spans(spans: JointSpans, max_answer_length: int) -> list[BestSpan]:
-    """The most probable pair in each beam that is an answer; [CLS] to [CLS] with score -inf where there is none."""
+    """Return the most probable valid pair of each beam; (0, 0) with score -inf if there is none."""
     starts_BS1 = spans.starts_BS[..., None]
     is_answer_BSE = (starts_BS1 > 0) & (spans.ends_BSE >= starts_BS1)
     is_answer_BSE &= spans.ends_BSE - starts_BS1 < max_answer_length
@@ -116,7 +117,7 @@ HEAD_DROPOUT = 0.1
 class SentenceHead(nn.Module):
     """Dropout and one linear layer on the summary token, [CLS] (google-research/electra, finetune/classification).
 
-    Classification gives C logits; regression gives one number in units of the target.
+    The output has C logits for classification, and one number in units of the target for regression.
     """
 
     def __init__(self, hidden_size: int, num_outputs: int, layout: Layout):
@@ -126,15 +127,15 @@ class SentenceHead(nn.Module):
         self.output = nn.Linear(hidden_size, num_outputs)
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
-        """Logits [B, C]; for regression values [B, 1]."""
+        """Return logits [B, C]; for regression, values [B, 1]."""
         return self.output(self.dropout(token_at(self.layout.summary, hidden_BTD, batch)))
 
 
 class SpanHead(nn.Module):
-    """Start and end of the answer as two linear layers over the tokens; one on [CLS] says whether there is none.
+    """Start and end of the answer as two linear layers over the tokens; a layer on [CLS] predicts answerability.
 
-    Positions that cannot be part of an answer (question, special tokens, padding) have logit -inf, but for column 0:
-    it has the logit of [CLS], wherever that stands, and means an answer outside the window.
+    Positions that cannot be part of an answer (question, special tokens, padding) have logit -inf, except column 0:
+    it holds the logit of [CLS], wherever that token is, and represents an answer outside the window.
     """
 
     def __init__(self, hidden_size: int, has_unanswerable: bool, layout: Layout):
@@ -144,7 +145,7 @@ class SpanHead(nn.Module):
         self.impossible = nn.Linear(hidden_size, 1) if has_unanswerable else None
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Start and end logits, each [B, T], and the no-answer logit [B] (None where all have answers)."""
+        """Return start and end logits, each [B, T], no-answer logit [B] (None without unanswerable questions)."""
         positions_T = torch.arange(hidden_BTD.shape[1], device=hidden_BTD.device)
         end_B1 = batch.mask_BT.sum(1, keepdim=True) - self.layout.num_after  # the closing special tokens
         allowed_BT = (positions_T >= batch.first_B[:, None]) & (positions_T < end_B1)
@@ -166,19 +167,19 @@ class TagHead(nn.Module):
         self.output = nn.Linear(hidden_size, num_tags)
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
-        """Logits [B, T, C]."""
+        """Return logits [B, T, C]."""
         return self.output(hidden_BTD)
 
 
 class ChoiceHead(SentenceHead):
-    """One logit per choice from its [CLS]; the batch holds the choices of an example one after the other."""
+    """One logit per choice from its [CLS]; the choices of an example are consecutive in the batch."""
 
     def __init__(self, hidden_size: int, num_choices: int, layout: Layout):
         super().__init__(hidden_size, 1, layout)
         self.num_choices = num_choices
 
     def forward(self, hidden_BTD: Tensor, batch: Batch) -> Tensor:
-        """Logits [B / C, C], to be compared with each other."""
+        """Return logits [B / C, C], comparable within a row."""
         return super().forward(hidden_BTD, batch).view(-1, self.num_choices)
 
 
@@ -186,9 +187,9 @@ class TaskModel(nn.Module):
     """Encoder and head of one task.
 
     Args:
-        layout: where the encoder's summary token stands; first where nothing is said.
-        span_head: which of the two heads for spans; the joint one needs the summary token to stand first, and others
-            get the plain one.
+        layout: position of the encoder's summary token; BERT's layout by default.
+        span_head: name of the span head. The joint head needs the summary token first; other layouts get the plain
+            head.
     """
 
     def __init__(
@@ -218,18 +219,18 @@ class TaskModel(nn.Module):
         initialize_head(self.head, generator)
 
     def forward(self, batch: Batch):
-        """Output of the head."""
+        """Return the output of the head."""
         return self.head(self._hidden(batch), batch)
 
     def loss(self, batch: Batch) -> Tensor:
-        """Mean loss over a labelled batch, a scalar."""
+        """Return the mean loss over a labelled batch, a scalar."""
         assert batch.targets is not None
-        if isinstance(self.head, JointSpanHead):  # its ends are learned from the reference starts
+        if isinstance(self.head, JointSpanHead):  # trained with the reference starts
             return self.head.loss(self._hidden(batch), batch)
         outputs = self(batch)
         if self.kind in ("classification", "multiple_choice"):
             return F.cross_entropy(outputs.float(), batch.targets)
-        if self.kind == "tagging":  # the mean over words: longer sentences weigh more, as in the original's sum
+        if self.kind == "tagging":  # mean over words: longer sentences weigh more, as in the original's sum
             return F.cross_entropy(outputs.float().flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED)
         if self.kind == "regression":
             return F.mse_loss(outputs.float().squeeze(-1), batch.targets.float())
@@ -237,7 +238,7 @@ class TaskModel(nn.Module):
         starts_B, ends_B, is_impossible_B = batch.targets.unbind(1)
         loss = (F.cross_entropy(start_BT, starts_B) + F.cross_entropy(end_BT, ends_B)) / 2
         if impossible_B is not None:
-            # Weight 0.5 as in the original; the label is the question's, also in windows without its answer.
+            # Weight 0.5 as in the original; the label belongs to the question, also in windows without its answer.
             loss = loss + 0.5 * F.binary_cross_entropy_with_logits(impossible_B, is_impossible_B.float())
         return loss
 
@@ -249,12 +250,12 @@ class TaskModel(nn.Module):
                 mask_BT = CuSeqlens(batch.ends_N, batch.mask_BT)
         inputs = (batch.tokens_BT, batch.segments_BT, mask_BT)
         if isinstance(self.encoder, Encoder) and isinstance(self.head, SentenceHead):
-            return self.encoder(*inputs, first_only=True)  # all that this head looks at
+            return self.encoder(*inputs, first_only=True)  # this head reads no other token
         return self.encoder(*inputs)
 
 
 def token_at(position: Position, values_BTD: Tensor, batch: Batch) -> Tensor:
-    """The values [B, D] at each example's first token, or at its last one that is not padding."""
+    """Return the values [B, D] at each example's first token, or at its last real token."""
     if position == "first":
         return values_BTD[:, 0]
     last_B = batch.mask_BT.sum(1) - 1
@@ -262,7 +263,7 @@ def token_at(position: Position, values_BTD: Tensor, batch: Batch) -> Tensor:
 
 
 def initialize_head(head: nn.Module, generator: torch.Generator) -> None:
-    """Glorot-uniform kernels and zero biases, TensorFlow's default that the original leaves in place."""
+    """Initialise weights Glorot-uniform and biases with zeros: TensorFlow's default, which the original uses."""
     for module in head.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight, generator=generator)

@@ -1,8 +1,8 @@
-"""How a model wants its inputs: which special tokens stand where, what is padding, which token stands for the whole.
+"""Input formats of models: special tokens, padding, and the token that summarises the input.
 
 BERT, ELECTRA, ALBERT   [CLS] a [SEP]      [CLS] a [SEP] b [SEP]            the first token is the summary
 RoBERTa                 <s> a </s>         <s> a </s></s> b </s>            the first
-XLNet                   a <sep> <cls>      a <sep> b <sep> <cls>            the last, with a segment id of its own
+XLNet                   a <sep> <cls>      a <sep> b <sep> <cls>            the last, with a separate segment id
 GPT-2                   a                  a b                              the last
 """
 
@@ -22,9 +22,9 @@ class Layout:
     """Facts about the format that heads need; BERT's by default.
 
     Attributes:
-        summary: the token whose hidden state stands for the whole input.
-        null: the token that stands for "not in this window" in span tasks.
-        num_after: special tokens after the last text.
+        summary: the token whose hidden state represents the whole input.
+        null: the token that represents "not in this window" in span tasks.
+        num_after: number of special tokens after the last text.
     """
 
     summary: Position = "first"
@@ -34,13 +34,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class InputFormat:
-    """Ids of the special tokens, in the order they stand in.
+    """Ids of the special tokens, in order.
 
     Attributes:
-        before, between, after: around and between the texts.
-        pad: fills up a batch; always masked.
-        has_segments: whether the second text has segment id 1, or segments mean nothing to the model.
-        summary_segment: segment id of a summary token at the end, where it has its own.
+        before, between, after: special tokens before, between and after the texts.
+        pad: padding token; always masked.
+        has_segments: True if the second text has segment id 1; False if the model has no segments.
+        summary_segment: segment id of a summary token at the end, if it has a separate one.
     """
 
     before: tuple[int, ...]
@@ -57,13 +57,13 @@ class InputFormat:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, cls_id: int | None, pad: int, where: str) -> "InputFormat":
-        """Special tokens that a tokenizer adds to one text and to two.
+        """Return the format of a tokenizer, from the special tokens that it adds to one text and to two.
 
         Args:
-            cls_id: id of the tokenizer's summary token, if it names one.
+            cls_id: id of the tokenizer's summary token, if it has one.
 
         Raises:
-            DataError: the tokenizer frames texts in a way that fine-tuning does not know.
+            DataError: fine-tuning does not support where the tokenizer puts special tokens.
         """
         single, pair = tokenizer.encode("a"), tokenizer.encode("a", "b")
         if not {0, 1} <= set(pair.sequence_ids):
@@ -95,20 +95,20 @@ class InputFormat:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> "InputFormat":
-        """The way back from ``dataclasses.asdict`` through JSON."""
+        """Return the format from ``dataclasses.asdict`` after a round trip through JSON."""
         ids = {name: tuple(facts[name]) for name in ("before", "between", "after")}
         return cls(**{**facts, **ids, "layout": Layout(**facts["layout"])})
 
     def num_special(self, *, pair: bool) -> int:
-        """Special tokens of an input with one text or two."""
+        """Return the number of special tokens of an input with one text or two."""
         return len(self.before) + len(self.after) + (len(self.between) if pair else 0)
 
     def single(self, a: Sequence[int]) -> list[int]:
-        """One text with its special tokens; the padding token where nothing would be left."""
+        """Return one text with its special tokens; the padding token if that is empty."""
         return [*self.before, *a, *self.after] or [self.pad]
 
     def first_part(self, a: Sequence[int]) -> list[int]:
-        """A pair up to its second text: the first segment."""
+        """Return the first segment of a pair: all tokens before the second text."""
         return [*self.before, *a, *self.between]
 
     def second_part(self, b: Sequence[int]) -> list[int]:
@@ -116,7 +116,7 @@ class InputFormat:
 
 
 def _specials(encoding: Encoding) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Ids before, between and after the texts."""
+    """Return the ids before, between and after the texts."""
     owners, ids = encoding.sequence_ids, encoding.ids
     places = [i for i, owner in enumerate(owners) if owner is not None]
     inside = tuple(ids[i] for i in range(places[0], places[-1]) if owners[i] is None)

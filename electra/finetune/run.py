@@ -1,4 +1,4 @@
-"""Fine-tune one cell of the matrix: a task, a seed, and the weights to start from."""
+"""One fine-tuning run: a task, a seed, and the initial weights."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ from electra.tasks.format import Row
 
 
 def unlearnable(spec: TaskSpec, rows: list[Row], features: Sequence[Feature]) -> dict[str, int]:
-    """Counts for ``run.json``; nothing for kinds whose texts are cut by rule."""
+    """Return counts of words and answers that cannot be learned, for ``run.json``; empty for other kinds of task."""
     if spec.kind == "tagging":
         return {"words_cut": words_cut(rows, features)}
     if spec.kind == "span":
@@ -51,7 +51,7 @@ def unlearnable(spec: TaskSpec, rows: list[Row], features: Sequence[Feature]) ->
 
 
 def answers_not_recoverable(rows: list[Row], features: Sequence[Feature]) -> list[str]:
-    """Ids of the questions whose learned answer no window can give exactly.
+    """Return the ids of questions whose reference answer no window can reproduce exactly.
 
     The answer begins or ends inside a wordpiece ("Japan" in "Japanese"), or is longer than every window.
     """
@@ -64,7 +64,7 @@ def answers_not_recoverable(rows: list[Row], features: Sequence[Feature]) -> lis
     return [row["id"] for number, row in enumerate(rows) if not row["impossible"] and number not in recovered]
 
 
-DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, whatever pre-training used
+DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, independent of pre-training
 
 
 def finetune_cell(
@@ -82,27 +82,26 @@ def finetune_cell(
 ) -> Path:
     """Fine-tune, write ``predictions.jsonl`` and ``run.json``, and return their folder.
 
-    Predicted are the development splits, the tasks that are evaluated with this one's models and, where our own encoder
-    is fine-tuned, the test splits that are there.
+    Predictions cover the development splits, the tasks that are evaluated with this task's models and, if the project's
+    encoder is fine-tuned, the test splits that exist.
 
     Args:
-        scratch: start from random weights instead of the pre-trained ones.
+        scratch: start from random weights; nothing of ``models/pretrained`` is read.
         milestone: start from the weights after this percentage of pre-training.
         start_from: start from the encoder that was fine-tuned on this task with the same seed; the head is new.
         encoder: start from an encoder that ``transformers`` loads.
         intermediate: write into ``models/intermediate``, model included, for ``start_from`` of other tasks.
-        keep: True writes the cell with its model into ``models/kept``, where no stage of DVC writes or removes; False
-            writes no model, and None writes one beside the predictions where ``finetune.keep_models`` says so.
+        keep: True writes the run with its model into ``models/kept``, which no DVC stage changes; False writes no
+            model; None writes one beside the predictions if ``finetune.keep_models`` is set.
 
-    A scratch cell starts from random weights and reads nothing of ``models/pretrained``. The same cell on the same
-    machine gives the same bytes.
+    The same run on the same machine writes the same bytes.
 
     Raises:
-        ConfigError: no such task, several starts or two folders at once, an encoder that cannot be used, or cuda is
-            asked for and not there.
+        ConfigError: the task does not exist, several initial weights or two folders are given, the encoder cannot be
+            used, or CUDA is requested but not available.
         DataError: tasks, tokenizer or pre-trained weights are missing or broken.
         TrainingError: the loss is not finite.
-        InfrastructureError: another process is fine-tuning the same cell.
+        InfrastructureError: another process is doing the same fine-tuning run.
     """
     if keep and intermediate:
         raise ConfigError("--intermediate writes the model where --start-from reads it", next_step="leave out --keep")
@@ -113,7 +112,7 @@ def finetune_cell(
     key = cell_key(task, seed, start)
     cell = paths.kept(key) if keep else paths.intermediate(key) if intermediate else paths.finetuned(key)
     is_kept = intermediate or (options.keep_models if keep is None else keep)
-    with exclusive(cell):  # from the start: a second one would train for nothing
+    with exclusive(cell):  # locked before training: a second process would train in vain
         _finetune(settings, paths, spec, seed, start, encoder, cell, is_intermediate=intermediate, is_kept=is_kept)
     return cell
 
@@ -213,11 +212,11 @@ def _test_splits(paths: Paths, spec: TaskSpec) -> list[str]:
 
 
 def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
-    """Device, and whether matrix products are in bf16; on CUDA repeatable as far as ``cluster.deterministic`` says."""
+    """Return the device and whether to use bf16; CUDA is made deterministic as ``cluster.deterministic`` says."""
     if cluster.num_threads != "auto":
         torch.set_num_threads(cluster.num_threads)
     keep_freed_memory()
-    # Gradients of tokens that are long learned fade into denormals, which CPUs multiply at a fifth of the speed.
+    # Gradients of tokens that are learned well become denormals, which CPUs multiply at a fifth of the speed.
     torch.set_flush_denormal(True)
     device = choose_device(cluster)
     if device == "cpu":
@@ -230,7 +229,7 @@ def prepare_machine(cluster: Cluster) -> tuple[torch.device, bool]:
 def _model(
     settings: Settings, paths: Paths, spec: TaskSpec, vocabulary: Vocabulary, start: Start, seed: int
 ) -> TaskModel:
-    """Encoder with fine-tuning's dropout and a new head; all that is random follows from the seed."""
+    """Return the encoder with fine-tuning's dropout and a new head; all random numbers derive from the seed."""
     random = torch.Generator().manual_seed(seed)
     if start.kind == "scratch":
         shape = EncoderConfig.discriminator(settings.model, vocabulary.size)
@@ -242,7 +241,7 @@ def _model(
 
 
 def _trained_encoder(paths: Paths, vocabulary: Vocabulary, start: Start, seed: int) -> Encoder:
-    """The pre-trained encoder, at the end or at a milestone, or the one that was fine-tuned on another task."""
+    """Return the pre-trained encoder (final or at a milestone), or the one fine-tuned on another task."""
     encoder: AnyEncoder
     if start.kind == "task":
         folder = paths.intermediate(cell_key(start.name, seed, PRETRAINED))
@@ -258,7 +257,7 @@ def _trained_encoder(paths: Paths, vocabulary: Vocabulary, start: Start, seed: i
 
         folder = paths.pretrained if start == PRETRAINED else paths.milestones / start.name
         encoder = load_encoder(folder, **DROPOUT)
-    assert isinstance(encoder, Encoder)  # others are not kept there
+    assert isinstance(encoder, Encoder)  # third-party encoders are not stored there
     if encoder.config.vocab_size != vocabulary.size:
         raise DataError(
             f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
@@ -277,7 +276,7 @@ def predict_rows(
     bf16: bool,
     batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
-    """One prediction per row; see :func:`electra.evaluation.metrics.score` for the fields."""
+    """Return one prediction per row; see :func:`electra.evaluation.metrics.score` for the fields."""
     features = _features(options, spec, rows, vocabulary)
     return predict_features(options, spec, model, rows, features, vocabulary, bf16, batch_size)
 
@@ -292,8 +291,8 @@ def predict_features(
     bf16: bool,
     batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
-    """As :func:`predict_rows`, from the rows' inputs."""
-    batch_size = batch_size or 2 * options.batch_size  # no gradients are kept: twice as many fit
+    """Return one prediction per row, like :func:`predict_rows`, from features that are already made."""
+    batch_size = batch_size or 2 * options.batch_size  # without gradients twice as many fit
     pad = vocabulary.pad
     if spec.kind == "span":
         windows = [feature for feature in features if isinstance(feature, Window)]
@@ -315,7 +314,7 @@ def predict_features(
 
 
 def _features(options: Finetune, spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary) -> Sequence[Feature]:
-    """The model's inputs for the rows, by the task's kind."""
+    """Return the model's inputs for the rows, by the task's kind."""
     if spec.kind == "span":
         return span_features(rows, vocabulary, options)
     if spec.kind == "tagging":
@@ -332,7 +331,7 @@ def _tagging_features(
 
 
 def decode_spans(options: Finetune, outputs: JointSpans | tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
-    """The best span of each window, from whichever head."""
+    """Return the best span of each window, for either span head."""
     if isinstance(outputs, JointSpans):
         return best_joint_spans(outputs, options.max_answer_length)
     start_BT, end_BT, impossible_B = outputs

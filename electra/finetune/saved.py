@@ -1,4 +1,4 @@
-"""A fine-tuned model in its cell's folder: weights, tokenizer, and all that is needed to rebuild it."""
+"""Save and load fine-tuned models: weights, tokenizer, and what is needed to rebuild the model."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from electra.model.pretrained import fill
 from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TaskSpec
 
-PARTS = {"task", "encoder", "inputs", "finetune", "tokenizer_sha256"}  # of config.json
+PARTS = {"task", "encoder", "inputs", "finetune", "tokenizer_sha256"}  # keys of config.json
 
 
 @dataclass
 class SavedModel:
-    """A fine-tuned model with what its inputs are made with."""
+    """A fine-tuned model with its task, tokenizer and settings."""
 
     model: TaskModel
     spec: TaskSpec
@@ -35,7 +35,7 @@ class SavedModel:
 
 
 def save_model(folder: Path, model: TaskModel, spec: TaskSpec, vocabulary: Vocabulary, options: Finetune) -> None:
-    """Write ``model.safetensors``, ``config.json`` and ``tokenizer.json`` into the folder of a cell."""
+    """Write ``model.safetensors``, ``config.json`` and ``tokenizer.json`` into a fine-tuning run's folder."""
     weights = {name: parameter.detach().cpu().contiguous() for name, parameter in model.named_parameters()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     write_text(folder / "tokenizer.json", vocabulary.tokenizer.to_str())
@@ -52,10 +52,10 @@ def save_model(folder: Path, model: TaskModel, spec: TaskSpec, vocabulary: Vocab
 
 
 def load_model(folder: Path) -> SavedModel:
-    """The model in evaluation mode, on the CPU.
+    """Return the saved model in evaluation mode, on the CPU.
 
     Raises:
-        DataError: there is no saved model, its files do not belong together, or are damaged.
+        DataError: there is no saved model, or its files are damaged or do not match each other.
         ConfigError: ``transformers`` is needed and missing.
     """
     path = folder / "model.safetensors"

@@ -1,10 +1,10 @@
-"""Questions with their contexts, and words with tags, to token ids; answers and tags from the model's scores.
+"""Features of span and tagging tasks, and answers and tags from the model's scores.
 
     [CLS] question [SEP] window of the context [SEP]
-    [CLS] pieces of word 1, of word 2, ... [SEP]
+    [CLS] wordpieces of word 1, of word 2, ... [SEP]
 
-A long context becomes several overlapping windows. Every token keeps its character range in the context, so an answer
-is always cut from the original text. The special tokens are those of the encoder's
+A long context becomes several overlapping windows. Every token keeps its character range in the context, so answers
+are cut from the original text. The special tokens are those of the encoder's
 :class:`~electra.finetune.input_format.InputFormat`.
 
 A word's tag is learned and predicted at its first wordpiece (google-research/electra, finetune/tagging). Entities are
@@ -26,30 +26,30 @@ from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row, bioes, entities, iob2
 
 Offsets = Sequence[tuple[int, int]]
-_CHUNK = 1_000  # rows tokenised at a time
+_CHUNK = 1_000  # rows per tokenizer call
 
 
 @dataclass
 class Window(Feature):
-    """A feature with what is needed to turn token positions back into text.
+    """A feature that also maps token positions back to text.
 
     Attributes:
-        offsets: character range in the context of each context token of the window, with the nonspacing marks that
-            the normaliser drops (see :func:`with_marks`).
+        offsets: character range in the context of each context token of the window, including the nonspacing marks
+            that the normaliser drops (see :func:`with_marks`).
     """
 
     offsets: Offsets
 
     def text(self, context: str, start: int, end: int) -> str:
-        """The text from token ``start`` to token ``end`` inclusive; both count from the window's first token."""
+        """Return the text from token ``start`` to token ``end`` inclusive, counted from the window's first token."""
         first, last = self.characters(context, start, end)
         return context[first:last]
 
     def characters(self, context: str, start: int, end: int) -> tuple[int, int]:
-        """The character range of these tokens, without white space at its ends."""
+        """Return the character range of these tokens, without white space at its ends."""
         first = self.offsets[start - self.first_length][0]
         last = self.offsets[end - self.first_length][1]
-        while first < last and context[first].isspace():  # byte-level tokens begin with the space before their word
+        while first < last and context[first].isspace():  # byte-level tokens include the space before their word
             first += 1
         while first < last and context[last - 1].isspace():
             last -= 1
@@ -57,10 +57,10 @@ class Window(Feature):
 
 
 def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -> list[Window]:
-    """The windows of all rows, in order. A target is (start, end, impossible), positions inclusive.
+    """Return the windows of all rows, in order. A target is (start, end, impossible), positions inclusive.
 
-    A window that does not hold the whole answer points at (0, 0), as do questions without answer. The first
-    reference answer is the one that is learned.
+    The target is (0, 0) for windows that do not hold the whole answer and for questions without answer. Only the first
+    reference answer is learned.
     """
     windows: list[Window] = []
     number = 0
@@ -75,14 +75,14 @@ def span_features(rows: list[Row], vocabulary: Vocabulary, settings: Finetune) -
 
 
 def _encoded_contexts(rows: list[Row], vocabulary: Vocabulary) -> dict[str, tuple[list[int], Offsets]]:
-    """Ids and offsets of every distinct context: in SQuAD some five questions share one."""
+    """Return ids and offsets of each distinct context: in SQuAD about five questions share one."""
     contexts = list(dict.fromkeys(row["context"] for row in rows))
     found = vocabulary.tokenizer.encode_batch(contexts, add_special_tokens=False)
     return {text: (vocabulary.ids_of(e), with_marks(text, e.offsets)) for text, e in zip(contexts, found, strict=True)}
 
 
 def with_marks(text: str, offsets: Offsets) -> Offsets:
-    """The ranges of tokens, each with what belongs to its last letter and is in no token's range.
+    """Extend each token's range by the dropped characters that belong to its last letter.
 
     Composing text (NFC) makes one letter of several characters. Stripping accents drops nonspacing marks, as in
     google-research/electra: accents, and vowel signs of Hindi, Thai and other scripts. They belong to the letter before
@@ -104,7 +104,7 @@ def _end_of_marks(text: str, end: int, limit: int) -> int:
 
 
 def belongs_to_the_letter_before(character: str) -> bool:
-    """True for nonspacing marks (category Mn), and the vowel and last consonant of a decomposed Korean syllable."""
+    """Return True for nonspacing marks (category Mn) and the non-initial jamo of a decomposed Korean syllable."""
     return unicodedata.category(character) == "Mn" or "\u1160" <= character <= "\u11ff"
 
 
@@ -117,7 +117,7 @@ def _row_windows(
     vocabulary: Vocabulary,
     settings: Finetune,
 ) -> list[Window]:
-    # A window needs room for at least one context token beside the question and the special tokens.
+    # A window must fit at least one context token beside the question and the special tokens.
     inputs = vocabulary.inputs
     room = settings.span_max_length - inputs.num_special(pair=True) - 1
     longest = min(settings.max_question_length, room)
@@ -144,7 +144,7 @@ def _row_windows(
 
 
 def window_starts(length: int, size: int, stride: int) -> list[int]:
-    """Where windows begin: every ``stride`` tokens, until one reaches the end; never a gap between two."""
+    """Return the starts of windows: every ``stride`` tokens until the end is covered, without gaps."""
     starts = [0]
     while starts[-1] + size < length:
         starts.append(starts[-1] + min(stride, size))
@@ -152,7 +152,7 @@ def window_starts(length: int, size: int, stride: int) -> list[int]:
 
 
 def answer_tokens(row: Row, offsets: Offsets) -> tuple[int, int] | None:
-    """First and last context token that overlap the first reference answer; None where there is none."""
+    """Return the first and last context token that overlap the first reference answer; None if there is none."""
     if row["impossible"]:
         return None
     begin = row["answers"][0]["start"]
@@ -163,7 +163,7 @@ def answer_tokens(row: Row, offsets: Offsets) -> tuple[int, int] | None:
 
 @dataclass
 class BestSpan:
-    """The best answer inside one window; start and end are token positions, inclusive."""
+    """The best answer in one window; start and end are token positions, inclusive."""
 
     start: int
     end: int
@@ -172,10 +172,10 @@ class BestSpan:
 
 
 def best_spans(start_BT: Tensor, end_BT: Tensor, impossible_B: Tensor | None, max_answer_length: int) -> list[BestSpan]:
-    """The most probable span of at most ``max_answer_length`` tokens of each window, found exactly.
+    """Return each window's most probable span of at most ``max_answer_length`` tokens, by exact search.
 
-    Log probabilities are over the window's tokens and [CLS], so a window that holds its answer to be elsewhere scores
-    low and windows can be compared.
+    Log probabilities are over the window's tokens and [CLS]: a window that assigns its answer to [CLS] (elsewhere)
+    scores low, so that windows can be compared.
     """
     start_BT, end_BT = start_BT.log_softmax(-1), end_BT.log_softmax(-1)
     T = start_BT.shape[1]
@@ -200,7 +200,7 @@ class Answer:
     Attributes:
         start: first character in the context.
         score: log probability within its window.
-        null_score: how much the row is held to have no answer; above 0 none is given.
+        null_score: logit of "no answer"; above 0 no answer is given.
     """
 
     text: str
@@ -210,13 +210,13 @@ class Answer:
 
 
 def answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) -> list[dict[str, object]]:
-    """The best answer of each row: the fields that its score is computed from."""
+    """Return each row's best answer as the fields that metrics use."""
     best = best_answers(rows, windows, spans)
     return [{"id": row["id"], "text": a.text, "null_score": a.null_score} for row, a in zip(rows, best, strict=True)]
 
 
 def best_answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) -> list[Answer]:
-    """The best span over all windows of each row, as text; a row is held unanswerable only if all its windows are."""
+    """Return each row's best span over all its windows, as text; unanswerable only if all its windows are."""
     best: dict[int, tuple[Window, BestSpan]] = {}
     nulls: dict[int, float] = {}
     for window, span in zip(windows, spans, strict=True):
@@ -226,34 +226,34 @@ def best_answers(rows: list[Row], windows: list[Window], spans: list[BestSpan]) 
     found = []
     for number, row in enumerate(rows):
         window, span = best[number]
-        # A context without a single token has no span, nor has a beam in which no start has an end.
+        # A context without tokens has no span; neither has a beam in which no start has a valid end.
         is_found = window.offsets and span.start
         start, end = window.characters(row["context"], span.start, span.end) if is_found else (0, 0)
         found.append(Answer(row["context"][start:end], start, span.score, nulls[number]))
     return found
 
 
-_TAGGED_CHUNK = 10_000  # sentences tokenised at a time
-NO_TAG = {True: "O", False: ""}  # of words beyond the cut: no entity; where every word has a tag, none of them
+_TAGGED_CHUNK = 10_000  # sentences per tokenizer call
+NO_TAG = {True: "O", False: ""}  # of truncated words: no entity; or the empty tag, if every word has a tag
 
 
 @dataclass
 class TaggedFeature(Feature):
-    """A sentence; its target is a class number per token, ``IGNORED`` but at first wordpieces.
+    """A sentence; its target is a class number per token, ``IGNORED`` except at first wordpieces.
 
     Attributes:
-        positions: of each word's first wordpiece; words beyond ``max_length`` tokens have none.
+        positions: position of each word's first wordpiece; words beyond ``max_length`` tokens have none.
     """
 
     positions: list[int]
 
 
 def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[TaggedFeature]:
-    """One feature per row, in order; sentences that are too long lose their last wordpieces."""
+    """Return one feature per row, in order; sentences that are too long lose their last wordpieces."""
     classes = {label: number for number, label in enumerate(spec.labels)}
     inputs = vocabulary.inputs
     features: list[TaggedFeature] = []
-    end = max_length - len(inputs.after)  # where the last wordpiece must have ended
+    end = max_length - len(inputs.after)  # limit of the last wordpiece
     for chunk in batches(rows, _TAGGED_CHUNK, lambda row: sum(map(len, row["words"]))):
         pieces = _wordpieces([row["words"] for row in chunk], vocabulary)
         for row, words in zip(chunk, pieces, strict=True):
@@ -274,7 +274,7 @@ def tagging_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, ma
 
 
 def _wordpieces(sentences: list[list[str]], vocabulary: Vocabulary) -> list[list[list[int]]]:
-    """Token ids per word and sentence. A word of which nothing is left, such as a control character, is unknown."""
+    """Return token ids per word and sentence; a word without tokens, such as a control character, is unknown."""
     unknown = vocabulary.unknown
     encodings = vocabulary.tokenizer.encode_batch(sentences, is_pretokenized=True, add_special_tokens=False)
     found = []
@@ -288,12 +288,12 @@ def _wordpieces(sentences: list[list[str]], vocabulary: Vocabulary) -> list[list
 
 
 def learned_tags(spec: TaskSpec, tags: list[str]) -> list[str]:
-    """A row's tags as the classes of the model."""
+    """Return a row's tags as the model's classes."""
     return bioes(entities(tags), len(tags)) if spec.has_entities else tags
 
 
 def words_cut(rows: list[Row], features: Sequence[Feature]) -> int:
-    """Words beyond the longest input: they are neither learned nor predicted."""
+    """Return the number of truncated words, which are neither learned nor predicted."""
     kept = sum(len(feature.positions) for feature in features if isinstance(feature, TaggedFeature))
     return sum(len(row["words"]) for row in rows) - kept
 
@@ -301,7 +301,7 @@ def words_cut(rows: list[Row], features: Sequence[Feature]) -> int:
 def tag_predictions(
     spec: TaskSpec, rows: list[Row], features: list[TaggedFeature], classes: list[list[int]]
 ) -> list[dict[str, Any]]:
-    """Tags per word, in IOB2 for entities.
+    """Return one prediction per row with a tag per word, in IOB2 for entities.
 
     Args:
         classes: the most probable class of each token, padding included.
