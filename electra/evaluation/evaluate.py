@@ -1,4 +1,4 @@
-"""The evaluate stage: every cell scored, medians over seeds, averages, and the name of the data they are on."""
+"""The evaluate stage: score every fine-tuning run, take medians over seeds, average over tasks, and name the data."""
 
 import shutil
 import statistics
@@ -29,9 +29,9 @@ OWN = "data of your own, not a public benchmark"
 
 
 def why_not_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) -> str | None:
-    """The reason why a task's scores may not stand beside published ones; None where they may.
+    """Return why a task's scores cannot be compared with published ones; None if they can.
 
-    They may where the rows are the official ones and all of them were trained on.
+    They can if the rows are the official ones and the model was trained on all of them.
     """
     rows = manifest["tasks"][spec.name]["rows"]
     if spec.source == "own":
@@ -42,7 +42,7 @@ def why_not_official(spec: TaskSpec, manifest: dict[str, Any], train_rows: int) 
 
 
 def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
-    """One task's data."""
+    """Return a description of one task's data."""
     facts, kind = manifest["tasks"][spec.name], manifest["source"]["kind"]
     if spec.source == "own":
         return OWN
@@ -55,7 +55,7 @@ def describe_task(spec: TaskSpec, manifest: dict[str, Any]) -> str:
 
 
 def describe_card(manifest: dict[str, Any]) -> str:
-    """The whole card's data, in one sentence."""
+    """Return a description of the whole card's data, in one sentence."""
     if not manifest["tasks"]:
         return "no tasks"
     own = [name for name in (*manifest["tasks"], *manifest.get("evaluations", {})) if name not in TASKS]
@@ -73,16 +73,16 @@ def _describe_public(manifest: dict[str, Any]) -> str:
     return f"{source}; not the official split: {', '.join(odd)}{rest}"
 
 
-INITS = tuple(map(str, BASIC_STARTS))  # keys of the two starts that every task has
+INITS = tuple(map(str, BASIC_STARTS))  # keys of the two initialisations that every task has
 PAPER = tuple(name for name, spec in TASKS.items() if spec.in_paper_mean)
 LEADERBOARD = {name: spec.leaderboard for name, spec in TASKS.items() if spec.leaderboard}
 
 
 def glue_averages(tasks: Mapping[Any, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The averages whose tasks are all there.
+    """Return the averages for which all tasks have been scored.
 
     ``glue_paper``: the ELECTRA paper's, the mean of eight tasks' headline metrics, without WNLI. ``glue_leaderboard``:
-    the rule of gluebenchmark.com (Wang et al. 2019), nine tasks, a task with two metrics counts by their mean.
+    the rule of gluebenchmark.com (Wang et al. 2019), nine tasks; a task with two metrics counts by their mean.
 
     Args:
         tasks: the card's entry of each task.
@@ -112,30 +112,31 @@ def _both(mean: Callable[[str], float]) -> dict[str, float]:
 
 
 def _combined(entry: Mapping[str, Any], metrics: tuple[str, ...], init: str) -> float:
-    """Median over seeds of the mean of the metrics: the metrics of one seed belong together."""
+    """Return the median over seeds of the mean of the metrics: metrics are averaged within each seed first."""
     return statistics.median(
         statistics.fmean(seed[init][metric] for metric in metrics) for seed in entry["seeds"].values()
     )
 
 
 Scores = dict[str, float]
-UNSEEN = ("rows_cut", "words_cut", "answers_not_recoverable")  # of run.json: what inputs of limited length do not hold
+UNSEEN = ("rows_cut", "words_cut", "answers_not_recoverable")  # keys of run.json: what truncation removes
 
 
 def evaluate_cells(settings: Settings, paths: Paths) -> None:
     """Write the score card. All scores are percent (x100).
 
-    ``results/{glue,squad,tagging,other}.json``: per task the headline's median over seeds from both starts, its
-    standard deviation (null for a single seed), the other metrics, every seed's values, what the data is, and the same
-    for milestones, intermediate tasks and encoders of another make, where ``cells`` asks for them.
-    ``results/scores.json``: the mean over tasks of the headline, and the averages of GLUE that have all their tasks.
-    ``results/metrics/scores.json``: what a reviewer compares: mean and headline of every task, from both starts.
+    ``results/{glue,squad,tagging,other}.json``: per task and initialisation the median over seeds of the headline
+    metric, its standard deviation (null for a single seed), the other metrics, every seed's values, a description of
+    the data, and the same for the milestones, intermediate tasks and third-party encoders requested in ``cells``.
+    ``results/scores.json``: the mean of the headlines over tasks, and the GLUE averages whose tasks are complete.
+    ``results/metrics/scores.json``: the figures a reviewer compares: mean and headline of every task, for both
+    initialisations.
 
-    Cells that ``cells`` does not ask for are moved out of ``models/finetuned`` first: DVC knows this stage's inputs as
-    that folder, and would take them for something the scores are of.
+    Runs that ``cells`` does not request are moved out of ``models/finetuned`` first: this folder is the stage's input
+    for DVC, which would otherwise count them among the inputs of the scores.
 
     Raises:
-        DataError: a cell is missing, its predictions are of other data, or a file is not as its manifest says.
+        DataError: a run is missing, its predictions are of other data, or a file does not match its manifest.
     """
     set_others_aside(settings, paths)
     manifest = read_manifest(paths.tasks, TasksManifest)
@@ -176,16 +177,16 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
 
 
 def set_others_aside(settings: Settings, paths: Paths) -> list[str]:
-    """Move what lies in ``models/finetuned`` and is not asked for to ``models/set-aside``; returns the names."""
+    """Move entries that ``cells`` does not request from ``models/finetuned`` to ``models/set-aside``; return names."""
     asked = {cell_key(*cell) for cell in asked_cells(settings.cells)} | {".gitignore"}
     folder = paths.finetuned("x").parent
-    with exclusive(folder, wait=True):  # a second start finds nothing left to move
+    with exclusive(folder, wait=True):  # a second process finds nothing left to move
         others = [path for path in folder.glob("*") if path.name not in asked and not path.name.startswith(".")]
         for path in sorted(others):
             target = paths.set_aside(path.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.is_dir() and not target.is_symlink():
-                shutil.rmtree(target)  # the same cell of an earlier time
+                shutil.rmtree(target)  # an earlier version of the same run
             else:
                 target.unlink(missing_ok=True)
             shutil.move(path, target)
@@ -196,7 +197,7 @@ def set_others_aside(settings: Settings, paths: Paths) -> list[str]:
 
 
 def _means(settings: Settings, tasks: Mapping[Any, Any]) -> dict[str, Any]:
-    """Of further starts that have all tasks, the mean over tasks: what more steps bring, how other encoders do."""
+    """Return the mean over tasks of each further initialisation (milestones, other encoders) that has all tasks."""
     found: dict[str, dict[str, Any]] = {}
     for start, its_tasks in further_starts(settings.cells).items():
         if tasks and its_tasks == tuple(tasks):
@@ -249,7 +250,7 @@ def _task_entry(settings: Settings, paths: Paths, spec: TaskSpec, manifest: dict
 def _further(
     paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seeds: list[int], start: Start
 ) -> dict[str, Any]:
-    """A task from one further start: the headline's median and standard deviation, the other metrics, every seed."""
+    """Return one task's entry for a further initialisation: median, standard deviation, other metrics, every seed."""
     judged = {seed: _judged(paths, spec, rows, seed, start) for seed in seeds}
     scores = {seed: judged[seed].scores for seed in seeds}
     headline = [scores[seed][spec.headline] for seed in seeds]
@@ -264,7 +265,7 @@ def _further(
 
 
 def headlines(paths: Paths, cell: Path, task: str) -> Iterator[str]:
-    """A line for each development split of one cell, and each task evaluated with it: its headline in percent."""
+    """Yield a line with the headline in percent for each development split of a run and each task evaluated with it."""
     spec = find_spec(paths.tasks, task)
     predictions = read_lines(cell / "predictions.jsonl", next_step=f"run: electra finetune --task {task}")
     judged = [(split, spec, read_rows(paths, task, split)) for split in spec.dev_splits]
@@ -275,16 +276,16 @@ def headlines(paths: Paths, cell: Path, task: str) -> Iterator[str]:
 
 
 def cell_scores(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, start: Start) -> Scores:
-    """All metrics of one cell in percent; further development splits have their name before the metric's."""
+    """Return all metrics of a run in percent; metrics of further development splits are prefixed with the split."""
     return _judged(paths, spec, rows, seed, start).scores
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """One cell.
+    """Scores of one fine-tuning run.
 
     Attributes:
-        is_constant: it gives every row of the first development split the same answer.
+        is_constant: True if it gives every row of the first development split the same answer.
     """
 
     scores: Scores
@@ -296,10 +297,10 @@ def _constant_seeds(judged: Mapping[int, _Judged]) -> list[int]:
 
 
 def _judged(paths: Paths, spec: TaskSpec, rows: dict[str, list[Row]], seed: int, start: Start) -> _Judged:
-    """Score one cell and look at its answers.
+    """Score one fine-tuning run and check whether its answers are constant.
 
     Args:
-        rows: of the development splits, and of the tasks that are evaluated with this one's models under their names.
+        rows: rows of the development splits, and of the tasks evaluated with this task's models, by name.
     """
     predictions = paths.finetuned(cell_key(spec.name, seed, start)) / "predictions.jsonl"
     if predictions.is_file():
@@ -325,7 +326,7 @@ def _median(values: list[float]) -> float:
 
 
 def _deviation(values: list[float]) -> float | None:
-    """Sample standard deviation; None for a single value."""
+    """Return the sample standard deviation; None for a single value."""
     return _rounded(statistics.stdev(values)) if len(values) > 1 else None
 
 

@@ -1,11 +1,11 @@
 """Metrics of all tasks, in numpy. All are fractions or coefficients; the score card multiplies by 100.
 
-They agree with scikit-learn, scipy and conlleval, including on degenerate inputs. Correlations of a constant are nan
-there and here; :func:`score` says what becomes of it.
+They agree with scikit-learn, scipy and conlleval, including on degenerate inputs. Correlations with a constant are
+nan, as in those libraries; :func:`score` replaces them with 0.
 
 Exact match and F1 of SQuAD 1.1 and 2.0 follow the official evaluation scripts: both compare texts after lowercasing,
 dropping ASCII punctuation and the articles a, an, the, and joining white space; a question with several reference
-answers counts the best.
+answers counts with its best match.
 """
 
 import math
@@ -28,7 +28,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize(text: str) -> str:
-    """An answer as it is compared. Punctuation goes first: "the-end" becomes one word, its article stays."""
+    """Normalise an answer for comparison. Punctuation goes first: "the-end" becomes one word that keeps its article."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
@@ -37,10 +37,11 @@ def exact_match(gold: str, predicted: str) -> float:
 
 
 def token_f1(gold: str, predicted: str, *, empty_matches: bool) -> float:
-    """F1 of the two bags of words.
+    """Return the F1 of the two bags of words.
 
-    ``empty_matches``: two texts without words agree. SQuAD 2.0's script says so (no answer is an answer there),
-    SQuAD 1.1's does not.
+    Args:
+        empty_matches: True if two texts without words match, as in SQuAD 2.0's script (an empty answer is valid there)
+            but not in SQuAD 1.1's.
     """
     gold_words, words = normalize(gold).split(), normalize(predicted).split()
     if empty_matches and not (gold_words and words):
@@ -50,7 +51,7 @@ def token_f1(gold: str, predicted: str, *, empty_matches: bool) -> float:
 
 
 def squad_v1(golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> dict[str, float]:
-    """Mean over questions of the best match among the reference answers."""
+    """Return the mean over questions of the best match among the reference answers."""
     pairs = list(zip(golds, predictions, strict=True))
     return {
         "f1": _mean([max(token_f1(g, p, empty_matches=False) for g in gold) for gold, p in pairs]),
@@ -61,17 +62,16 @@ def squad_v1(golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> dict
 def squad_v2(
     golds: Sequence[Sequence[str]], predictions: Sequence[str], null_scores: Sequence[float], threshold: float = 0.0
 ) -> dict[str, float]:
-    """SQuAD 2.0: an empty list of references means that no answer is right.
+    """Return the metrics of SQuAD 2.0. An empty list of references marks a question as unanswerable.
 
     Args:
-        predictions: the best span of each question, whether or not the question is held to be answerable.
-        null_scores: how much a question is held to have no answer; above ``threshold`` none is given.
+        predictions: the best span of each question, even if the question is predicted to be unanswerable.
+        null_scores: score of "no answer" per question; above ``threshold`` no answer is given.
 
     Returns:
-        f1 and exact at the threshold given; the same over the questions with an answer (HasAns_f1, HasAns_exact) and
-        over those without (NoAns_f1, NoAns_exact), where there are any; best_f1 and best_exact at the threshold that is
-        best on these very questions, with best_f1_threshold and best_exact_threshold: tuned on what they are measured
-        on.
+        f1 and exact at ``threshold``; both restricted to answerable questions (HasAns_f1, HasAns_exact) and to
+        unanswerable ones (NoAns_f1, NoAns_exact), if there are any; best_f1 and best_exact at the best threshold for
+        these questions (best_f1_threshold, best_exact_threshold), which is tuned on the same data it is evaluated on.
     """
     scores = [_question_scores(gold, p) for gold, p in zip(golds, predictions, strict=True)]
     f1s, exacts = [s.f1 for s in scores], [s.exact for s in scores]
@@ -107,7 +107,7 @@ class _Scores:
 
 
 def _question_scores(gold: Sequence[str], predicted: str) -> _Scores:
-    # References without a word after normalising do not count; a question without any is one without answer.
+    # References without words after normalisation do not count; without any reference left, the empty text is correct.
     references = [text for text in gold if normalize(text)] or [""]
     return _Scores(
         f1=max(token_f1(text, predicted, empty_matches=True) for text in references),
@@ -119,10 +119,10 @@ def _question_scores(gold: Sequence[str], predicted: str) -> _Scores:
 def best_threshold(
     scores: Sequence[float], answerable: Sequence[bool], null_scores: Sequence[float], predictions: Sequence[str]
 ) -> tuple[float, float]:
-    """The highest mean over all thresholds, and the threshold: answers are given where null_score <= threshold.
+    """Return the highest mean over all thresholds, and its threshold: answers are given where null_score <= threshold.
 
-    Starts with no answer given at all, then gives one after the other by rising null score, as the official script
-    does (it too takes questions of one null score one by one).
+    Starts without any answer and adds answers in order of rising null score, like the official script (which also adds
+    questions with equal null scores one by one).
     """
     current = best = float(sum(not a for a in answerable))
     threshold = 0.0
@@ -141,25 +141,25 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def accuracy(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Share of equal entries."""
+    """Return the share of equal entries."""
     return float(np.mean(np.asarray(gold) == np.asarray(predicted)))
 
 
 def f1(gold: ArrayLike, predicted: ArrayLike, positive: object = 1) -> float:
-    """Harmonic mean of precision and recall of the positive class; 0 where it is neither in gold nor predicted."""
+    """Return the harmonic mean of precision and recall of the positive class; 0 if the class does not occur."""
     is_gold, is_predicted = np.asarray(gold) == positive, np.asarray(predicted) == positive
     denominator = int(is_gold.sum() + is_predicted.sum())
     return 2 * int((is_gold & is_predicted).sum()) / denominator if denominator else 0.0
 
 
 def macro_f1(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Mean of the F1 of every class that is in gold or predicted, each counting the same."""
+    """Return the unweighted mean of F1 over all classes in gold or predicted."""
     classes = np.unique(np.concatenate([gold, predicted]))
     return float(np.mean([f1(gold, predicted, positive=label) for label in classes]))
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Matthews' correlation coefficient for any number of classes (Gorodkin 2004); 0 where one side is constant."""
+    """Return Matthews' correlation coefficient for any number of classes (Gorodkin 2004); 0 if one side is constant."""
     classes, codes = np.unique(np.concatenate([gold, predicted]), return_inverse=True)
     gold_codes, predicted_codes = np.split(codes, 2)
     n = len(gold_codes)
@@ -174,36 +174,36 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def pearson(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Linear correlation; nan where one side is constant."""
+    """Return the linear correlation; nan if one side is constant."""
     x, y = np.asarray(gold, dtype=float), np.asarray(predicted, dtype=float)
     if (x == x[0]).all() or (y == y[0]).all():
         return float("nan")
     x, y = x - x.mean(), y - y.mean()
-    # Normalising first keeps tiny and huge values from under- or overflowing in the product.
+    # Normalising first prevents under- and overflow of tiny and huge values in the product.
     return float(np.clip((x / np.linalg.norm(x)) @ (y / np.linalg.norm(y)), -1.0, 1.0))
 
 
 def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Linear correlation of the ranks; ties share their mean rank; nan where one side is constant."""
+    """Return the linear correlation of the ranks; ties share their mean rank; nan if one side is constant."""
     return pearson(ranks(gold), ranks(predicted))
 
 
 def ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Ranks from 1; ties share their mean rank."""
+    """Return ranks from 1; ties share their mean rank."""
     _, inverse, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]
 
 
 def entity_scores(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Fractions over all entities of all sentences; an entity is right where both ends and the type are.
+    """Return entity F1, precision and recall over all sentences; an entity is correct if both ends and its type are.
 
-    What has no denominator is 0, as in ``conlleval``: precision without a predicted entity, recall without a
+    Ratios without a denominator are 0, as in ``conlleval``: precision without a predicted entity, recall without a
     reference entity.
 
     Args:
         golds: tags per sentence, in any scheme of :mod:`electra.tasks.format`.
-        predictions: the same, of the same lengths; the scheme may be another.
+        predictions: tags of the same lengths; their scheme may differ.
     """
     num_gold = num_predicted = num_correct = 0
     for gold, predicted in zip(golds, predictions, strict=True):
@@ -221,7 +221,7 @@ def entity_scores(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence
 
 
 def word_accuracy(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]) -> float:
-    """Share of words with the right tag."""
+    """Return the share of words with the correct tag."""
     pairs = [
         pair for gold, predicted in zip(golds, predictions, strict=True) for pair in zip(gold, predicted, strict=True)
     ]
@@ -229,14 +229,14 @@ def word_accuracy(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence
 
 
 def score(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, Any]]) -> dict[str, float]:
-    """All metrics of a task as fractions or coefficients, the headline first.
+    """Return all metrics of a task as fractions or coefficients, the headline first.
 
-    A correlation that is not defined, since all predictions are one number, counts as 0.
+    An undefined correlation (all predictions are equal) counts as 0.
 
     Args:
         rows: the labelled rows of one split.
-        predictions: one per row in the same order: ``label`` for classification and multiple choice (of a task that is
-            evaluated only: a label of the task its model was fine-tuned on), ``score`` for regression, ``tags`` for
+        predictions: one per row in the same order: ``label`` for classification and multiple choice (for tasks without
+            training data: a label of the task the model was fine-tuned on), ``score`` for regression, ``tags`` for
             tagging, ``text`` and ``null_score`` for spans.
 
     Raises:
@@ -271,7 +271,7 @@ def score(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, Any]]) ->
 
 
 def _span_scores(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, Any]]) -> dict[str, float]:
-    # MRQA counts answers that do not occur in the context too.
+    # MRQA also counts reference answers that do not occur in the context.
     golds = [row.get("references") or [answer["text"] for answer in row["answers"]] for row in rows]
     texts = [prediction["text"] for prediction in predictions]
     if spec.has_unanswerable:
@@ -279,17 +279,17 @@ def _span_scores(spec: TaskSpec, rows: list[Row], predictions: list[dict[str, An
     return squad_v1(golds, texts)
 
 
-_SPREAD = 0.001  # of a score's range: less tells no row from another
+_SPREAD = 0.001  # of the score range: a smaller spread counts as constant
 
 
 def constant_score(spec: TaskSpec, rows: list[Row]) -> float | None:
-    """The headline metric of the best-known answer that is the same for every row.
+    """Return the headline metric of the best answer that is the same for every row.
 
-    The most frequent label, or tag of words that all have one; no entity; no answer to any question; any one number,
-    whose correlation counts as 0. None where there is no such answer: each question has its own.
+    This is the most frequent label (or tag, if every word has one), no entity, no answer to any question, or any one
+    number, whose correlation counts as 0. None if there is no such answer, since each question has its own.
 
     Args:
-        rows: of a development split.
+        rows: rows of a development split.
     """
     if spec.kind == "span":
         if not spec.has_unanswerable:
@@ -308,7 +308,7 @@ def constant_score(spec: TaskSpec, rows: list[Row]) -> float | None:
 
 
 def is_constant(spec: TaskSpec, predictions: list[dict[str, Any]]) -> bool:
-    """Return whether all predictions are one answer, of several rows; see :func:`constant_score`."""
+    """Return True if there are several predictions and all are the same; see :func:`constant_score`."""
     if len(predictions) < 2:
         return False
     if spec.kind == "regression":
@@ -323,6 +323,6 @@ def is_constant(spec: TaskSpec, predictions: list[dict[str, Any]]) -> bool:
 
 
 def _most_frequent(values: Any) -> str:
-    """The first in the alphabet of those that are equally frequent."""
+    """Return the most frequent value; the first in alphabetical order on a tie."""
     counts = Counter(values)
     return min(counts, key=lambda value: (-counts[value], value))
