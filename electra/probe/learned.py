@@ -1,4 +1,4 @@
-"""What pre-training has learned, without fine-tuning: the stage ``probe``, and single sentences for it and the demo.
+"""Probe pre-trained weights without fine-tuning: the stage ``probe``, and single sentences for it and the demo.
 
 Shape legend: N masked tokens or questions, P paragraphs, T tokens, D hidden width, V vocabulary.
 """
@@ -24,7 +24,7 @@ from electra.system.hardware import choose_device, choose_precision, repeat_exac
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_rows
 
-MASK = "[MASK]"  # in a text that somebody gives; other special tokens are text
+MASK = "[MASK]"  # in texts from a user; other special tokens are plain text
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Piece:
     """A wordpiece of a text.
 
     Attributes:
-        id: in the vocabulary.
-        text: as it stands in the text, with what stands before it since the last piece.
+        id: id in the vocabulary.
+        text: characters of the text that it covers.
         before: white space and dropped characters before it.
     """
 
@@ -47,7 +47,7 @@ class Piece:
 
 
 def pieces_of(probe: Probe, text: str) -> list[Piece]:
-    """Wordpieces of a text in which ``[MASK]`` stands for a token to fill; as many as the encoder has room for."""
+    """Return the wordpieces of a text, truncated to the encoder's length; ``[MASK]`` is a token to predict."""
     pieces, rest = list[Piece](), ""
     room = probe.encoder.config.max_positions - 2
     for number, part in enumerate(text.split(MASK)):
@@ -63,7 +63,7 @@ def pieces_of(probe: Probe, text: str) -> list[Piece]:
 
 @torch.inference_mode()
 def replaced(probe: Probe, ids: list[int]) -> list[float] | None:
-    """The discriminator's P(replaced) of each wordpiece; None for methods without one, and for Electric's scores."""
+    """Return the discriminator's P(replaced) of each wordpiece; None for Electric and without a discriminator."""
     if probe.objective.method.objective == "electric":
         return None
     values = probe.one_pass([ids])
@@ -72,9 +72,9 @@ def replaced(probe: Probe, ids: list[int]) -> list[float] | None:
 
 @torch.inference_mode()
 def masked_probabilities(probe: Probe, ids: list[int], places: list[int]) -> Tensor | None:
-    """Probabilities [N, V] of all wordpieces in these places, all of them masked.
+    """Mask all of these positions and return the probabilities [N, V] of all wordpieces at each of them.
 
-    By the generator, or the masked language model that was pre-trained; None for methods without either.
+    Computed by the generator or the pre-trained masked language model; None for methods without either.
     """
     encoder, head = probe.language_model()
     if encoder is None or head is None or not places:
@@ -87,7 +87,7 @@ def masked_probabilities(probe: Probe, ids: list[int], places: list[int]) -> Ten
 
 
 def fills(probe: Probe, shares_NV: Tensor | None, number: int) -> list[list[tuple[str, float]]]:
-    """The most probable wordpieces of each place with their probabilities; nothing without a language model."""
+    """Return the most probable wordpieces of each position with their probabilities; empty without a language model."""
     if shares_NV is None:
         return []
     values, tokens = shares_NV.topk(min(number, shares_NV.shape[1]))
@@ -97,9 +97,9 @@ def fills(probe: Probe, shares_NV: Tensor | None, number: int) -> list[list[tupl
     ]
 
 
-SENTENCES = 6  # shown on the card: half of them the best, half the worst of CANDIDATES
+SENTENCES = 6  # shown on the card: half of them the best of CANDIDATES, half the worst
 CANDIDATES = 120
-WORDPIECES = (8, 32)  # of a sentence that is shown
+WORDPIECES = (8, 32)  # range of the length of sentences that are shown
 FILLS = 3
 MAX_QUESTIONS = 2_000
 
@@ -107,8 +107,9 @@ MAX_QUESTIONS = 2_000
 def probe_pretrained(settings: Settings, paths: Paths) -> None:
     """Write ``results/probe.json`` and its headline, ``results/metrics/probe.json``.
 
-    Minimal pairs of ``tasks.pairs``; similarity where STS-B is among the tasks, retrieval where questions are; and
-    sentences of the held-out text in which the generator replaced tokens. What cannot be asked of this run is left out.
+    Includes minimal pairs of ``tasks.pairs``, similarity if STS-B is among the tasks, retrieval if a task has
+    questions, and sentences of the held-out text in which the generator replaced tokens. Probes that do not apply are
+    left out.
 
     Raises:
         DataError: weights, corpus or a file of pairs are missing or broken.
@@ -133,7 +134,7 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
     found |= {"candidates": len(shown), "sentences": best_and_worst(shown)}
     write_json(paths.results / "probe.json", found)
     headline = {name: found[name] for name in ("similarity_spearman",) if name in found}
-    for accuracies in list(found.get("accuracy", {}).values())[:1]:  # the discriminator's sum, where there is one
+    for accuracies in list(found.get("accuracy", {}).values())[:1]:  # the discriminator's sum, if it has one
         headline["minimal_pairs"] = accuracies["all"]
     write_json(paths.metrics / "probe.json", headline)
     print(render(found), end="")
@@ -141,7 +142,7 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
 
 
 def _first_task(settings: Settings, kind: str) -> str | None:
-    """The first benchmark task of a kind that the card has."""
+    """Return the first benchmark task of a kind among the card's tasks."""
     return next((name for name in settings.cells.tasks if name in TASKS and TASKS[name].kind == kind), None)
 
 
@@ -151,9 +152,9 @@ def _rounded(values: dict[str, float]) -> dict[str, float]:
 
 @torch.inference_mode()
 def score_retrieval(probe: Probe, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Questions looked up among all paragraphs by the cosine of mean-pooled states: nDCG@10 and mean reciprocal rank.
+    """Retrieve each question's paragraph by cosine of mean-pooled states; return nDCG@10 and mean reciprocal rank.
 
-    The one right paragraph is the question's own; a paragraph with the same cosine counts as ahead of it.
+    Only the question's own paragraph is relevant; paragraphs with the same cosine rank ahead of it.
     """
     rows = rows[:MAX_QUESTIONS]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(row["context"] for row in rows))}
@@ -176,8 +177,8 @@ def score_retrieval(probe: Probe, rows: list[dict[str, Any]]) -> dict[str, float
 def best_and_worst(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return :data:`SENTENCES` of these: half with the lowest loss, half with the highest.
 
-    The first ones where the method has no loss. Sentences in which no token was replaced are left out where there is a
-    discriminator, since one that never says "replaced" is best on them.
+    Returns the first ones if the method has no loss. With a discriminator, sentences without a replaced token are left
+    out, since a discriminator that never predicts "replaced" is best on them.
     """
     ranked = [one for one in shown if one["was"] or one["replaced"] is None] or shown
     if any(sentence["loss"] is None for sentence in ranked):
@@ -187,7 +188,7 @@ def best_and_worst(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def held_out_sentences(probe: Probe, paths: Paths, number: int = SENTENCES) -> list[str]:
-    """Return so many sentences of fitting length from the held-out documents, spread evenly over all of them."""
+    """Return ``number`` sentences of suitable length from the held-out documents, spread evenly over all of them."""
     texts = [
         text
         for file in sorted(paths.corpus.glob("heldout-*.parquet"))
@@ -206,7 +207,7 @@ def held_out_sentences(probe: Probe, paths: Paths, number: int = SENTENCES) -> l
 
 
 def _stride(number: int) -> int:
-    """Step that visits every document once, the first ones far from each other."""
+    """Return a step that visits every document once, and places the first visits far apart."""
     step = max(1, number // SENTENCES)
     while math.gcd(step, number) > 1:
         step += 1
@@ -214,14 +215,16 @@ def _stride(number: int) -> int:
 
 
 def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
-    """A sentence with some of its tokens masked and filled in, and what the model says of it.
+    """Mask some tokens of a sentence, fill them in, and return the model's scores.
 
-    Where the method has a discriminator, the generator's samples are filled in, else the model's best guesses.
+    The tokens are filled with the generator's samples if the method has a discriminator, else with the model's best
+    guesses.
 
     Returns:
-        ``tokens``, separated by spaces; ``replaced``, the discriminator's P(replaced) of each in the same way; ``was``,
-        the token that stood at a place (from 0) before; ``fills``, the best proposals at each masked place; ``loss``
-        in nats, the mean cross-entropy of the discriminator's answers or, without one, of the masked tokens.
+        ``tokens``, separated by spaces; ``replaced``, the discriminator's P(replaced) of each, in the same format;
+        ``was``, the original token at each replaced position (from 0); ``fills``, the best proposals at each masked
+        position; ``loss`` in nats, the mean cross-entropy of the discriminator's outputs or, without a discriminator,
+        of the masked tokens.
     """
     ids, random = probe.ids(text), Random(f"replaced {seed}")
     share = 0.15 if len(ids) >= 14 else 2 / len(ids)

@@ -1,4 +1,4 @@
-"""Zero-shot probes of pre-trained weights: minimal pairs, and sentence similarity without labels to learn from.
+"""Zero-shot probes of pre-trained weights: minimal pairs and sentence similarity, without training labels.
 
 Shape legend: B texts, T tokens, D hidden width, V vocabulary.
 """
@@ -25,14 +25,14 @@ from electra.tasks.cells import read_lines
 
 _BATCH = 64  # rows in one pass
 _ALL = "all"
-Scores = dict[str, dict[str, float]]  # accuracy by rule, by way of scoring
+Scores = dict[str, dict[str, float]]  # scoring method -> rule -> accuracy
 
 
 def read_pairs(files: list[Path]) -> list[dict[str, str]]:
-    """Pairs of BLiMP's files: ``sentence_good``, ``sentence_bad``, and ``UID`` or the file's name as their rule.
+    """Read pairs from BLiMP's files: ``sentence_good``, ``sentence_bad``, and the rule: ``UID`` or the file's name.
 
     Raises:
-        DataError: a file is missing, no JSONL, or a row lacks one of the two sentences.
+        DataError: a file is missing or not JSONL, or a row lacks one of the two sentences.
     """
     pairs: list[dict[str, str]] = []
     next_step = "give files of JSON lines with sentence_good and sentence_bad"
@@ -52,7 +52,7 @@ class Probe:
     """Pre-trained weights with their tokenizer, on one device.
 
     Args:
-        bf16: matrix products in bf16.
+        bf16: compute matrix products in bf16.
     """
 
     def __init__(self, paths: Paths, device: torch.device, bf16: bool):
@@ -65,12 +65,12 @@ class Probe:
         self.device, self.bf16 = device, bf16
 
     def ids(self, text: str) -> list[int]:
-        """Wordpieces of a text, as many as the encoder has room for."""
+        """Return the wordpieces of a text, truncated to the encoder's length."""
         found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found[: self.encoder.config.max_positions - 2]
 
     def one_pass(self, texts: list[list[int]]) -> list[Tensor] | None:
-        """log P(real) of each wordpiece by the discriminator, or Electric's log p, in one pass; None without either."""
+        """Return each wordpiece's log P(real) by the discriminator, or Electric's log p; None without either."""
         head = getattr(self.objective, "discriminator_head", None)
         if not isinstance(head, DiscriminatorHead):
             return None
@@ -83,7 +83,7 @@ class Probe:
         return [row[1 : 1 + len(ids)] for row, ids in zip(self._run(self.encoder, score, rows), texts, strict=True)]
 
     def masked(self, texts: list[list[int]]) -> list[float] | None:
-        """Pseudo-log-likelihoods (nats): each wordpiece masked in a copy of its own; None without a language model."""
+        """Return pseudo-log-likelihoods (nats), each wordpiece masked in its copy; None without a language model."""
         encoder, head = self.language_model()
         if encoder is None or head is None:
             return None
@@ -109,13 +109,13 @@ class Probe:
         return found
 
     def embed(self, texts: list[list[int]]) -> Tensor:
-        """Means of the last hidden states over all tokens, [CLS] and [SEP] too [B, D]."""
+        """Return the mean [B, D] of the last hidden states over all tokens, including [CLS] and [SEP]."""
         rows = [[self.cls, *ids, self.sep] for ids in texts]
         return torch.stack([row.mean(0) for row in self._run(self.encoder, lambda hidden: hidden.float(), rows)])
 
     def language_model(self) -> tuple[Encoder | None, VocabularyHead | None]:
-        """What fills masked tokens: the generator, or the model itself; None where there is neither."""
-        if self.is_electric:  # its two towers see one side each
+        """Return encoder and head that predict masked tokens: the generator's, or the model's; None without either."""
+        if self.is_electric:  # its two towers each see only one side of the context
             return None, None
         for encoder, head in (("generator", "generator_head"), ("encoder", "head")):
             if isinstance(found := getattr(self.objective, head, None), VocabularyHead):
@@ -123,7 +123,7 @@ class Probe:
         return None, None
 
     def _run(self, encoder: Encoder, score: Callable[[Tensor], Tensor], rows: list[list[int]]) -> list[Tensor]:
-        """``score`` of the hidden states of each row, without its padding, on the CPU."""
+        """Return ``score`` of the hidden states of each row, without padding, on the CPU."""
         order, found = _by_length(rows), dict[int, Tensor]()
         for hidden_BTD in self.hidden(encoder, [rows[number] for number in order]):
             with self.precision():
@@ -133,7 +133,7 @@ class Probe:
         return [found[number] for number in range(len(rows))]
 
     def hidden(self, encoder: Encoder, rows: list[list[int]]) -> Iterator[Tensor]:
-        """Last hidden states [B, T, D] of the rows, some at a time."""
+        """Yield the last hidden states [B, T, D] of the rows, batch by batch."""
         for start in range(0, len(rows), _BATCH):
             part = rows[start : start + _BATCH]
             width = max(map(len, part))
@@ -144,27 +144,27 @@ class Probe:
                 yield encoder(tokens_BT, torch.zeros_like(tokens_BT), mask_BT)
 
     def precision(self) -> Any:
-        """The context that matrix products run in."""
+        """Return the autocast context for matrix products."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 
 def _by_length(rows: list[list[int]]) -> list[int]:
-    """Numbers of the rows, the shortest first: a batch of rows of nearly one length has little padding."""
+    """Return the indices of the rows, shortest first: batches of similar length have little padding."""
     return sorted(range(len(rows)), key=lambda number: len(rows[number]))
 
 
 def changed(ids: list[int], other: list[int]) -> list[int]:
-    """Places of the wordpieces that the other sentence has not in their place."""
+    """Return the positions of the wordpieces that do not match the other sentence in an alignment."""
     blocks = SequenceMatcher(None, ids, other, autojunk=False).get_opcodes()
     return [place for kind, first, last, *_ in blocks if kind != "equal" for place in range(first, last)]
 
 
 @torch.inference_mode()
 def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
-    """Share of pairs whose good sentence scores higher, by rule and over all; a tie is wrong.
+    """Return the share of pairs whose good sentence scores higher, by rule and over all; a tie is wrong.
 
-    By the discriminator (or Electric): the sum over a sentence's wordpieces, their mean, and the sum over those that
-    the other sentence has not. By a masked language model: the pseudo-log-likelihood.
+    A discriminator (or Electric) scores a sentence by the sum over its wordpieces, by their mean, and by the sum over
+    those that differ from the other sentence; a masked language model by its pseudo-log-likelihood.
     """
     ids = [[probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad")]
     ways: dict[str, list[tuple[float, float]]] = {}
@@ -194,10 +194,10 @@ def _accuracies(rules: list[str], scores: list[tuple[float, float]]) -> dict[str
 
 
 def read_similar(file: Path) -> list[tuple[str, str, float]]:
-    """Two texts and their score of each row, as in data/tasks/STS-B.
+    """Read rows of two texts and their score, as in data/tasks/STS-B.
 
     Raises:
-        DataError: the file is missing, has fewer than two rows, or a row has no two texts and a number.
+        DataError: the file is missing, has fewer than two rows, or a row lacks two texts and a number.
     """
     next_step = "give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl"
     found: list[tuple[str, str, float]] = []
@@ -218,7 +218,7 @@ def read_similar(file: Path) -> list[tuple[str, str, float]]:
 
 @torch.inference_mode()
 def score_similarity(probe: Probe, rows: list[tuple[str, str, float]]) -> float:
-    """Spearman's correlation of labels with cosines of mean-pooled sentences, of rows of :func:`read_similar`."""
+    """Return Spearman's correlation of labels with cosines of mean-pooled sentences; see :func:`read_similar`."""
     texts_a, texts_b, labels = zip(*rows, strict=True)
     sides = [probe.embed([probe.ids(text) for text in texts]) for texts in (texts_a, texts_b)]
     return spearman(labels, F.cosine_similarity(sides[0], sides[1]).tolist())
@@ -227,10 +227,10 @@ def score_similarity(probe: Probe, rows: list[tuple[str, str, float]]) -> float:
 def run_probe(
     paths: Paths, files: list[Path], similarity: Path | None, device: torch.device, bf16: bool
 ) -> dict[str, Any]:
-    """Return accuracies on minimal pairs and the correlation of similarities, each where a file is given.
+    """Return accuracies on minimal pairs and the correlation of similarities, each if a file is given.
 
     Args:
-        files: in BLiMP's format.
+        files: files in BLiMP's format.
 
     Raises:
         ConfigError: no file is given.
@@ -250,7 +250,7 @@ def run_probe(
 
 
 def render(found: dict[str, Any]) -> str:
-    """The figures as a table of text, in percent."""
+    """Return the figures as a text table, in percent."""
     lines = []
     if "pairs" in found:
         lines.append(f"{found['pairs']:,} minimal pairs, share with the good sentence ahead (ties are wrong)")
