@@ -25,7 +25,7 @@ EVERY_SECONDS = 5.0
 
 
 class Progress:
-    """Counts documents and characters, and prints a line to stderr now and then."""
+    """Counter of documents and characters that prints a line to stderr every ``EVERY_SECONDS``."""
 
     def __init__(self) -> None:
         self.documents = self.characters = 0
@@ -51,11 +51,11 @@ class Progress:
 def build_corpus(settings: Settings, paths: Paths) -> None:
     """Write ``data/corpus``: ``train-*.parquet``, ``heldout-*.parquet`` and ``manifest.json``.
 
-    With ``corpus.cleaning``, ``near_duplicates`` or ``decontamination`` also ``cleaning.json``:
-    what each rule removed, with examples.
+    With ``corpus.cleaning``, ``near_duplicates`` or ``decontamination``, also write ``cleaning.json``: counts and
+    examples of what each rule removed.
 
     Raises:
-        DataError: input that cannot be read, or a corpus without at least one training and one held-out document.
+        DataError: the input cannot be read, or the corpus lacks a training or a held-out document.
         InfrastructureError: the disk is full, a remote source cannot be reached, or workers died.
     """
     corpus = settings.corpus
@@ -134,7 +134,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
     if share > 2 * corpus.held_out_fraction > 0:
         print(
             f"corpus: {share:.1%} of the text is held out, corpus.held_out_fraction is {corpus.held_out_fraction:.1%}: "
-            "the documents are few; give more, or set `documents` of the source to what separates them"
+            "there are few documents; add some, or set `documents` of the source to what separates them"
         )
     if removed["cut_documents"]:
         print(
@@ -144,13 +144,13 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
 
 
 def open_source(settings: CorpusSource) -> Source:
-    """The source that a ``corpus.sources`` entry describes; nothing is read yet."""
+    """Return the source that a ``corpus.sources`` entry describes, without reading it."""
     return FilesSource(settings) if isinstance(settings, FilesCorpus) else HubSource(settings)
 
 
 @contextmanager
 def _cleaned(settings: Settings, paths: Paths, scratch: Path) -> Iterator[list[CleanedSource]]:
-    """The cleaned documents of each source, by the workers that the settings name."""
+    """Yield the cleaned documents of each source; the workers configured in ``settings.cluster`` clean them."""
     sources = [open_source(source) for source in settings.corpus.sources]
     parts = [source.parts() for source in sources]
     with open_workers(settings.cluster, sum(map(len, parts)), scratch, "corpus.max_chars") as workers:
@@ -161,7 +161,7 @@ def _cleaned(settings: Settings, paths: Paths, scratch: Path) -> Iterator[list[C
 
 
 def _check(files: SplitFiles, names: list[str], dropped: dict[str, int]) -> None:
-    """Both splits must have documents."""
+    """Raise DataError unless both splits have documents."""
     train, held_out = files.train.documents, files.held_out.documents
     where = f"corpus.sources: {', '.join(names)}"
     if train + held_out == 0:

@@ -1,4 +1,4 @@
-"""Cleaning of documents: pure functions on text, and a source whose documents are cleaned as they are read.
+"""Cleaning of documents: pure functions on text, and a source that cleans its documents as they are read.
 
 The order matters. Mojibake is repaired first, because its traces (C1 control characters) look like unreadable
 characters; those are removed next; Unicode NFC comes last, because removing a character can bring a letter and its
@@ -25,20 +25,20 @@ from electra.system.executors import Workers, whole_file
 REPLACEMENT = "\ufffd"
 LINE_ENDS = "\r\v\f\u2028\u2029"
 LINE_END = re.compile(rf"\r\n|[{LINE_ENDS}]")
-# Not ASCII, and never a trace of wrong decoding by itself: ftfy, which takes long, need not see lines with no others
+# Non-ASCII characters that alone are no sign of wrong decoding: ftfy, which is slow, skips lines with no others
 SOUND = frozenset("“”‘’–—…")
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
-# Each pattern by which ftfy tells mojibake has one of these: two characters in a row that are not ASCII, a C1 control
-# character, or one of four letters with anything but a letter after it. Accented letters of European texts stand alone.
+# Every pattern by which ftfy detects mojibake contains one of these: two non-ASCII characters in a row, a C1 control
+# character, or one of four letters not followed by a letter. Accented letters in European texts are single.
 SUSPECT = re.compile(r"[^\x00-\x7f](?:(?=[^\x00-\x7f])|(?<=[\x80-\x9f])|(?<=[ŒœÂÃ])(?![A-Za-z]))")
-# C0 (but line feed and white space, which become spaces later), DEL, C1 (but U+0085, white space too), soft hyphen,
-# zero-width space, marks of writing direction, word joiner and its kin, byte order mark, lone surrogates,
-# non-characters. The joiners U+200C and U+200D stay: they change words in Persian and Indic scripts.
+# C0 (except line feed and white space, which become spaces later), DEL, C1 (except U+0085, also white space), soft
+# hyphen, zero-width space, marks of writing direction, word joiner and related characters, byte order mark, lone
+# surrogates, non-characters. The joiners U+200C and U+200D stay: they change words in Persian and Indic scripts.
 UNREADABLE = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufdd0-\ufdef\ufeff\ufff9-\ufffb"
     "\ufffe\uffff\ud800-\udfff]"
 )
-# The encoding only: no change of quotes, ligatures, character width or HTML entities, which are the author's.
+# Repair the encoding only: quotes, ligatures, character width and HTML entities stay as the author wrote them.
 REPAIR = ftfy.TextFixerConfig(
     unescape_html=False,
     remove_terminal_escapes=False,
@@ -56,7 +56,7 @@ REPAIR = ftfy.TextFixerConfig(
 def clean(text: str, repair_mojibake: bool) -> tuple[str, int]:
     """Clean text: one space between words, one line feed between lines, no blank lines, NFC, nothing unreadable.
 
-    A line with U+FFFD is dropped: some of its letters were lost before the text came here.
+    A line with U+FFFD is dropped: some of its letters were lost when the text was decoded earlier.
 
     Returns:
         The text, and the number of lines dropped because letters were lost.
@@ -72,7 +72,7 @@ def clean(text: str, repair_mojibake: bool) -> tuple[str, int]:
             if REPLACEMENT in line:
                 lost += 1
                 continue
-        printable = line.isprintable()  # then the only white space is the space, and nothing is unreadable
+        printable = line.isprintable()  # True: the only white space is the space, and nothing is unreadable
         if not printable:
             line = UNREADABLE.sub("", line)
         if not is_ascii:
@@ -85,7 +85,7 @@ def clean(text: str, repair_mojibake: bool) -> tuple[str, int]:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """At most ``max_chars`` characters: whole lines, else whole words, else what fits."""
+    """Return the first ``max_chars`` characters or fewer: whole lines, else whole words, else the exact number."""
     if len(text) <= max_chars:
         return text
     for separator in ("\n", " "):
@@ -97,7 +97,7 @@ def cut(text: str, max_chars: int) -> str:
 
 
 BATCH_CHARACTERS = 1_000_000
-SIGNED_CHARACTERS = 20_000  # signed together: enough that short documents do not take longer
+SIGNED_CHARACTERS = 20_000  # per call of the signer: large enough that short documents cost no more per character
 SCHEMA = pa.schema(
     [
         ("text", pa.large_string()),
@@ -117,16 +117,16 @@ SCHEMA = pa.schema(
 class CleanedSource:
     """The cleaned documents of a source, in their order.
 
-    With other processes, parts are cleaned ahead of where the iterator stands: at most twice as many as there are
-    workers lie in ``folder``. A part's file is removed once its documents were taken.
+    Worker processes clean parts ahead of the iterator: ``folder`` holds at most twice as many parts as there are
+    workers. A part's file is removed once its documents were read.
 
     Args:
-        source: where the documents come from.
-        parts: of the source.
-        corpus: the rules.
-        evaluation_texts: the folder of the stage of that name.
-        workers: who cleans.
-        folder: for the workers' files.
+        source: source of the raw documents.
+        parts: parts of the source.
+        corpus: cleaning rules.
+        evaluation_texts: output folder of the stage evaluation_texts.
+        workers: processes that clean.
+        folder: folder for the workers' files.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class CleanedSource:
         folder: Path,
     ):
         self._source, self._parts, self._corpus, self._workers, self._folder = source, parts, corpus, workers, folder
-        self._evaluation_texts = evaluation_texts.absolute()  # a worker may stand in another folder
+        self._evaluation_texts = evaluation_texts.absolute()  # a worker's current folder may differ
         self._facts: list[dict[str, Any]] = []  # of the parts read to the end
         self._begun: Part | None = None
 
@@ -159,7 +159,7 @@ class CleanedSource:
             self._finish(facts)
 
     def facts(self) -> dict[str, Any]:
-        """For the manifest: what was read so far."""
+        """Return the manifest's entry: what was read so far."""
         begun = [self._begun.facts(complete=False)] if self._begun else []
         return self._source.describe(self._facts + begun)
 
@@ -169,12 +169,12 @@ class CleanedSource:
 
 
 def clean_documents(texts: Iterator[str], corpus: Corpus, evaluation_texts: Path) -> Iterator[Cleaned]:
-    """Clean raw documents, one at a time; one record for each, also for those too short.
+    """Clean raw documents one at a time; every document yields one record, even if it is too short.
 
     Args:
         texts: raw documents.
-        corpus: the rules.
-        evaluation_texts: what ``corpus.decontamination`` looks for.
+        corpus: cleaning rules.
+        evaluation_texts: folder with the texts that ``corpus.decontamination`` looks for.
     """
     documents: Iterator[Cleaned] = (_cleaned(raw, corpus) for raw in texts)
     if corpus.decontamination:
@@ -201,16 +201,16 @@ def _cleaned(raw: str, corpus: Corpus) -> Cleaned:
 
 
 def write_cleaned(part: Part, corpus: Corpus, evaluation_texts: Path, file: Path) -> tuple[Path, dict[str, Any]]:
-    """Clean a part into an Arrow file, in a process that does such jobs only.
+    """Clean a part into an Arrow file; for dedicated worker processes, since it changes Arrow's memory pool.
 
     Returns:
-        The file, and the part's facts for the manifest.
+        The file, and the part's entry in the manifest.
 
     Raises:
         DataError: the part cannot be read.
         InfrastructureError: the disk is full, or a remote source cannot be reached.
     """
-    # Arrow's own allocator keeps some 30 MiB for half of one, a little more from job to job
+    # Arrow's default allocator holds some 30 MiB for half a MiB in use, and a little more with every job
     pa.set_memory_pool(pa.system_memory_pool())
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with (
@@ -225,7 +225,7 @@ def write_cleaned(part: Part, corpus: Corpus, evaluation_texts: Path, file: Path
 
 
 def read_cleaned(file: Path) -> Iterator[Cleaned]:
-    """The documents that :func:`write_cleaned` wrote, a batch at a time."""
+    """Yield the documents that :func:`write_cleaned` wrote; one batch is in memory at a time."""
     with pa.OSFile(str(file), "rb") as opened, pa.ipc.open_stream(opened) as stream:
         for batch in stream:
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):

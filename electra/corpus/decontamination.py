@@ -1,6 +1,6 @@
-"""Decontamination: the texts of development and test sets are collected, then reported or dropped in documents.
+"""Decontamination: find text of development and test sets in documents, and report or drop it.
 
-The stage evaluation_texts collects them; the corpus stage looks for them and counts what it finds by task.
+The stage evaluation_texts collects these texts; the corpus stage looks for them and counts the findings by task.
 """
 
 import json
@@ -24,11 +24,11 @@ EXAMPLES = "examples.npy"
 
 
 def collect_evaluation_texts(settings: Settings, paths: Paths) -> None:
-    """Write ``data/evaluation``: the texts of all examples of ``data/tasks`` that are not for training, as
-    :class:`electra.corpus.leaks.EvaluationTexts` has them, and ``examples.npy``, the number of each text's example.
+    """Write ``data/evaluation``: the texts of all development and test examples in ``data/tasks``.
 
-    Where ``corpus.decontamination`` is not set nothing is collected: the stage's bytes, and so the corpus, then do not
-    depend on the tasks.
+    The texts are saved by :class:`electra.corpus.leaks.EvaluationTexts`; ``examples.npy`` holds the number of each
+    text's example. Without ``corpus.decontamination`` nothing is collected, so that neither the output of this stage
+    nor the corpus depends on the tasks.
 
     Raises:
         DataError: ``data/tasks`` is missing or damaged.
@@ -83,7 +83,7 @@ def _rows(tasks: Path, task: str, split: str) -> Iterator[dict[str, Any]]:
 
 
 def _texts(row: dict[str, Any]) -> list[str]:
-    """All texts of a row of any kind of task."""
+    """Return all texts of a row of any kind of task."""
     texts = [row[key] for key in ("text_a", "text_b", "question", "context") if row.get(key)]
     return [*texts, *row.get("choices", []), *([" ".join(row["words"])] if "words" in row else [])]
 
@@ -93,12 +93,13 @@ RULE = "decontamination"
 
 
 def without_leaks(documents: Iterable[Cleaned], corpus: Corpus, folder: Path) -> Iterator[Cleaned]:
-    """The documents after ``corpus.decontamination.action``, in their order, a small batch held at a time.
+    """Apply ``corpus.decontamination.action`` to documents; keep their order and hold a small batch in memory.
 
     Args:
-        documents: as cleaned; those dropped before pass through.
-        corpus: its action is ``report``, ``drop_documents`` or ``drop_paragraphs`` (lines that the text reaches into).
-        folder: the stage evaluation_texts' own.
+        documents: cleaned documents; documents that cleaning dropped pass through.
+        corpus: rules; the action is ``report``, ``drop_documents`` or ``drop_paragraphs`` (the lines that contain a
+            part of the evaluation text).
+        folder: output folder of the stage evaluation_texts.
     """
     rules = corpus.decontamination
     assert rules is not None
@@ -133,7 +134,7 @@ def _without(document: Cleaned, leaks: Leaks, rules: Decontamination, min_chars:
 
 @dataclass
 class _Set:
-    """Of one evaluation set."""
+    """Counts of one evaluation set; ``first`` is the number of its first example."""
 
     first: int
     facts: dict[str, Any]
@@ -143,11 +144,11 @@ class _Set:
 
 
 class LeakTable:
-    """Counts for the manifest: for each evaluation set the examples found and the documents they were found in.
+    """Counts for the manifest: the examples found of each evaluation set, and the documents that contain them.
 
     Args:
-        folder: the stage evaluation_texts' own.
-        rules: of the settings.
+        folder: output folder of the stage evaluation_texts.
+        rules: the setting ``corpus.decontamination``.
 
     Raises:
         DataError: the stage has not run.
@@ -181,7 +182,9 @@ class LeakTable:
                 one.lines += document.leaked_lines
 
     def report(self) -> dict[str, Any]:
-        """``sets``: task, split, examples, how many have a text long enough to be compared, were found, and where."""
+        """Return the rules and ``sets``: for each set its task, split and examples, and the numbers of examples with
+        a text long enough to be compared, of examples found, and of documents and paragraphs that contain them.
+        """
         sets = [
             {**one.facts, "found": len(one.found), "documents": one.documents, "paragraphs": one.lines}
             for one in self._sets

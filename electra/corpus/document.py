@@ -1,4 +1,4 @@
-"""Documents on their way to the corpus: the interface of their sources, cleaning, identity, mixing by weight."""
+"""Documents on their way to the corpus: interfaces of sources, cleaning steps, identity, mixing by weight."""
 
 import hashlib
 from collections import Counter
@@ -43,15 +43,15 @@ class Cleaned:
     """One raw document after cleaning.
 
     Attributes:
-        text: one sentence or paragraph a line; empty if less than ``min_chars`` were left.
-        digest: sha256 of the text; null bytes for an empty one.
-        lost_lines: lines dropped because letters were lost in them.
-        cut_characters: characters beyond ``max_chars``.
+        text: one sentence or paragraph per line; empty if fewer than ``min_chars`` characters were left.
+        digest: sha256 of the text; null bytes if the text is empty.
+        lost_lines: number of lines dropped because letters were lost in them.
+        cut_characters: number of characters beyond ``max_chars``.
         notes: what the steps of ``corpus.cleaning`` removed (:meth:`electra.corpus.cleaning.notes.Notes.dump`).
-        dropped: by which kind of step the document was dropped, empty if by none.
-        shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty where they are not needed.
-        leaks: numbers of the evaluation texts in it, int64 as bytes (:class:`electra.corpus.leaks.Leaks`).
-        leaked_lines: lines that these reach into.
+        dropped: kind of the step that dropped the document; empty if none did.
+        shingles, bands: as in :class:`electra.corpus.near_duplicates.Signature`; empty if near-duplicates are kept.
+        leaks: numbers of the evaluation texts found, int64 as bytes (:class:`electra.corpus.leaks.Leaks`).
+        leaked_lines: number of lines that contain a part of these texts.
     """
 
     text: str
@@ -67,7 +67,7 @@ class Cleaned:
 
 
 def batches(documents: Iterable[Cleaned], max_characters: int) -> Iterator[list[Cleaned]]:
-    """The documents in lists of at most 64; a list ends with the document that brings it to ``max_characters``."""
+    """Group documents into lists of at most 64; a list ends with the document that brings it to ``max_characters``."""
     batch: list[Cleaned] = []
     characters = 0
     for document in documents:
@@ -85,9 +85,9 @@ class Document:
     """A cleaned document.
 
     Attributes:
-        source: name of the source it came from.
-        text: one sentence or paragraph a line.
-        digest: sha256 of the text; its first 8 bytes name the document, the next 8 decide the split.
+        source: name of its source.
+        text: one sentence or paragraph per line.
+        digest: sha256 of the text; the first 8 bytes are the document's id, the next 8 decide the split.
     """
 
     source: str
@@ -100,29 +100,29 @@ class Document:
 
     @property
     def split_point(self) -> float:
-        """In [0, 1), spread evenly, independent of ``doc_id``; documents below the held-out fraction are held out."""
+        """Uniform number in [0, 1), independent of ``doc_id``; documents below the held-out fraction are held out."""
         return (int.from_bytes(self.digest[8:16], "big") >> 11) / 2**53
 
 
 def text_hash(text: str) -> bytes:
-    """sha256 of a cleaned text: its identity, for duplicates, names and the split."""
+    """Return the sha256 of a cleaned text: its identity for removing duplicates, for ids and for the split."""
     return hashlib.sha256(text.encode("utf-8")).digest()
 
 
 class RepeatedAcross:
-    """Removes lines that an earlier document had; needs all documents in their order.
+    """Removal of lines that an earlier document had; needs all documents in their order.
 
     Args:
-        seen: hashes of the lines of all documents so far, on disk: about 20 bytes a line.
+        seen: hashes of the lines of all documents so far, on disk: about 20 bytes per line.
         min_chars: shorter lines may repeat.
-        notes: gets what was removed.
+        notes: record of the removed lines.
     """
 
     def __init__(self, seen: SeenIds, min_chars: int, notes: Notes):
         self._seen, self._min_chars, self._notes = seen, min_chars, notes
 
     def remove(self, text: str) -> str:
-        """The text without such lines."""
+        """Return the text without the lines of earlier documents."""
         lines = text.split("\n")
         kept = []
         for line in lines:
@@ -134,7 +134,7 @@ class RepeatedAcross:
 
 
 class LeakCounter(Protocol):
-    """Counts evaluation text (:class:`electra.corpus.decontamination.LeakTable`)."""
+    """Counter of evaluation text (:class:`electra.corpus.decontamination.LeakTable`)."""
 
     def add(self, document: Cleaned) -> None:
         """Count a document's leaks."""
@@ -151,16 +151,17 @@ def kept_documents(
     across: RepeatedAcross | None = None,
     leaks: LeakCounter | None = None,
 ) -> Iterator[Document]:
-    """Of a source's cleaned documents those that are long enough and new.
+    """Yield the documents of a source that are long enough and new.
 
     Args:
         seen: ids of the documents kept so far, over all sources.
-        removed: counts what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
-            ``cut_documents`` and ``cut_characters`` beyond ``max_chars``.
-        notes: gets what the steps of ``corpus.cleaning`` removed; documents they dropped count by their kind.
-        near: the documents kept so far; those similar to one of them count as ``near_duplicate``.
-        leaks: counts evaluation text.
-        across: removes lines that earlier documents had; a document that has only such lines counts as ``duplicate``.
+        removed: counts of what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
+            ``cut_documents`` and ``cut_characters`` beyond ``max_chars``; documents that a step of
+            ``corpus.cleaning`` dropped, by the kind of the step.
+        notes: record of what the steps of ``corpus.cleaning`` removed.
+        near: index of the documents kept so far; documents similar to one of them count as ``near_duplicate``.
+        leaks: counter of evaluation text.
+        across: filter of lines that earlier documents had; a document of only such lines counts as ``duplicate``.
     """
     notes = Notes() if notes is None else notes
     for made in cleaned:
@@ -193,10 +194,10 @@ def kept_documents(
 
 
 def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) -> Iterator[Document]:
-    """Documents of all streams, so that the characters of any prefix stand in the ratio of the weights.
+    """Mix streams of documents so that the characters of every prefix are in the ratio of the weights.
 
-    The next document comes from the stream that is furthest behind its share (the first such, if several are), so
-    no stream is ever ahead by more than one document. When a stream ends, the others go on without it.
+    The next document comes from the stream that is furthest behind its share (the first one in a tie), so no stream
+    is ever ahead by more than one document. When a stream ends, the others continue.
     """
     running = dict(enumerate(streams))
     characters = [0] * len(streams)
@@ -211,14 +212,14 @@ def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) 
 
 
 class Part(Protocol):
-    """A piece of a source that one worker reads: a file, or the whole source. Can be sent to another process."""
+    """Part of a source that one worker reads: a file, or the whole source. Can be pickled."""
 
     def texts(self) -> Iterator[str]:
-        """The raw documents in a fixed order, one held at a time; a missing text is an empty string."""
+        """Yield the raw documents in a fixed order, one in memory at a time; a missing text is an empty string."""
         ...
 
     def facts(self, *, complete: bool) -> dict[str, Any]:
-        """For the manifest: what was read, all documents or (not ``complete``) the first ones."""
+        """Return the manifest's entry: what was read, all documents or (not ``complete``) the first ones."""
         ...
 
 
@@ -228,17 +229,17 @@ class Source(Protocol):
     name: str
 
     def parts(self) -> list[Part]:
-        """The parts in the order of their documents; nothing of their content is read yet."""
+        """Return the parts in the order of their documents, without reading their content."""
         ...
 
     def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
-        """For the manifest, from the facts of the parts that were read."""
+        """Return the source's entry in the manifest, made from the facts of the parts that were read."""
         ...
 
 
 @contextmanager
 def repeated_across(steps: list[CleaningStep], path: Path, notes: Notes) -> Iterator[RepeatedAcross | None]:
-    """The filter if the steps ask for one; its table lies at ``path`` while the block lasts."""
+    """Yield the filter that the steps configure, or None; its table is stored at ``path`` until the block ends."""
     asked = [step for step in steps if isinstance(step, RepeatedLines) and step.scope == "corpus"]
     if not asked:
         yield None
@@ -248,12 +249,12 @@ def repeated_across(steps: list[CleaningStep], path: Path, notes: Notes) -> Iter
 
 
 def before_cleaning(raw: str, steps: list[CleaningStep], notes: Notes) -> str:
-    """Apply the steps that need the text with its blank lines."""
+    """Apply the steps that need the text with its blank lines: unwrapping."""
     return unwrap(raw, steps[0], notes) if steps and isinstance(steps[0], Unwrap) else raw
 
 
 def apply_steps(text: str, steps: list[CleaningStep], notes: Notes) -> str | None:
-    """A document's text after all steps; None if a rule drops it."""
+    """Return a document's text after all steps; None if a rule drops it."""
     lines = text.split("\n") if text else []
     for step in steps:
         if not lines:
@@ -283,12 +284,13 @@ def apply_steps(text: str, steps: list[CleaningStep], notes: Notes) -> str | Non
 
 
 SAMPLE_CHARS = 1000  # from the middle of a document, where headers and licences are not
-# The first of these in each hundred of the sample tell most documents that stay; the others are judged by all of it
+# The first PIECE_CHARS of every 100 characters of the sample are enough to keep most documents; if their language is
+# less than SURE, the whole sample decides
 PIECE_CHARS, SURE = 25, 0.99
 
 
 def other_language(lines: list[str], step: Language) -> str | None:
-    """Code of the document's language if it is none of those to keep; None if it is, or if it is uncertain."""
+    """Return the code of the document's language if it is not to be kept; None if it is, or if it is uncertain."""
     text = "\n".join(lines)
     start = max(0, (len(text) - SAMPLE_CHARS) // 2)
     sample = text[start : start + SAMPLE_CHARS]
@@ -308,7 +310,7 @@ _ZERO = np.int32(0)
 
 @cache
 def language_model() -> Any:
-    """py3langid's model, with the walk over a text's bytes done on arrays: the same answers in a tenth of the time."""
+    """Return py3langid's model with a vectorised scan of a text's bytes: the same results in a tenth of the time."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     class ArrayIdentifier(LanguageIdentifier):
@@ -334,10 +336,11 @@ def language_model() -> Any:
             return np.log1p(counts) @ self.nb_ptc.take(found.take(edges[:-1]), axis=0) + self.nb_pc
 
         def _states(self, text: bytes) -> np.ndarray:
-            """State of the automaton after each byte.
+            """Return the automaton's state after each byte.
 
-            A state depends on the last six bytes: they are walked from the beginning for all places at once, the first
-            two by a table. Before the text stand five bytes that lead to the beginning from everywhere.
+            A state depends only on the last six bytes, so six steps from the initial state are taken for all positions
+            at once, the first two by a table. The text is preceded by five bytes that lead from every state to the
+            initial one.
             """
             letters = np.frombuffer(b"\xff\xff\xff\xff\xff" + text, dtype=np.uint8).astype(np.intp)
             pairs = letters[:-1] << 8

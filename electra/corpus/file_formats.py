@@ -22,26 +22,26 @@ from electra.common.printing import listed
 SUFFIXES = (".gz", ".xz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
 BUFFER_BYTES = 1 << 20
-# Text compresses to a third or a twentieth; what gives hundreds of bytes for one was made to fill memory or disk
+# Text compresses to a third or a twentieth of its size; a ratio of hundreds is a decompression bomb
 MAX_RATIO = 300
 ALWAYS_ALLOWED_BYTES = 1 << 26
-ZSTD_INPUT_BYTES = 1 << 11  # given to the decompressor at a time: a block of 4 bytes may hold 128 KiB
-MAX_WINDOW_BYTES = 1 << 27  # of a zstd frame, as `zstd --ultra -22` has it; held in memory
-MAX_XZ_BYTES = 1 << 28  # that decoding an .xz file may take: `xz -9` takes 65 MiB, the format allows for 4 GiB
+ZSTD_INPUT_BYTES = 1 << 11  # input per call of the decompressor: a block of 4 bytes may decompress to 128 KiB
+MAX_WINDOW_BYTES = 1 << 27  # window of a zstd frame, held in memory; that of `zstd --ultra -22`
+MAX_XZ_BYTES = 1 << 28  # memory for decoding an .xz file: `xz -9` takes 65 MiB, the format allows 4 GiB
 
 
 class Exploding(ValueError):
-    """Compressed data that gives more than ``MAX_RATIO`` times its size, or takes too much memory to decode."""
+    """Compressed data expands to more than ``MAX_RATIO`` times its size, or takes too much memory to decode."""
 
 
 class Readable(Protocol):
-    """The least a file must offer."""
+    """Minimal interface of a file."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 class HashingReader(io.RawIOBase):
-    """Reads another file once, from its beginning, and remembers what it saw.
+    """File wrapper that counts and hashes the bytes read; for one pass from the beginning.
 
     Attributes:
         num_bytes: bytes read so far.
@@ -65,9 +65,9 @@ class HashingReader(io.RawIOBase):
 
 
 class ZstdReader(io.RawIOBase):
-    """Decompresses zstd frames one after another, and notices a file that was cut short.
+    """Decompressor of consecutive zstd frames that raises EOFError for a truncated file.
 
-    ``zstandard``'s own stream reader ends silently there.
+    ``zstandard``'s stream reader ends silently there.
     """
 
     def __init__(self, file: Readable):
@@ -99,9 +99,9 @@ class ZstdReader(io.RawIOBase):
 
 
 class XzReader(io.RawIOBase):
-    """Decompresses xz streams in turn with at most ``MAX_XZ_BYTES`` of memory: ``lzma.LZMAFile`` has no bound.
+    """Decompressor of consecutive xz streams with at most ``MAX_XZ_BYTES`` of memory; ``lzma.LZMAFile`` has no limit.
 
-    The dictionary's size stands in the file, and all of it is taken at once: a file of 100 bytes may ask for 4 GiB.
+    The file states the size of the dictionary, which is allocated at once: a file of 100 bytes may request 4 GiB.
     """
 
     def __init__(self, file: Readable):
@@ -147,7 +147,7 @@ class XzReader(io.RawIOBase):
 
 
 class BoundedReader(io.RawIOBase):
-    """Reads decompressed content, and stops where it is out of proportion to the compressed bytes read so far."""
+    """Reader of decompressed content that raises Exploding if its size is out of proportion to the compressed bytes."""
 
     def __init__(self, content: Readable, compressed: HashingReader):
         self._content, self._compressed = content, compressed
@@ -166,10 +166,14 @@ class BoundedReader(io.RawIOBase):
 
 
 def decompressed(file: HashingReader, suffix: str) -> BinaryIO:
-    """The content of a file whose name ends in ``suffix``: one of ``SUFFIXES``, or anything else for plain content.
+    """Return the decompressed content of a file.
 
-    Reading raises one of ``DAMAGED`` if the compressed data is broken or cut short, ``Exploding`` if there is far too
-    much in it.
+    Reading raises one of ``DAMAGED`` if the compressed data is damaged or truncated, ``Exploding`` if it expands too
+    much.
+
+    Args:
+        file: the compressed bytes.
+        suffix: end of the file's name: one of ``SUFFIXES``; any other for plain content.
     """
     buffered = io.BufferedReader(file, BUFFER_BYTES)
     match suffix:
@@ -186,15 +190,16 @@ LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
-    """The sha256 of each of the files named.
+    """Return the sha256 of each named file.
 
     Args:
-        path: lines of a checksum and a name: relative to the folder of ``path``, or written as in ``names``.
+        path: file with a checksum and a name per line; names are relative to the folder of ``path``, or written as in
+            ``names``.
         names: paths or URLs.
 
     Raises:
-        ConfigError: there is no such file.
-        DataError: a line is something else, or a file has no checksum.
+        ConfigError: ``path`` cannot be read.
+        DataError: a line is not a checksum and a name, or a file has no checksum.
     """
     by_name: dict[str, str] = {}
     try:
@@ -224,7 +229,7 @@ def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
     return {name: digest for name, digest in found.items() if digest}
 
 
-# a document is held in memory whole; a file without line ends would be one document otherwise
+# A document is held in memory; without this limit a file without line ends would be one document
 MAX_DOCUMENT_BYTES = 1 << 28
 _SEPARATE = "set `documents` of the source to what separates documents in this file: blank_line or line"
 WRONG_ENCODING = (
@@ -234,10 +239,10 @@ WRONG_ENCODING = (
 
 
 def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "line", "file"]) -> Iterator[str]:
-    """The documents of a text file.
+    """Yield the documents of a text file.
 
     Args:
-        file: UTF-8 text; a line ends with a line feed, with a carriage return or with both.
+        file: UTF-8 text; a line ends with a line feed, a carriage return or both.
         name: the file's name for messages.
         documents: what separates documents.
 
@@ -268,11 +273,11 @@ def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "
 
 
 def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]:
-    """The documents of a JSON lines file: the field ``text_field`` of each line; null counts as empty.
+    """Yield the documents of a JSON lines file: the field ``text_field`` of each line; null counts as empty.
 
     Raises:
-        DataError: not UTF-8 text, a line of more than ``MAX_DOCUMENT_BYTES``, one that is no JSON object, a missing
-            field, or one that holds no text.
+        DataError: not UTF-8 text, a line of more than ``MAX_DOCUMENT_BYTES``, a line that is no JSON object, a missing
+            field, or a field that holds no text.
     """
     next_step = "split the document; each line of a .jsonl file is one"
     for number, line in _lines(JoinedBlanks(file), name, "line", next_step):
@@ -282,7 +287,7 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
         expected = f'one JSON object a line, such as {{"{text_field}": "..."}}'
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        except (ValueError, RecursionError) as error:  # ValueError: also numbers of thousands of digits
             raise DataError(f"not valid JSON: {error}", where=where, next_step=f"expected {expected}") from None
         if not isinstance(record, dict):
             raise DataError(
@@ -311,9 +316,9 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
 
 
 def _lines(file: ByteLines, name: str, what: str = "document", next_step: str = _SEPARATE) -> Iterator[tuple[int, str]]:
-    """Line numbers from 1, and the lines with their ends; the last two arguments are those of ``byte_lines``.
+    """Yield line numbers from 1 and lines with their line ends; the last two arguments are passed to ``byte_lines``.
 
-    Blank lines that come together have the number of the last one.
+    Blank lines that are returned together have the number of the last one.
     """
     offset = number = 0
     lines = byte_lines(file, name, MAX_DOCUMENT_BYTES, what=what, next_step=next_step)

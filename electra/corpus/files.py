@@ -1,4 +1,4 @@
-"""The files source: .txt, .jsonl, .parquet, plain or compressed, on disk or any fsspec URL; and the hub source."""
+"""The files source (.txt, .jsonl, .parquet, plain or compressed, on disk or at any fsspec URL) and the hub source."""
 
 import codecs
 import errno
@@ -50,8 +50,8 @@ class InputFile:
     """One file to read.
 
     Attributes:
-        name: the path or URL as the user wrote it, the glob filled in.
-        filesystem, path: where it lies for fsspec.
+        name: the path or URL as the user wrote it, with globs expanded.
+        filesystem, path: the location for fsspec.
         format: one of ``FORMATS``.
         compression: one of ``SUFFIXES``, or empty.
     """
@@ -64,7 +64,7 @@ class InputFile:
 
     @property
     def shown(self) -> str:
-        """The name for messages and manifests."""
+        """Name for messages and manifests, without secrets."""
         return without_secrets(self.name)
 
     @property
@@ -73,13 +73,13 @@ class InputFile:
 
 
 class FilesSource:
-    """Documents of files, in the order of their names; each file is a part."""
+    """Source of documents in files, in the order of their names; each file is a part."""
 
     def __init__(self, settings: FilesCorpus):
         self.name, self.settings = settings.name, settings
 
     def parts(self) -> list[Part]:
-        """The files.
+        """Return the files.
 
         Raises:
             DataError: a pattern matches nothing, a file is of no known format, or ``checksums`` cannot be used.
@@ -90,7 +90,7 @@ class FilesSource:
         return [FilePart(file, self.settings, expected.get(file.name)) for file in files]
 
     def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
-        """The files that were opened: bytes and sha256, or what the remote side says (size, etag)."""
+        """Return the files that were opened: bytes and sha256, or the size and etag that the remote side reports."""
         return {"files": read}
 
 
@@ -98,9 +98,9 @@ class FilePart:
     """The documents of one file.
 
     Args:
-        file: where it lies.
-        settings: of the source.
-        expected: its sha256, where that is known beforehand.
+        file: the file.
+        settings: the source's settings.
+        expected: the file's sha256 according to ``checksums``, if given.
     """
 
     def __init__(self, file: InputFile, settings: FilesCorpus, expected: str | None):
@@ -108,10 +108,10 @@ class FilePart:
         self._read: dict[str, Any] = {}
 
     def texts(self) -> Iterator[str]:
-        """The documents.
+        """Yield the documents.
 
         Raises:
-            DataError: the file cannot be read as what its name says, or is not the expected one; names file and line.
+            DataError: the file is not of the format in its name, or not the expected one; names file and line.
             InfrastructureError: a remote file cannot be fetched.
         """
         try:
@@ -132,14 +132,14 @@ class FilePart:
             raise DataError(f"cannot be opened: {error.strerror or error}", where=self._file.shown) from error
         except (ElectraError, MemoryError):
             raise
-        except Exception as error:  # each file system has classes of its own
+        except Exception as error:  # every file system has its own exception classes
             if self._file.is_local and not isinstance(error, OSError):
                 raise
             if isinstance(error, OSError) and error.errno == errno.EINVAL:
                 raise DataError(
                     "no regular file: the system does not know its size",
                     where=self._file.shown,
-                    next_step="copy what it holds into a regular file, and name that",
+                    next_step="copy its content into a regular file, and name that file",
                 ) from error
             raise InfrastructureError(
                 f"cannot be fetched: {str(error).replace(self._file.name, self._file.shown)}",
@@ -185,12 +185,12 @@ class FilePart:
 
 
 def without_secrets(name: str) -> str:
-    """A URL without user, password and query, which may be a key; anything else as it is."""
+    """Return a URL without user, password and query, which may be a key; return any other name unchanged."""
     if "://" not in name:
         return name
     try:
         parts = urlsplit(name)
-    except ValueError:  # no URL at all: what of it is a secret cannot be said
+    except ValueError:  # not a URL: any part of it may be a secret
         return f"{name.partition('://')[0]}://***"
     if "@" not in parts.netloc and not parts.query:
         return name
@@ -198,7 +198,7 @@ def without_secrets(name: str) -> str:
 
 
 def find_files(patterns: list[str]) -> list[InputFile]:
-    """The files that paths, globs and URLs name, each once, sorted by name.
+    """Return the files matched by paths, globs and URLs, each once, sorted by name.
 
     Raises:
         DataError: a pattern matches nothing, or a file is of no known format.
@@ -223,7 +223,7 @@ def _match_local(pattern: str, scheme: str = "") -> list[InputFile]:
     if names == [pattern] and os.path.isdir(pattern):
         raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
     filesystem = fsspec.filesystem("file")
-    here = os.getcwd()  # absolute: a worker may stand in another folder
+    here = os.getcwd()  # absolute: a worker's current folder may differ
     files = [name for name in names if not os.path.isdir(name)]
     for name in files:
         if not os.path.isfile(name):
@@ -240,7 +240,7 @@ def _match_url(pattern: str) -> list[InputFile]:
         raise DataError(f"cannot be opened: {error}", where=without_secrets(pattern)) from error
     except FileNotFoundError:
         return []
-    except Exception as error:  # each file system has classes of its own, and many are not made from a URL alone
+    except Exception as error:  # every file system has its own exceptions, and many need more than a URL
         shown = without_secrets(pattern)
         raise (InfrastructureError if isinstance(error, OSError) else DataError)(
             f"cannot be opened: {type(error).__name__}: {error}".replace(pattern, shown),
@@ -258,7 +258,7 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
             where=name,
             next_step="rename the file; convmv -f latin1 -t utf8 renames many",
         )
-    # only there is "?" no part of a name
+    # in other URLs and in paths, "?" is part of the name
     is_http = name.startswith(("http://", "https://"))
     suffixes = PurePosixPath(urlsplit(name).path if is_http else name).suffixes
     compression = suffixes.pop() if suffixes and suffixes[-1] in SUFFIXES else ""
@@ -274,10 +274,10 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
 
 
 def _parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: bool = True) -> Iterator[str]:
-    """The column ``text_field``, a small batch at a time; null counts as empty.
+    """Yield the values of the column ``text_field``, a small batch in memory at a time; null counts as empty.
 
     Args:
-        is_local: False where seeking is slow: then only pages of column chunks that could be too large are looked at.
+        is_local: False if seeking is slow: then page headers are read only in column chunks that could be too large.
     """
     with parquet_errors(name):
         parquet = pq.ParquetFile(file)
@@ -303,7 +303,7 @@ def _parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: boo
                 where=name,
                 next_step="split the document, or write the file with smaller pages",
             )
-        rows = max(1, min(PARQUET_BATCH_ROWS, MAX_DOCUMENT_BYTES // max(1, largest)))  # all may be as long as a page
+        rows = max(1, min(PARQUET_BATCH_ROWS, MAX_DOCUMENT_BYTES // max(1, largest)))  # a value may fill a page
         for batch in parquet.iter_batches(rows, columns=[text_field], use_threads=False):
             for text in batch.column(0).to_pylist():
                 yield text or ""
@@ -316,7 +316,7 @@ def _is_text(type: pa.DataType) -> bool:
 
 
 def _ask(file: InputFile) -> dict[str, Any]:
-    """Name and size of a file that was not read from beginning to end."""
+    """Return size and sha256 or etag of a file that was not read from beginning to end."""
     if file.is_local:
         path = Path(file.path)
         return {"bytes": path.stat().st_size, "sha256": sha256(path)}
@@ -326,11 +326,11 @@ def _ask(file: InputFile) -> dict[str, Any]:
 
 
 class HubSource:
-    """A dataset of the Hugging Face hub.
+    """Source of the documents of a dataset on the Hugging Face hub.
 
-    Streaming keeps nothing on disk. With ``data_files`` the parquet files of the repository are read as they are:
-    for repositories whose main branch holds a loading script, which ``datasets`` no longer runs. The dataset is one
-    part: a single worker cleans it.
+    Streaming keeps nothing on disk. With ``data_files`` the repository's parquet files are read directly, for
+    repositories whose main branch holds a loading script, which ``datasets`` no longer runs. The dataset is one part,
+    so a single worker cleans it.
     """
 
     def __init__(self, settings: HubCorpus):
@@ -341,7 +341,7 @@ class HubSource:
         return [self]
 
     def texts(self) -> Iterator[str]:
-        """The texts of the split, in the dataset's order.
+        """Yield the texts of the split, in the dataset's order.
 
         Raises:
             DataError: no such dataset, revision, configuration, split, file or column.
@@ -352,7 +352,7 @@ class HubSource:
         settings = self.settings
         with _loading(settings):
             if settings.data_files:
-                # the parquet builder calls whatever it reads "train"
+                # the parquet builder names its only split "train"
                 dataset = datasets.load_dataset(
                     "parquet", data_files=self._data_files(settings.data_files), split="train", streaming=True
                 )
@@ -384,7 +384,7 @@ class HubSource:
         return self.facts(complete=bool(read))
 
     def facts(self, *, complete: bool) -> dict[str, Any]:
-        """Dataset, configuration, split and revision; for a local folder its files with their sha256."""
+        """Return dataset, configuration, split and revision; for a local folder also its files with their sha256."""
         settings = self.settings
         facts: dict[str, Any] = {"dataset": settings.dataset, "config_name": settings.config_name}
         facts |= {"data_files": settings.data_files, "split": settings.split}
@@ -407,7 +407,7 @@ class HubSource:
 
 @contextmanager
 def _loading(settings: HubCorpus) -> Iterator[None]:
-    """Turn failures of finding, fetching or reading a dataset into the project's errors."""
+    """Convert errors of finding, fetching or reading a dataset into the project's errors."""
     from datasets.exceptions import DatasetGenerationError
     from huggingface_hub.utils import HfHubHTTPError, httpx
 
@@ -420,7 +420,7 @@ def _loading(settings: HubCorpus) -> Iterator[None]:
         if status == 429 or status >= 500:
             raise _unreachable(settings, error) from error
         raise _unusable(settings, error) from error
-    # the RuntimeError is the refusal to run a loading script
+    # RuntimeError: datasets refuses to run a loading script
     except (FileNotFoundError, ValueError, RuntimeError, DatasetGenerationError) as error:
         raise _unusable(settings, error) from error
 

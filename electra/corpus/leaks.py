@@ -1,9 +1,9 @@
-"""Evaluation text in the corpus: n-grams of words of development and test sets, looked for in documents.
+"""Evaluation text in the corpus: word n-grams of development and test sets that occur in documents.
 
-Texts are compared by their letters: casefolded, without anything but letters and digits, as UTF-8. So case,
-punctuation, spaces and tokenisation do not matter. All windows of 24 bytes of the evaluation texts are in a
-sorted table; of a document only every eighth position is looked up, since a common part of at least 31 bytes has such a
-window. Where one is known, the common part is followed to both sides, and counts if it has a whole n-gram.
+Texts are compared by their "letters": casefolded letters and digits only, in UTF-8. So case, punctuation, spaces and
+tokenisation do not matter. A sorted table holds all 24-byte windows of the evaluation texts. Only every eighth position
+of a document is looked up, since every common part of at least 31 bytes contains such a window. A match is extended to
+both sides, and counts if it contains a whole n-gram.
 """
 
 import re
@@ -18,7 +18,7 @@ from electra.corpus.near_duplicates import words_of
 
 STEP = 8
 WINDOW = 3 * STEP
-LEAST_LETTERS = WINDOW + STEP - 1  # bytes of an n-gram; shorter ones, such as thirteen numbers, stand in any text
+LEAST_LETTERS = WINDOW + STEP - 1  # minimum bytes of an n-gram; shorter ones, such as thirteen numbers, occur anywhere
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 NO_ASCII_LETTER = bytes(point for point in range(128) if not chr(point).isalnum())
 LOWER = bytes(range(256)).lower()
@@ -27,7 +27,7 @@ ARRAYS = ("letters", "row_starts", "word_starts", "row_words", "windows", "place
 
 
 def letters_of(text: str) -> bytes:
-    """The letters of a text."""
+    """Return the casefolded letters and digits of a text as UTF-8."""
     if text.isascii():
         return text.encode("ascii").translate(LOWER, NO_ASCII_LETTER)
     others = set(NOT_ASCII.findall(text))  # a few: quotation marks, dashes, accents
@@ -43,7 +43,7 @@ def letters_of(text: str) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _leaves_nothing(character: str) -> bool:
-    """Return whether a character is no letter, holds none and changes none beside it."""
+    """Return whether a character contains no letter or digit, also after NFKC, and combines with no neighbour."""
     if unicodedata.category(character)[0] == "M":
         return False
     return not any(map(str.isalnum, unicodedata.normalize("NFKC", character).casefold()))
@@ -54,7 +54,7 @@ class Leaks:
     """Evaluation text found in a document.
 
     Attributes:
-        lines: numbers of the lines that a common part reaches into, sorted.
+        lines: numbers of the lines that contain some of the common part, sorted.
         rows: numbers of the evaluation texts, sorted.
     """
 
@@ -63,14 +63,15 @@ class Leaks:
 
 
 class EvaluationTexts:
-    """The letters of evaluation texts, and the table of their windows.
+    """Letters of the evaluation texts, and the table of their windows.
 
     Args:
-        arrays: ``letters`` uint8 [num_bytes], of all texts one after the other; ``row_starts`` int64 [num_rows + 1];
-            ``word_starts`` int64: of every word in ``letters``, with the text's end after each text's last;
-            ``row_words`` int64 [num_rows + 1]: the text's first entry in ``word_starts``; ``windows`` uint64, sorted
-            hashes; ``places`` int64: where in ``letters`` each window begins.
-        num_words: of an n-gram; a text of fewer words counts as a whole.
+        arrays: ``letters`` uint8 [num_bytes]: the letters of all texts, concatenated; ``row_starts`` int64
+            [num_rows + 1]: the start of each text in ``letters``; ``word_starts`` int64: the start of each word in
+            ``letters``, with the text's end after the last word of each text; ``row_words`` int64 [num_rows + 1]: each
+            text's first entry in ``word_starts``; ``windows`` uint64: sorted hashes; ``places`` int64: the start of
+            each window in ``letters``.
+        num_words: words in an n-gram; a text of fewer words counts as one n-gram.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray], num_words: int):
@@ -80,12 +81,12 @@ class EvaluationTexts:
         self._bits = min(26, max(16, (8 * len(self._windows)).bit_length()))
         self._known = np.zeros(1 << self._bits, dtype=bool)
         self._known[self._slots(self._windows)] = True
-        self._known_again = np.zeros(1 << self._bits, dtype=bool)  # by other bits: one in ten passes the first table
+        self._known_again = np.zeros(1 << self._bits, dtype=bool)  # other bits: one in ten passes the first filter
         self._known_again[self._slots(self._windows * AGAIN)] = True
 
     @classmethod
     def of(cls, texts: list[str], num_words: int = 13, min_words: int = 8) -> "EvaluationTexts":
-        """The table of texts; those of fewer than ``min_words`` words or ``LEAST_LETTERS`` bytes are never found."""
+        """Return the table of texts; texts of fewer than ``min_words`` words or ``LEAST_LETTERS`` bytes never match."""
         letters, row_starts, word_starts, row_words = bytearray(), [0], [], [0]
         for text in texts:
             words = [word.encode("utf-8") for word in words_of(text)]
@@ -115,7 +116,7 @@ class EvaluationTexts:
         return cls(arrays, num_words)
 
     def comparable(self) -> np.ndarray:
-        """Numbers of the texts that are long enough to be found."""
+        """Return the numbers of the texts that are long enough to be found."""
         return np.flatnonzero(np.diff(self._arrays["row_starts"]) > 0)
 
     def save(self, folder: Path) -> None:
@@ -125,19 +126,19 @@ class EvaluationTexts:
 
     @classmethod
     def load(cls, folder: Path, num_words: int) -> "EvaluationTexts":
-        """Read what :meth:`save` wrote; processes of one machine share the memory."""
+        """Return the table that :meth:`save` wrote, memory-mapped: processes of one machine share the memory."""
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
         return cls(arrays, num_words)
 
     def find(self, texts: list[str]) -> list[Leaks | None]:
-        """For each document the evaluation texts that it has an n-gram of; None if there are none.
+        """Return for each document the evaluation texts of which it contains an n-gram; None if there are none.
 
-        N-grams may go over line ends. Documents are looked through together: most of the time goes into calls.
+        N-grams may cross line ends. Documents are searched together, because most of the time is overhead of calls.
         """
         if not len(self._windows):
             return [None] * len(texts)
         letters = [letters_of(text) for text in texts]
-        # from a multiple of eight to the next one but one: no window of two documents is one of an evaluation text
+        # at least one word of zero bytes follows each document: no window across two documents can match
         padded = [found + bytes(2 * STEP - len(found) % STEP) for found in letters]
         ends = np.cumsum([len(found) // STEP for found in padded])
         eights = np.frombuffer(b"".join(padded), dtype="<u8")
@@ -161,7 +162,7 @@ class EvaluationTexts:
     def _followed(self, text: str, letters: bytes, matches: list[tuple[int, int]]) -> Leaks | None:
         spans: set[tuple[int, int]] = set()
         rows: set[int] = set()
-        followed: dict[int, int] = {}  # place - position -> how far in the document
+        followed: dict[int, int] = {}  # offset (place - position) -> end of the match in the document
         for position, entry in matches:
             value = self._windows[entry]
             while entry < len(self._windows) and self._windows[entry] == value:
@@ -182,7 +183,7 @@ class EvaluationTexts:
         return Leaks(_lines_of(text, spans), sorted(rows)) if rows else None
 
     def _has_ngram(self, row: int, start: int, end: int) -> bool:
-        """Return whether there is an n-gram of a text within its letters from ``start`` to ``end``."""
+        """Return whether the letters of a text from ``start`` to ``end`` contain one of its n-grams."""
         first, last = self._arrays["row_words"][row : row + 2].tolist()
         words = self._arrays["word_starts"][first:last]  # with the text's end
         inside = int(np.searchsorted(words, end, side="right")) - int(np.searchsorted(words, start)) - 1
@@ -194,7 +195,7 @@ class EvaluationTexts:
 
 @lru_cache(maxsize=1)
 def load_texts(folder: Path, num_words: int) -> EvaluationTexts:
-    """The evaluation texts in a folder, read once a process."""
+    """Return the evaluation texts in a folder, which are read once per process."""
     return EvaluationTexts.load(folder, num_words)
 
 
@@ -224,7 +225,7 @@ def _common_suffix(one: bytes, two: bytes) -> int:
 
 
 def _mixed(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> np.ndarray:
-    """uint64 hashes of three columns of eight bytes; the upper bits are the better ones."""
+    """Return uint64 hashes of three columns of eight bytes; the upper bits are better distributed."""
     mixed = first * np.uint64(0x9E3779B97F4A7C15)
     mixed += second * np.uint64(0xD6E8FEB86659FD93)
     mixed += third * np.uint64(0xC2B2AE3D27D4EB4F)

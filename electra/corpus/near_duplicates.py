@@ -1,10 +1,10 @@
 """Removal of duplicates: documents seen before, and documents that share most of their n-grams with a kept one.
 
-Workers hash a document's shingles (n-grams of words) and sign them with MinHash (rensa). The main process finds kept
-documents with which a band of the signature is shared, and compares the shingles themselves: what is dropped is decided
-by the exact Jaccard similarity, the signature only decides what is compared. Tables and shingles lie on disk.
+Workers hash a document's shingles (n-grams of words) and sign them with MinHash (rensa). The main process finds the
+kept documents that share a band of the signature, and compares the shingles: the signature selects the candidates, the
+exact Jaccard similarity decides. Tables and shingles are stored on disk.
 
-Words are casefolded and punctuation does not count, so that a text is the same re-cased and re-punctuated. In scripts
+Words are casefolded and without punctuation, so a text with other case or punctuation is a duplicate. In scripts
 without spaces every character is a word. The hashes are the same on every machine.
 """
 
@@ -31,8 +31,8 @@ SEEN_KIB = 64 * 1024
 class SeenIds:
     """A set of 64-bit document ids in a temporary SQLite table, removed on exit.
 
-    The ids are the table's integer keys: about 20 bytes a document on disk, at most 64 MiB in memory. Two different
-    documents of ten million share an id with a probability of 3e-6, and then one of them is dropped; in return
+    The ids are the table's integer keys: about 20 bytes per document on disk, at most 64 MiB in memory. Among ten
+    million documents, two different ones share an id with a probability of 3e-6, and then one is dropped; in return
     ``doc_id`` is unique by construction.
 
     Raises:
@@ -44,7 +44,7 @@ class SeenIds:
 
     def __enter__(self) -> "SeenIds":
         self._database = sqlite3.connect(self.path, isolation_level=None)
-        # one transaction that is never committed, and nothing kept for recovery: the table dies with the run
+        # one uncommitted transaction without a journal: the table is temporary
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{SEEN_KIB}"):
             self._database.execute(f"PRAGMA {pragma}")
         try:
@@ -61,7 +61,7 @@ class SeenIds:
         self.path.unlink(missing_ok=True)
 
     def add(self, id: bytes) -> bool:
-        """Add an id of 8 bytes; whether it is new."""
+        """Add an id of 8 bytes; return whether it is new."""
         number = int.from_bytes(id, "big", signed=True)
         with full_disk(self.path):
             return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (number,)).rowcount == 1
@@ -69,12 +69,12 @@ class SeenIds:
 
 @contextmanager
 def full_disk(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors for a full disk and for a file that may not grow into the system's."""
+    """Convert SQLite's errors for a full disk and for the limit on file size into the system's OSError."""
     try:
         yield
     except sqlite3.OperationalError as error:
         number = errno.ENOSPC if error.sqlite_errorcode == sqlite3.SQLITE_FULL else None
-        if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:  # which does not say why
+        if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:  # SQLite gives no reason
             is_limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
             number = errno.EFBIG if is_limited else errno.EIO
         if number is None:
@@ -84,20 +84,20 @@ def full_disk(path: Path) -> Iterator[None]:
 
 # Han, kana, Thai, Lao, Myanmar, Khmer: scripts without spaces between words; Hangul has spaces
 WORD = re.compile(r"[぀-ヿ㐀-鿿豈-﫿\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\U00020000-\U0003ffff]|[^\W_]+")
-# ASCII as words count: lower case, a space for what is neither letter nor digit
+# Byte table for ASCII text: lowercase; a space for everything but letters and digits
 FOLDED = bytes(ord(chr(point).lower()) if point < 128 and chr(point).isalnum() else ord(" ") for point in range(256))
 BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2^64
 INVERSE = pow(BASE, -1, 2**64)
-KEPT_POWERS = 1 << 15  # longer texts compute their own
+KEPT_POWERS = 1 << 15  # powers that are cached; for longer texts they are computed again
 
 
 def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """64-bit hashes of the words of texts (:func:`words_of`): the same wherever a word stands.
+    """Return 64-bit hashes of the words of texts (:func:`words_of`), independent of the words' positions.
 
-    A word's hash is a polynomial of its bytes, then mixed; all of them are differences of one running sum.
+    A word's hash is a polynomial of its bytes, then mixed; all polynomials are differences of one cumulative sum.
 
     Returns:
-        The hashes of all texts' words one after another, uint64 [num_words], and where each text's end.
+        The hashes of the words of all texts, concatenated, uint64 [num_words], and the end of each text's hashes.
     """
     folded = [
         text.encode().translate(FOLDED) if text.isascii() else " ".join(words_of(text)).encode() for text in texts
@@ -114,7 +114,7 @@ def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _powers(base: int, count: int) -> np.ndarray:
-    """1st to ``count``th power modulo 2^64."""
+    """Return the 1st to ``count``-th power modulo 2^64."""
     return _first_powers(base)[:count] if count <= KEPT_POWERS else np.cumprod(np.full(count, base, dtype=np.uint64))
 
 
@@ -124,9 +124,9 @@ def _first_powers(base: int) -> np.ndarray:
 
 
 def words_of(text: str) -> list[str]:
-    """Casefolded words without punctuation, in Unicode NFKC."""
+    """Return the casefolded words of a text without punctuation, in Unicode NFKC."""
     if text.isascii():
-        return text.encode().translate(FOLDED).decode().split()  # the same, several times as fast
+        return text.encode().translate(FOLDED).decode().split()  # same result, several times as fast
     words: list[str] = []
     for line in text.split("\n"):
         if line.isascii():
@@ -137,7 +137,7 @@ def words_of(text: str) -> list[str]:
 
 
 def ngram_hashes(words: np.ndarray, n: int) -> np.ndarray:
-    """Hashes of all n-grams, uint64 [num_words - n + 1]; of a shorter text its one hash as a whole, of none nothing."""
+    """Return the hashes of all n-grams, uint64 [num_words - n + 1]; for fewer than n words one hash of all of them."""
     n = min(n, len(words))
     if n == 0:
         return words
@@ -150,33 +150,33 @@ def ngram_hashes(words: np.ndarray, n: int) -> np.ndarray:
 
 
 class SpacedWords:
-    """The words of a text, which stand between single spaces: characters of each [num_words], hashes of n-grams."""
+    """Words of a text, separated by single spaces: ``lengths`` in characters [num_words], and hashes of n-grams."""
 
     def __init__(self, text: str):
         data = np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)
         spaces = np.flatnonzero(data == ord(" "))
         starts, ends = np.concatenate(([0], spaces + 1)), np.concatenate((spaces, [len(data)]))
         self.lengths = ends - starts
-        if not text.isascii():  # bytes that continue a character do not count
+        if not text.isascii():  # continuation bytes of UTF-8 do not count
             before = np.concatenate(([0], np.cumsum((data & 0xC0) != 0x80)))
             self.lengths = before[ends] - before[starts]
-        # a polynomial of the bytes, modulo 2^64: that of a part is a difference, brought to one power
+        # polynomial hash of the bytes modulo 2^64: a substring's hash is a difference, scaled to a common power
         powers = _powers(BASE, len(data) + 1)
         sums = np.zeros(len(data) + 1, dtype=np.uint64)
         np.cumsum(data * powers[:-1], out=sums[1:])
         self._starts, self._ends, self._powers = sums[starts], sums[ends], powers[len(data) - starts]
 
     def ngrams(self, n: int) -> np.ndarray:
-        """Hashes that tell whether two n-grams of the text are the same, uint64 [num_words - n + 1]."""
+        """Return hashes of the text's n-grams, equal for equal n-grams, uint64 [num_words - n + 1]."""
         count = len(self.lengths) - n + 1
         return (self._ends[n - 1 :] - self._starts[:count]) * self._powers[:count]
 
 
-SEED = 1  # of the permutations
-MAX_COMPARED = 200  # kept documents that one is compared with, the first ones
+SEED = 1  # of MinHash's permutations
+MAX_COMPARED = 200  # candidates that a document is compared with, the earliest ones
 RULE = "near_duplicates.document"
 CACHE_KIB = 256 * 1024
-FILTER_BYTES = 1 << 25  # one for each value of a band's last bits: most bands are new, and need not be looked for
+FILTER_BYTES = 1 << 25  # one per value of a band's last bits: most bands are new, and skip the table
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class Signature:
     """Signature and shingles of a document, for finding near-duplicates.
 
     Attributes:
-        shingles: uint32, sorted, each once: hashes of its n-grams, as bytes.
-        bands: uint64 [bands]: hashes of the bands of its signature, as bytes.
+        shingles: hashes of its n-grams as bytes: uint32, sorted, unique.
+        bands: hashes of the bands of its signature as bytes: uint64 [bands].
     """
 
     shingles: bytes
@@ -193,7 +193,7 @@ class Signature:
 
 
 class Signer:
-    """Signs documents."""
+    """MinHash signer of documents."""
 
     def __init__(self, rules: NearDuplicates):
         from rensa import RMinHash
@@ -201,9 +201,9 @@ class Signer:
         self._rules, self._minhash = rules, RMinHash
 
     def sign(self, texts: Sequence[str]) -> list[Signature]:
-        """The signatures of texts; empty ones for those without words.
+        """Return the signatures of texts; empty ones for texts without words.
 
-        Short texts are signed several times as fast together as one at a time.
+        Signing short texts together is several times as fast as one at a time.
         """
         rules, num_texts = self._rules, len(texts)
         shingles, ends = self._shingles(texts)
@@ -226,13 +226,13 @@ class Signer:
         ]
 
     def _shingles(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The shingles of each text, sorted, each once, uint32, and where each text's end."""
+        """Return the shingles of each text, concatenated, uint32, sorted and unique per text, and each text's end."""
         n = self._rules.shingle_words
         words, word_ends = word_hashes(texts)
         lengths = np.diff(word_ends, prepend=0)
         owner = np.arange(len(texts), dtype=np.uint64).repeat(lengths)
         found = []
-        if len(words) >= n:  # n-grams that reach into the next text do not count
+        if len(words) >= n:  # n-grams across two texts do not count
             within = owner[: len(words) - n + 1] == owner[n - 1 :]
             found.append((owner[: len(words) - n + 1] << 32 | ngram_hashes(words, n) >> 32)[within])
         for number in np.flatnonzero((lengths > 0) & (lengths < n)):
@@ -243,7 +243,7 @@ class Signer:
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
-    """uint64 hashes of small numbers (splitmix64)."""
+    """Return uint64 hashes of numbers (splitmix64)."""
     with np.errstate(over="ignore"):
         mixed = values.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -252,12 +252,12 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 
 class NearDuplicateIndex:
-    """The documents kept so far, found by what they share with another.
+    """Index of the documents kept so far by the bands of their signatures.
 
     Args:
-        folder: for a table of bands (about 30 bytes each) and a file of shingles (4 bytes each).
-        rules: the least similarity of near-duplicates.
-        notes: gets what was found.
+        folder: folder for a table of bands (about 30 bytes each) and a file of shingles (4 bytes each).
+        rules: the minimum similarity of near-duplicates.
+        notes: record of the near-duplicates found.
 
     Raises:
         OSError: the disk is full (``ENOSPC``).
@@ -271,7 +271,7 @@ class NearDuplicateIndex:
         self._end = 0
         self._filter = np.zeros(FILTER_BYTES, dtype=bool)
         self._database = sqlite3.connect(self._path, isolation_level=None)
-        # one transaction that is never committed, and nothing kept for recovery: the tables die with the run
+        # one uncommitted transaction without a journal: the tables are temporary
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE", f"cache_size=-{CACHE_KIB}"):
             self._database.execute(f"PRAGMA {pragma}")
         with full_disk(self._path):
@@ -284,14 +284,14 @@ class NearDuplicateIndex:
             self._database.execute("BEGIN")
 
     def close(self) -> None:
-        """Remove table and file."""
+        """Remove the table and the file of shingles."""
         self._database.close()
         self._shingles.close()
         self._path.unlink(missing_ok=True)
         self._shingles_path.unlink(missing_ok=True)
 
     def add(self, text: str, signature: Signature) -> bool:
-        """Add a document; whether it is new. A near-duplicate of one that is kept is noted and not added."""
+        """Add a document and return True; record a near-duplicate of a kept document in the notes and return False."""
         shingles = np.frombuffer(signature.shingles, dtype=np.uint32)
         if not len(shingles):
             return True
@@ -308,7 +308,7 @@ class NearDuplicateIndex:
                 "INSERT INTO documents (start, size, head) VALUES (?, ?, ?)",
                 (self._end, len(shingles), text[:EXAMPLE_CHARACTERS]),
             ).lastrowid
-            rows = ", ".join(["(?, ?)"] * len(bands))  # one statement takes two thirds of the time of many
+            rows = ", ".join(["(?, ?)"] * len(bands))  # one statement takes two thirds of the time of several
             self._database.execute(
                 f"INSERT OR IGNORE INTO bands VALUES {rows}", [value for band in bands for value in (band, number)]
             )
@@ -318,7 +318,7 @@ class NearDuplicateIndex:
         return True
 
     def _sharing(self, bands: list[int]) -> list[tuple[int, int, str]]:
-        """Place, size and beginning of the first documents with one of the bands, in their order."""
+        """Return offset, size and first characters of the earliest documents with one of the bands, in their order."""
         return self._database.execute(
             "SELECT start, size, head FROM documents WHERE id IN "
             f"(SELECT DISTINCT document FROM bands WHERE hash IN ({', '.join('?' * len(bands))}) "
@@ -340,7 +340,7 @@ class NearDuplicateIndex:
 def near_duplicate_index(
     rules: NearDuplicates | None, folder: Path, notes: Notes
 ) -> Iterator[NearDuplicateIndex | None]:
-    """The index if the settings ask for one; what it writes to ``folder`` is removed when the block ends."""
+    """Yield the index if ``rules`` are set, else None; its files in ``folder`` are removed when the block ends."""
     if rules is None:
         yield None
         return

@@ -1,7 +1,7 @@
-"""Sizes of the pages of a parquet column, from their headers: what reading it will take, before anything is unpacked.
+"""Sizes of the pages of a parquet column, read from the page headers, to know the memory needed before decompressing.
 
-A page holds whole values, and is unpacked at once: a few megabytes on disk may be gigabytes in memory. The footer has
-sums only. Headers are Thrift structs in the compact protocol (apache/parquet-format, parquet.thrift, PageHeader).
+A page holds whole values and is decompressed at once: a few megabytes on disk may be gigabytes in memory. The footer
+has only sums. Headers are Thrift structs in the compact protocol (apache/parquet-format, parquet.thrift, PageHeader).
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ _MAX_DEPTH = 16
 
 
 def largest_page(file: BinaryIO, parquet: pq.ParquetFile, column: str, ignored: int = 0) -> int:
-    """Return the bytes of the column's largest page, unpacked; 0 where there is none.
+    """Return the decompressed size in bytes of the column's largest page; 0 if there is none.
 
     Args:
-        file: what ``parquet`` reads; its position is changed.
-        ignored: column chunks of at most so many bytes, by the footer, are not looked at.
+        file: the file that ``parquet`` reads; its position is changed.
+        ignored: skip column chunks of at most this many bytes according to the footer.
     """
     largest = 0
     for number in range(parquet.metadata.num_row_groups):
@@ -34,7 +34,10 @@ def largest_page(file: BinaryIO, parquet: pq.ParquetFile, column: str, ignored: 
 
 
 def _pages(file: BinaryIO, start: int, end: int) -> Iterator[int]:
-    """Unpacked sizes of the pages between two places; ends early where the headers are damaged: reading names that."""
+    """Yield the decompressed sizes of the pages from ``start`` to ``end``.
+
+    Stops at a damaged header, without an error: reading the page will raise it.
+    """
     while start < end:
         file.seek(start)
         header = _Header(file)
@@ -50,16 +53,16 @@ def _pages(file: BinaryIO, start: int, end: int) -> Iterator[int]:
 
 
 class _Header:
-    """One struct of the compact protocol, of which only integers at the top are kept."""
+    """Parser of one struct of the compact protocol; keeps only top-level integers."""
 
     def __init__(self, file: BinaryIO):
         self._file, self.num_bytes = file, 0
 
     def struct(self, depth: int = 0) -> dict[int, int]:
-        """Read a struct.
+        """Return the integer fields of a struct by field id.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the bytes are not a struct.
         """
         if depth > _MAX_DEPTH:
             raise ValueError("nested too deeply")

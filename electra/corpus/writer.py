@@ -1,7 +1,7 @@
-"""Writing documents: parquet files of bounded size, divided into training and held-out documents.
+"""Writing documents: parquet files of bounded size, split into training and held-out documents.
 
-Where documents are few and long, whole ones make a bad split: of three books one would be held out, a third of all.
-There groups of paragraphs are held out instead.
+If documents are few and long, splitting by whole documents is too coarse: of three books one would be held out, a third
+of the text. Then groups of paragraphs are held out instead.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ GROUP_CHARACTERS = 10_000
 
 
 def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, removed: Counter[str]) -> Iterator[Document]:
-    """The documents, those of more than ``corpus.split_longer_than`` characters in parts of one split each.
+    """Yield the documents; cut those of more than ``corpus.split_longer_than`` characters into parts by split.
 
     Args:
-        documents: new ones.
-        corpus: the rules.
+        documents: documents to write.
+        corpus: settings of the corpus.
         seen: ids of the documents kept so far.
-        removed: counts ``split_documents``, those cut, and parts that are ``duplicate``.
+        removed: counts of ``split_documents``, the documents cut, and of ``duplicate`` parts.
     """
     longest = corpus.split_longer_than
     for document in documents:
@@ -47,10 +47,10 @@ def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, remov
 
 
 def pieces(document: Document, held_out_fraction: float) -> Iterator[Document]:
-    """A long document in parts that belong to one split each.
+    """Cut a long document into parts that belong to one split each.
 
-    Groups of whole lines of about ``GROUP_CHARACTERS`` are held out or not by their own hashes; neighbours of one split
-    stay together. A document of which no group is held out, or every one, comes back as it is.
+    Each group of whole lines of about ``GROUP_CHARACTERS`` is held out or not by its hash; consecutive groups of the
+    same split are joined. A document whose groups all belong to one split is yielded unchanged.
     """
     groups = [(group, text_hash(group)) for group in _groups(document.text)]
     held_out = [Document("", "", digest).split_point < held_out_fraction for _, digest in groups]
@@ -61,14 +61,14 @@ def pieces(document: Document, held_out_fraction: float) -> Iterator[Document]:
     for end in range(1, len(groups) + 1):
         if end == len(groups) or held_out[end] != held_out[start]:
             text = "\n".join(group for group, _ in groups[start:end])
-            # what decides the split of a part is the hash of its first group: the part's name is of its whole text
+            # the part's id is the hash of its whole text; the hash of its first group decides the split
             digest = text_hash(text)[:8] + groups[start][1][8:]
             yield Document(document.source, text, digest)
             start = end
 
 
 def last_paragraphs(document: Document, characters: float) -> tuple[Document, Document] | None:
-    """A document cut before its last lines, which have about so many characters; None if it cannot be cut.
+    """Cut a document before its last lines, which have about ``characters`` characters; None if it cannot be cut.
 
     Each part has at least one line.
     """
@@ -101,13 +101,13 @@ def _groups(text: str) -> Iterator[str]:
 
 
 SCHEMA = pa.schema([("doc_id", pa.string()), ("source", pa.string()), ("text", pa.string())])
-# small row groups, so that readers and this writer hold little at a time; documents vary from a line to a book
+# Small row groups bound the memory of readers and of this writer; documents vary from a line to a book
 ROW_GROUP_DOCUMENTS = 512
 ROW_GROUP_CHARACTERS = 4_000_000
 
 
 class ParquetFiles:
-    """``<split>-00000.parquet``, ``<split>-00001.parquet`` ...: zstd, small row groups, the same bytes every time.
+    """Writer of ``<split>-00000.parquet``, ``<split>-00001.parquet`` ...: zstd, small row groups, reproducible bytes.
 
     Attributes:
         documents: documents added so far.
@@ -132,7 +132,7 @@ class ParquetFiles:
             self._write_row_group()
             self._close_file()
         else:
-            # the folder is thrown away; on a full disk the file's footer cannot be written either
+            # the folder is discarded; on a full disk the file's footer cannot be written either
             with suppress(OSError):
                 self._close_file()
 
@@ -157,7 +157,7 @@ class ParquetFiles:
             return
         if self._writer is None:
             path = self._folder / f"{self._split}-{self._files:05d}.parquet"
-            # all that shapes the bytes is given, so that a change of pyarrow's defaults does not change them
+            # every option that affects the bytes is set, so that new defaults of pyarrow do not change them
             self._writer = pq.ParquetWriter(
                 path,
                 SCHEMA,
@@ -183,16 +183,16 @@ class ParquetFiles:
 
 
 class SplitFiles:
-    """Training and held-out files; a document's split depends on its own hash only.
+    """Training and held-out files; a document's split depends only on its hash.
 
-    The one exception is a corpus so small that no document falls below the held-out fraction: then the one nearest to
-    it is held out, or its last paragraphs where it is long and has more than twice the characters asked for. That is
-    known at the end only, so until a document is held out, the nearest so far is kept back.
+    The one exception is a corpus so small that no document's ``split_point`` is below the held-out fraction: then the
+    document with the lowest one is held out, or only its last paragraphs if it is long and has more than twice the
+    requested characters. This is known only at the end, so until a document is held out, that document is kept back.
 
     Attributes:
         train: the training files.
         held_out: the held-out files.
-        cut: the document whose last paragraphs were held out, if that was done.
+        cut: the document whose last paragraphs were held out, if any.
     """
 
     def __init__(self, train: ParquetFiles, held_out: ParquetFiles, held_out_fraction: float, may_cut: bool):
@@ -215,7 +215,7 @@ class SplitFiles:
             self.train.add(to_train)
 
     def finish(self) -> None:
-        """After the last document: hold out the nearest one if no other is."""
+        """Hold out the document that was kept back, if no other is held out; call it after the last document."""
         if self._nearest is None:
             return
         size = len(self._nearest.text)
@@ -234,10 +234,10 @@ class SplitFiles:
 def split_files(
     folder: Path, documents_per_file: int, held_out_fraction: float, may_cut: bool = True
 ) -> Iterator[SplitFiles]:
-    """The files of both splits in ``folder``, complete when the block ends well.
+    """Yield the files of both splits in ``folder``, which are complete when the block ends without an error.
 
     Args:
-        may_cut: a single held-out document may be cut to the share asked for.
+        may_cut: whether a single held-out document may be cut to ``held_out_fraction``.
     """
     with (
         ParquetFiles(folder, "train", documents_per_file) as train,

@@ -1,8 +1,8 @@
 """The cleaning steps: line changes, line removal, and rules for whole documents.
 
-Hard-wrapped lines are joined to paragraphs on raw text, where blank lines separate paragraphs. Lines of boilerplate,
-markup, repetition and personal data are changed or removed. A document that breaks a rule of quality is dropped, by
-the first rule it breaks.
+Hard-wrapped lines are joined to paragraphs in the raw text, where blank lines separate paragraphs. Lines with
+boilerplate, markup, repetition or personal data are changed or removed. A document is dropped by the first quality
+rule it breaks.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ METADATA = re.compile(
     r"Character set encoding|Publisher|Source|Credits|Subject|ISBN|Date|URL|Original publication)\s*:.{0,300}$"
 )
 RULER = re.compile(r"^[-=_*~#]{3,}$")
-HEADER_LINES = 40  # a header with metadata stands within the first lines
+HEADER_LINES = 40  # a metadata header is within the first lines
 NOTICE = re.compile(
     r"^(produced by\b.*(distributed proofread|pgdp|gutenberg|internet archive|online|http)"
     r"|this (e-?book|file) (is|was) (for the use of anyone|produced from (images|scans))"
@@ -33,20 +33,20 @@ NOTICE = re.compile(
     r"|distributed proofread(ers|ing)|transcriber['’]?s['’]? notes?\b)",
     re.I,
 )
-CREDIT = re.compile(r"^(?:Produced|Prepared|Scanned|Digitized) by(?: (?:and )?[A-Z][\w.'’-]*,?){2,12}$")  # names alone
-# C4's (Raffel et al. 2020, section 2.2): lines of pages that speak of the page
+CREDIT = re.compile(r"^(?:Produced|Prepared|Scanned|Digitized) by(?: (?:and )?[A-Z][\w.'’-]*,?){2,12}$")  # names only
+# From C4 (Raffel et al. 2020, section 2.2): lines of web pages about the page itself
 POLICY = re.compile(
     r"\b(terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies|enable javascript)\b"
     r"|^(copyright|\(c\)|©).{0,120}all rights reserved",
     re.I,
 )
-# A line that a notice or a policy is in has one of these; most documents have none
+# Every line with a notice or a policy contains one of these strings; most documents contain none
 HINTS = (
     "gutenberg", "proofread", "http", "for the use of anyone", "produced from", "transcri", "scanned", "text prepared",
     "text produced", "internet archive", "terms of use", "privacy policy", "cookie", "javascript", "rights reserved",
     "produced by", "prepared by", "digitized by",
 )  # fmt: skip
-NOTICE_CHARACTERS = 400  # longer lines are paragraphs that mention such a thing
+NOTICE_CHARACTERS = 400  # longer lines are paragraphs that mention a notice or a policy
 
 # Markup
 TAGS = (
@@ -56,13 +56,14 @@ TAGS = (
     "section select small source span strike strong sub sup svg table tbody td text textarea tfoot th thead title tr "
     "tt u ul var video wbr"
 )
-# names of HTML and wikis; others are tags where they have attributes or are closed: "x<y, y>z" and vector<int> are none
+# Names from HTML and wikis; other names count as tags only with attributes or when closed: "x<y, y>z" and vector<int>
+# are no tags
 TAG = re.compile(
     rf"</?(?:{TAGS.replace(' ', '|')})(?:\s[^<>]{{0,500}})?/?>|<!--.{{0,2000}}?-->"
     r"|<[a-z][a-z0-9:-]*(?:\s+[a-z][\w:-]*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'<>]+))+\s*/?>|</[a-z][a-z0-9:-]*>|<[a-z][a-z0-9:-]*\s*/>",
     re.I,
 )
-PAGE_CODE = re.compile(r"<(script|style|ref)\b[^<>]{0,500}(?<!/)>.{0,5000}?</\1>", re.I)  # what is in it is no text
+PAGE_CODE = re.compile(r"<(script|style|ref)\b[^<>]{0,500}(?<!/)>.{0,5000}?</\1>", re.I)  # the content is no text
 ENTITY = re.compile(r"&(#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z][a-zA-Z0-9]{1,30});")
 WIKI_MEDIA = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]{0,500}\]\]", re.I)
 WIKI_HEADING = re.compile(r"^(={2,6}) ?([^=].{0,200}?) ?\1$")
@@ -78,7 +79,7 @@ SCENE_BREAK = re.compile(r"^[\s*·•.~=_#-]+$")
 
 # Personal data
 EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*\.[A-Za-z]{2,24}\b")
-PHONE_HINT = re.compile(r"\d[). -]|\+\d")  # every number that PHONE matches has it
+PHONE_HINT = re.compile(r"\d[). -]|\+\d")  # matches within every number that PHONE matches
 PHONE = re.compile(
     r"(?<![\w.,-])(?:\+\d{1,3}[ .-]?(?:\(?\d{1,4}\)?[ .-]?){2,5}\d{2,4}"
     r"|\(\d{3}\) ?\d{3}[ .-]\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
@@ -87,7 +88,7 @@ PHONE = re.compile(
 
 
 def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
-    """Lines without licence blocks, headers of metadata and notices of sites."""
+    """Return the lines without licence blocks, metadata headers and site notices."""
     starts = (n + 1 for n, line in enumerate(lines) if line[:1] in "*SsEe-=" and LICENCE_START.match(line))
     start = next(starts, 0)
     ends = (n for n in range(start, len(lines)) if lines[n][:1] in "*Ee-=" and LICENCE_END.match(lines[n]))
@@ -113,7 +114,7 @@ def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
 
 
 def _header_length(lines: list[str]) -> int:
-    """Lines of metadata at the beginning, with the ruler below them; at least two, or one with a ruler."""
+    """Return the length of the metadata header with the ruler below it: at least two lines, or one with a ruler."""
     length = 0
     while length < min(len(lines), HEADER_LINES) and METADATA.match(lines[length]):
         length += 1
@@ -122,7 +123,7 @@ def _header_length(lines: list[str]) -> int:
 
 
 def remove_markup(lines: list[str], notes: Notes) -> list[str]:
-    """Lines without tags, entities, wiki links, transcribers' marks; lines of nothing but ornaments are removed."""
+    """Return the lines without tags, entities, wiki links and transcribers' marks; drop lines of ornaments only."""
     result = []
     for line in lines:
         before = line
@@ -156,7 +157,7 @@ def remove_markup(lines: list[str], notes: Notes) -> list[str]:
 
 
 def remove_repeated(lines: list[str], rules: RepeatedLines, notes: Notes) -> list[str]:
-    """Lines without those that stood before in the document; short ones may repeat."""
+    """Return the lines without repetitions of earlier lines of the document; short lines may repeat."""
     seen: set[bytes] = set()
     result = []
     for line in lines:
@@ -171,12 +172,15 @@ def remove_repeated(lines: list[str], rules: RepeatedLines, notes: Notes) -> lis
 
 
 def line_digest(line: str) -> bytes:
-    """8 bytes that name a line, whatever its case."""
+    """Return an 8-byte, case-insensitive hash of a line."""
     return hashlib.blake2b(line.casefold().encode("utf-8"), digest_size=8).digest()
 
 
 def mask_personal_data(lines: list[str], rules: PersonalData, notes: Notes) -> list[str]:
-    """Lines with e-mail addresses and phone numbers replaced; numbers need separators or a + to count as phones."""
+    """Return the lines with e-mail addresses and phone numbers replaced.
+
+    A number counts as a phone number only with separators or a plus sign.
+    """
     text = "\n".join(lines)
     if "@" not in text and not PHONE_HINT.search(text):
         return lines
@@ -203,19 +207,19 @@ def _noted(before: str, after: str, rule: str, notes: Notes) -> str:
     return after
 
 
-LEAST_BREAKS = 3  # a text of fewer is not judged
+LEAST_BREAKS = 3  # a text with fewer line breaks is not unwrapped
 NARROWEST, WIDEST = 30, 120  # characters of a wrapped line
 LINE_END = re.compile(r"\r\n|\r|\n")
-MOST_CAPITALS = 0.75  # of the lines after a break; German prose has a third
+MOST_CAPITALS = 0.75  # share of the lines after a break that begin with a capital; a third in German prose
 
 
 def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
-    """Join the lines of paragraphs if the text was wrapped at a fixed width; otherwise the text as it is.
+    """Join the lines of paragraphs if the text was wrapped at a fixed width; otherwise return the text unchanged.
 
-    A line of wrapped text ends where the next word would not fit. So a break counts as one of wrapping if the line, a
-    space and the next line's first word are longer than the width, the longest line of the text but a few. Verse and
-    lists, whose lines end early, have few such breaks; and only such breaks are joined. Verse in lines of one length
-    begins them with capitals.
+    A line of wrapped text ends where the next word would not fit. So a break counts as wrapping if the line, a space
+    and the next line's first word together exceed the width, which is the 98th percentile of the line lengths. Only
+    such breaks are joined. Verse and lists have few of them, because their lines end early; verse with lines of equal
+    length is recognised by the capitals at the beginnings of lines.
     """
     lines = [line.strip() for line in LINE_END.split(text)]
     lengths = sorted(len(line) for line in lines if line)
@@ -251,18 +255,17 @@ def _next_does_not_fit(line: str, following: str, width: int) -> bool:
 BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·", "●", "○")
 ELLIPSES = ("...", "…")
 DIGITS = b"0123456789"
-# Sentence ends of many scripts, and closing quotes and brackets after them
+# Sentence ends in many scripts, and the quotes and brackets that may follow
 PUNCTUATION = tuple(".!?…:;\"'”’»)]。！？」』）؟۔।॥։")
 
 
 def gopher(lines: list[str], rules: Gopher) -> str | None:
-    """The first of Gopher's quality rules that a document breaks; None where it keeps all.
+    """Return the first of Gopher's quality rules that a document breaks; None if it breaks none.
 
-    Words are what stands between spaces, as in Gopher; in scripts without spaces the rules about words do not apply and
-    have to be switched off.
+    Words are separated by spaces, as in Gopher; for scripts without spaces the rules about words must be switched off.
     """
     text = " ".join(lines)
-    data = text.encode("utf-8", "surrogatepass")  # single bytes are counted several times as fast as characters
+    data = text.encode("utf-8", "surrogatepass")  # counting bytes is several times as fast as characters
     num_words = data.count(b" ") + 1
     if rules.min_words is not None and num_words < rules.min_words:
         return "too_few_words"
@@ -285,7 +288,7 @@ def gopher(lines: list[str], rules: Gopher) -> str | None:
     words = text.split(" ")
     if rules.min_alphabetic_words is not None:
         most = (1 - rules.min_alphabetic_words) * num_words
-        others = list(filterfalse(str.isalpha, words))  # they may have letters too
+        others = list(filterfalse(str.isalpha, words))  # some may contain letters too
         if len(others) > most and sum(not any(map(str.isalpha, word)) for word in others) > most:
             return "not_alphabetic"
     if rules.max_digits is not None and sum(map(data.count, DIGITS)) > rules.max_digits * num_characters:
@@ -293,7 +296,7 @@ def gopher(lines: list[str], rules: Gopher) -> str | None:
     if rules.min_stop_words is not None:
         lower = [word for word in rules.stop_words if len(word) <= 12 and word.lower().split(" ") == [word]]
         spaced = f" {text} "
-        if sum(f" {word} " in spaced for word in lower) < rules.min_stop_words:  # else there is no need to lower words
+        if sum(f" {word} " in spaced for word in lower) < rules.min_stop_words:  # else skip lowercasing
             lowered = {word.lower() for word in words if len(word) <= 12}
             if sum(word in lowered for word in rules.stop_words) < rules.min_stop_words:
                 return "stop_words"
@@ -301,7 +304,7 @@ def gopher(lines: list[str], rules: Gopher) -> str | None:
 
 
 def fineweb(lines: list[str], rules: FineWeb) -> str | None:
-    """The first of FineWeb's own rules that a document breaks."""
+    """Return the first of FineWeb's additional rules that a document breaks; None if it breaks none."""
     punctuated = sum(line.endswith(PUNCTUATION) for line in lines)
     if rules.min_punctuated_lines is not None and punctuated < rules.min_punctuated_lines * len(lines):
         return "unpunctuated_lines"
@@ -313,7 +316,7 @@ def fineweb(lines: list[str], rules: FineWeb) -> str | None:
 
 
 def repetition(lines: list[str], rules: Repetition) -> str | None:
-    """The first of Gopher's repetition rules that a document breaks."""
+    """Return the first of Gopher's repetition rules that a document breaks; None if it breaks none."""
     repeated, characters = _repeated_lines(lines)
     num_characters = sum(map(len, lines))
     if _exceeds(repeated, rules.max_duplicate_lines, len(lines)):
@@ -337,7 +340,7 @@ def repetition(lines: list[str], rules: Repetition) -> str | None:
             inside = _repeated_ngram_chars(words.ngrams(n), lengths, n, n * widest, enough)
             if _exceeds(inside, duplicate[n], num_characters):
                 return f"duplicate_{n}_grams"
-            # words inside longer repeated n-grams are inside shorter ones too: the rules for those cannot be broken
+            # words in longer repeated n-grams are also in shorter ones, so the rules for longer n-grams hold as well
             if n == least and inside <= enough and n >= max(top, default=0):
                 return None
     return None
@@ -348,7 +351,7 @@ def _exceeds(found: int, share: float | None, of: int) -> bool:
 
 
 def _repeated_lines(lines: list[str]) -> tuple[int, int]:
-    """How many lines stood before in the document, and their characters."""
+    """Return the number of lines that repeat an earlier line of the document, and their characters."""
     if len(set(lines)) == len(lines):
         return 0, 0
     seen: set[str] = set()
@@ -362,8 +365,11 @@ def _repeated_lines(lines: list[str]) -> tuple[int, int]:
 
 
 def _top_ngram(hashes: np.ndarray, lengths: np.ndarray, n: int, enough: float) -> tuple[int, int]:
-    """How often the most frequent n-gram occurs, at most, and its characters times that; 0 where it is not enough."""
-    # n-grams that share 12 bits are counted together: an upper bound, mostly low enough, in a fraction of the time
+    """Return an upper bound on the most frequent n-gram's count, and its characters times its count.
+
+    The characters are 0 if the count is 1 or at most ``enough``; the count is exact if they are not 0.
+    """
+    # n-grams that share 12 bits are counted together: a fast upper bound, which is mostly low enough
     together = int(np.bincount((hashes >> np.uint64(52)).astype(np.intp)).max())
     if together < 2 or together <= enough:
         return together, 0
@@ -381,7 +387,10 @@ def _top_ngram(hashes: np.ndarray, lengths: np.ndarray, n: int, enough: float) -
 
 
 def _repeated_ngram_chars(hashes: np.ndarray, lengths: np.ndarray, n: int, longest: int, enough: float) -> int:
-    """Characters of the words inside n-grams that stood before, each word once; at most that if it is not enough."""
+    """Return the characters of the words inside repeated n-grams, each word once.
+
+    If an upper bound is at most ``enough``, return the upper bound.
+    """
     ordered = np.sort(hashes)
     at_most = longest * int(np.count_nonzero(ordered[1:] == ordered[:-1]))
     if at_most <= enough:

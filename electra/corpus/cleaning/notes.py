@@ -1,7 +1,7 @@
 """Record of what cleaning removed: counts and a few examples by rule; ``electra corpus --show`` prints them.
 
-The examples are those whose text has the smallest hashes, so that they are spread over the corpus and do not depend on
-the order of the documents or on who cleaned them.
+The examples are the texts with the smallest hashes: spread over the corpus, and independent of the order of the
+documents and of the number of workers.
 """
 
 import hashlib
@@ -30,10 +30,10 @@ EXAMPLE_CHARACTERS = 300
 
 @dataclass
 class RuleNotes:
-    """Of one rule.
+    """Counts and examples of one rule.
 
     Attributes:
-        documents, lines, characters: removed; lines that were only changed are counted too, by what they lost.
+        documents, lines, characters: numbers removed; changed lines count too, with the characters they lost.
         examples: (hash, before, after), the smallest hashes first.
     """
 
@@ -60,46 +60,46 @@ class RuleNotes:
 
 
 class Notes:
-    """By rule, in the order in which the rules first applied."""
+    """Counts and examples by rule, in the order in which the rules first applied."""
 
     def __init__(self) -> None:
         self.rules: dict[str, RuleNotes] = {}
 
     def line(self, rule: str, before: str, after: str = "") -> None:
-        """A line that was removed, or changed where ``after`` is given."""
+        """Record a line that was removed, or changed to ``after``."""
         notes = self.rules.setdefault(rule, RuleNotes())
         notes.lines += 1
         notes.characters += len(before) - len(after)
         notes.add_example(before, after)
 
     def document(self, rule: str, lines: list[str]) -> None:
-        """A document that was dropped."""
+        """Record a document that was dropped."""
         notes = self.rules.setdefault(rule, RuleNotes())
         notes.documents += 1
         notes.characters += sum(map(len, lines)) + max(0, len(lines) - 1)
         notes.add_example("\n".join(lines[:20]), "")
 
     def pair(self, rule: str, text: str, other: str) -> None:
-        """A document that was dropped because of another one, which is shown as what is left."""
+        """Record a document that was dropped as a duplicate of ``other``, which the example shows as "after"."""
         notes = self.rules.setdefault(rule, RuleNotes())
         notes.documents += 1
         notes.characters += len(text)
         notes.add_example(text, other)
 
     def dump(self) -> str:
-        """As JSON, empty where nothing was removed."""
+        """Return the notes as JSON; an empty string if nothing was removed."""
         if not self.rules:
             return ""
         return json.dumps({rule: [n.documents, n.lines, n.characters, n.examples] for rule, n in self.rules.items()})
 
     def add(self, dumped: str) -> None:
-        """Add what :meth:`dump` gave for a document."""
+        """Add the notes of a document, as returned by :meth:`dump`."""
         if dumped:
             for rule, (documents, lines, characters, examples) in json.loads(dumped).items():
                 self.rules.setdefault(rule, RuleNotes()).merge(documents, lines, characters, examples)
 
     def report(self) -> dict[str, Any]:
-        """For ``cleaning.json``: rules sorted by name."""
+        """Return the content of ``cleaning.json``: rules sorted by name."""
         return {
             rule: {
                 "documents": notes.documents,
@@ -112,8 +112,9 @@ class Notes:
 
 
 def show_corpus(paths: Paths, number: int, console: Console | None = None) -> None:
-    """Print the counts of every rule, then up to ``number`` examples of each, what stood there before beside what is
-    left, then the beginnings of ``number`` kept documents.
+    """Print the counts of every rule, up to ``number`` examples of each, and the first lines of ``number`` documents.
+
+    Examples show the text before and after the rule side by side.
 
     Raises:
         DataError: there is no corpus, or it was made without steps in ``corpus.cleaning``.
@@ -136,7 +137,7 @@ def show_corpus(paths: Paths, number: int, console: Console | None = None) -> No
         for column in examples.columns:
             column.ratio = 1
         for example in facts["examples"][:number]:
-            # Text: what stands in square brackets is no markup of rich's
+            # Text, not str: rich would read square brackets as markup
             examples.add_row(
                 Text(printable(example["before"])), Text(printable(example["after"]) or "(dropped)", "dim")
             )
