@@ -1,7 +1,7 @@
 """The shards stage: documents to fixed-length examples in ``.npy`` files.
 
-Text is encoded word by word, every distinct word once, because most words of a text occurred before. The files grow at
-their end, with the same bytes as numpy's own, without the array ever being held in memory."""
+Text is encoded word by word, every distinct word once, because most words of a text occurred before. Rows are appended
+to the files, which are identical to numpy's, so that no whole array is held in memory."""
 
 import os
 import re
@@ -39,7 +39,9 @@ from electra.system.executors import job_folder, open_workers
 
 
 class GrowingArray:
-    """Rows appended to a file. The header, which says how many, is written last: numpy leaves room for it to grow.
+    """``.npy`` file to which rows are appended.
+
+    The header with the number of rows is rewritten at the end; numpy pads it so that the number fits.
 
     Raises:
         OSError: the disk is full.
@@ -54,7 +56,7 @@ class GrowingArray:
         return self._rows
 
     def append(self, rows: np.ndarray) -> None:
-        """Add rows [n, width], all of one width and type."""
+        """Append rows [n, width] of the same width and type as the first ones."""
         if self._like is None:
             self._like = rows[:0]
             self._write_header()
@@ -62,7 +64,7 @@ class GrowingArray:
         self._file.write(np.ascontiguousarray(rows).data)
 
     def close(self) -> None:
-        """Complete the file."""
+        """Write the final header and close the file."""
         self._file.seek(0)
         self._write_header()
         self._file.close()
@@ -73,35 +75,35 @@ class GrowingArray:
         npy.write_array_header_1_0(self._file, {**facts, "shape": (self._rows, *self._like.shape[1:])})
 
 
-WORD = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+")  # one ASCII punctuation character, or what stands between
-# The only mark that NFC composes with ASCII punctuation, and what it makes (≮ ≠ ≯) is none: in lines that hold it, the
-# three are no cut before a character that is not ASCII.
+WORD = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+")  # one ASCII punctuation character, or the text between
+# The only mark that NFC composes with ASCII punctuation; the results (≮ ≠ ≯) are not ASCII punctuation. In lines that
+# contain it, "<", "=" and ">" before a non-ASCII character do not separate words.
 STROKE = "\u0338"
 WORD_WITH_STROKE = re.compile(r"(?:[^ !-/:-@\[-`{-~]|[<=>](?=[^\x00-\x7f]))+|[!-/:-@\[-`{-~]")
-WORD_BYTES = 250  # about what an entry takes besides its characters
-CACHE_BYTES = 25_000_000  # of a generation; there are two
+WORD_BYTES = 250  # approximate memory of an entry besides its characters
+CACHE_BYTES = 25_000_000  # per generation; there are two
 
 
 class WordEncoder:
-    """Token ids of lines of text, the same as the tokenizer's own, several times as fast.
+    """Encoder of lines with a cache of words: the same ids as the tokenizer's, several times as fast.
 
-    BERT's pre-tokeniser cuts at spaces and around ASCII punctuation, and nothing that its normaliser or WordPiece do
-    looks beyond such a cut: the ids of a line are those of what stands between the cuts, one after the other.
+    BERT's pre-tokeniser splits at spaces and around ASCII punctuation, and neither its normaliser nor WordPiece looks
+    across such a split: the ids of a line are the concatenated ids of its words.
 
     Args:
-        tokenizer: as ``electra.tokenizer`` makes them.
-        dtype: of the ids.
+        tokenizer: a tokenizer made by ``electra.tokenizer``.
+        dtype: type of the ids.
     """
 
     def __init__(self, tokenizer: Tokenizer, dtype: np.dtype):
         self._tokenizer, self._dtype = tokenizer, dtype
-        # two generations: words that were not met since the older one was the newer are forgotten with it
+        # two generations: a full newer one replaces the older, whose words not used since are forgotten
         self._ids: dict[str, bytes] = {}
         self._older: dict[str, bytes] = {}
         self._bytes = 0
 
     def encode(self, lines: list[str]) -> list[bytes]:
-        """Ids of each line, as the bytes of an array of ``dtype``."""
+        """Return the ids of each line, as the bytes of an array of ``dtype``."""
         words = [(WORD_WITH_STROKE if STROKE in line else WORD).findall(line) for line in lines]
         self._learn(set().union(*words))
         ids = self._ids.__getitem__
@@ -119,7 +121,7 @@ class WordEncoder:
         self._bytes += sum(map(len, found)) + WORD_BYTES * len(found)
 
 
-BATCH_CHARS = 1_000_000  # text encoded at a time
+BATCH_CHARS = 1_000_000  # characters encoded at a time
 NPY_HEADER_BYTES = 128
 KINDS = ("tokens", "spans")
 BUFFER_ROWS = 4096  # examples in memory before they are written
@@ -130,15 +132,15 @@ def shard_file(
 ) -> list[dict[str, Any]]:
     """Write all examples of ``train-00003.parquet`` as ``train-00003-00000.tokens.npy`` and ``.spans.npy``, and so on.
 
-    Memory does not grow with the file: it is streamed, and a part is written when it has ``rules.max_shard_bytes``.
+    Memory does not grow with the file: the file is streamed, and a part ends at ``rules.max_shard_bytes``.
 
     Args:
-        corpus_file: checked before it is read.
-        folder: gets the files, each when it is whole.
-        unfinished: a folder beside for files not yet whole.
+        corpus_file: the corpus file, whose checksum is verified first.
+        folder: folder for complete files.
+        unfinished: folder on the same file system for incomplete files.
 
     Returns:
-        One entry per part: {name, examples, tokens}; none where no document has a wordpiece.
+        One entry per part: {name, examples, tokens}; none if no document has a wordpiece.
 
     Raises:
         DataError: the corpus file is damaged.
@@ -162,15 +164,13 @@ def shard_file(
 
 
 class _Parts:
-    """Rows of fixed length as pairs of files, the next pair whenever one is full; a few rows are held in memory."""
+    """Writer of rows of fixed length to pairs of files of bounded size; at most BUFFER_ROWS rows are in memory."""
 
     def __init__(self, folder: Path, unfinished: Path, stem: str, rules: Shards, vocab_size: int):
         self.dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
         self.written: list[dict[str, Any]] = []
         self._folder, self._stem = folder, stem
-        self._unfinished = (
-            unfinished / uuid4().hex[:8]
-        )  # two workers may do the same file: the result of one is dropped
+        self._unfinished = unfinished / uuid4().hex[:8]  # two workers may process the same file: one result is dropped
         self._unfinished.mkdir()
         self._capacity = (rules.max_shard_bytes - NPY_HEADER_BYTES) // (rules.max_length * self.dtype.itemsize)
         self._tokens = np.zeros((BUFFER_ROWS, rules.max_length), dtype=self.dtype)
@@ -180,7 +180,7 @@ class _Parts:
         self._num_tokens = 0
 
     def next_row(self) -> tuple[np.ndarray, np.ndarray]:
-        """A fresh row of zeros [max_length] and its span [2], both to be filled by the caller."""
+        """Return a row of zeros [max_length] and its span [2], both to be filled by the caller."""
         if self._buffered + (len(self._part[0]) if self._part else 0) == self._capacity:
             self.end_part()
         elif self._buffered == BUFFER_ROWS:
@@ -189,7 +189,7 @@ class _Parts:
         return self._tokens[self._buffered - 1], self._spans[self._buffered - 1]
 
     def end_part(self) -> None:
-        """Finish the pair of files being written, if it has rows."""
+        """Finish the current pair of files, if it has rows."""
         self._flush()
         if self._part is None:
             return
@@ -218,7 +218,7 @@ class _Parts:
 
 
 def _encoded(path: Path, encoder: WordEncoder, dtype: np.dtype) -> Iterator[tuple[str, np.ndarray, list[int]]]:
-    """(document id, wordpiece ids, line ends) of every document, in the order of the file."""
+    """Yield (document id, wordpiece ids, line ends) of every document, in the order of the file."""
     for documents in _batches(path):
         encoded = iter(encoder.encode([line for _, text in documents for line in text.split("\n")]))
         for doc_id, text in documents:
@@ -228,7 +228,7 @@ def _encoded(path: Path, encoder: WordEncoder, dtype: np.dtype) -> Iterator[tupl
 
 
 def _batches(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """Documents (id, text) in batches of about ``BATCH_CHARS``."""
+    """Yield documents (id, text) in batches of about ``BATCH_CHARS`` characters."""
     batch: list[tuple[str, str]] = []
     num_chars = 0
     for ids, texts in read_documents(path):
@@ -247,20 +247,20 @@ SPLITS = ["train", "heldout"]
 
 @renews("shards")
 def build_shards(settings: Settings, paths: Paths) -> None:
-    """Turn every document into fixed-length examples; the same bytes for any number of workers.
+    """Cut every document into fixed-length examples; the same bytes for any number of workers.
 
-    Writes per corpus file ``train-00003-00000.tokens.npy`` (uint16, or uint32 for more than 65,536 entries; shape
-    [num_examples, max_length], zero-padded), ``train-00003-00000.spans.npy`` (uint16 [num_examples, 2]: number of
-    tokens, length of the first segment) and so on, each at most ``shards.max_shard_bytes`` long.
+    For each corpus file, write ``train-00003-00000.tokens.npy`` (uint16, or uint32 for a vocabulary of more than 65,536
+    entries; shape [num_examples, max_length], zero-padded), ``train-00003-00000.spans.npy`` (uint16 [num_examples, 2]:
+    number of tokens, length of the first segment) and so on, each of at most ``shards.max_shard_bytes``.
 
     Raises:
-        DataError: corpus or tokenizer are missing or damaged, or the corpus gives no training example.
+        DataError: the corpus or the tokenizer is missing or damaged, or the corpus yields no training example.
         InfrastructureError: workers died, or the disk is full.
     """
     vocab_size = read_manifest(paths.tokenizer, TokenizerManifest)["vocab_size"]
     verify_folder(paths.tokenizer)
     tokenizer_file = paths.tokenizer / "tokenizer.json"
-    corpus = paths.corpus.absolute()  # a worker may stand in another folder
+    corpus = paths.corpus.absolute()  # a worker's current folder may differ
     corpus_files = {split: listed_files(corpus, f"{split}-*.parquet") for split in SPLITS}
     if not corpus_files["train"]:
         raise DataError("the corpus holds no training text", where=str(paths.corpus), next_step="dvc repro corpus")

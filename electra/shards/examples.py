@@ -1,9 +1,9 @@
 """Cutting a document into ELECTRA's two-segment examples (build_pretraining_dataset.py of the original).
 
-Unlike the original nothing is dropped: what does not fit goes on in the next example, and both segments are contiguous
-and in the order of the text. An example holds text of one document only. It ends at the end of a sentence where it can,
-else between words. Wordpieces alone tell both: one that is a mark such as ``.`` or ``。`` ends a sentence, and
-one that does not begin with ``##`` begins a word.
+Unlike in the original, nothing is dropped: text that does not fit continues in the next example, and both segments are
+contiguous and in the order of the text. An example holds text of one document only. It ends at the end of a sentence if
+possible, else between words. Both are found from the wordpieces alone: a mark such as ``.`` or ``。`` ends a sentence,
+and a wordpiece that does not begin with ``##`` begins a word.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,7 @@ DIGITS = frozenset("0123456789")
 
 
 class Boundaries:
-    """Finds sentence ends and word beginnings among the wordpieces of documents.
+    """Finder of sentence ends and word beginnings among the wordpieces of documents.
 
     Args:
         vocabulary: entries in the order of their ids.
@@ -38,14 +38,14 @@ class Boundaries:
         self._letter = np.array([len(entry) == 1 and entry.isalpha() for entry in vocabulary], dtype=bool)
 
     def of(self, pieces: np.ndarray, line_ends: list[int]) -> "DocumentBoundaries":
-        """The boundaries of a document.
+        """Return the boundaries of a document.
 
         Args:
             pieces: ids of its wordpieces.
-            line_ends: positions after the last wordpiece of each line; they end sentences too.
+            line_ends: positions after the last wordpiece of each line; lines end sentences too.
         """
         ends_sentence = self._sentence[pieces]
-        # a point within a number (3.14) or after a single letter (e.g., J. Smith) ends nothing
+        # a point within a number (3.14) or after a single letter (e.g., J. Smith) does not end a sentence
         points = np.flatnonzero(self._point[pieces])
         following = self._digit[pieces[np.minimum(points + 1, len(pieces) - 1)]] & (points + 1 < len(pieces))
         before = np.maximum(points - 1, 0)
@@ -57,7 +57,7 @@ class Boundaries:
         return DocumentBoundaries(sorted({*sentences, *line_ends}), clauses, words.tolist())
 
     def _after_closers(self, ends: np.ndarray, pieces: np.ndarray) -> list[int]:
-        """The same ends, behind closing brackets and quotes, and behind further marks (``?!``)."""
+        """Return the ends moved behind closing brackets and quotes, and behind further marks (``?!``)."""
         while True:
             more = ends < len(pieces)
             at = pieces[np.minimum(ends, len(pieces) - 1)]
@@ -68,15 +68,15 @@ class Boundaries:
 
 
 class DocumentBoundaries:
-    """Boundaries of one document: increasing positions after sentences and clauses, and of the beginnings of words."""
+    """Boundaries of one document: increasing positions of the ends of sentences and clauses and of the word starts."""
 
     def __init__(self, sentences: list[int], clauses: list[int], words: list[int]):
         self.sentences, self._clauses, self._words = sentences, clauses, words
 
     def last(self, end: int, least: int) -> int:
-        """The best position from ``least`` to ``end``: of a sentence's end, else a clause's, else between two words.
+        """Return the last sentence end from ``least`` to ``end``, else the last clause end, else the last word start.
 
-        Where there is none, as in a long run of letters of a script without spaces, ``end`` itself.
+        Return ``end`` if there is none, as in a long run of letters of a script without spaces.
         """
         for ends in (self.sentences, self._clauses, self._words):
             position = bisect_right(ends, end) - 1
@@ -85,18 +85,18 @@ class DocumentBoundaries:
         return end
 
     def between_words(self, position: int) -> int:
-        """The nearest position up to here at which a word begins."""
+        """Return the last word start at or before a position; the position itself if there is none."""
         at = bisect_left(self._words, position)
         if at < len(self._words) and self._words[at] == position:
             return position
         return self._words[at - 1] if at else position
 
 
-SHORTEST_TARGET = 5  # of an example that is short on purpose; [CLS] a [SEP] b [SEP] is the least
+SHORTEST_TARGET = 5  # tokens of the shortest example made on purpose: [CLS] a [SEP] b [SEP]
 
 
 def document_generator(seed: int, doc_id: str) -> np.random.Generator:
-    """Randomness of one document: depends on the seed and the document's hash alone, not on files or workers."""
+    """Return the random generator of one document; it depends only on the seed and the document's hash."""
     key = np.array([seed % 2**64, int(doc_id, 16) % 2**64], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key))
 
@@ -113,15 +113,14 @@ def cut_document(
     Args:
         num_tokens: wordpieces of the document.
         line_ends: increasing positions after the last wordpiece of each line (a line is a sentence or a paragraph).
-        rules: target length and the probabilities of short and of single-segment examples.
-        generator: the document's randomness.
-        boundaries: an example ends at one of these where there is one in its last quarter, and so does the first
-            segment near its middle; without them an example ends where it is full, and only the first segment looks
-            for line ends.
+        rules: maximum length and the probabilities of short and of single-segment examples.
+        generator: the document's random generator.
+        boundaries: if given, an example ends at a boundary in its last quarter, and its first segment at one near its
+            middle, if there are any; otherwise an example ends when it is full, and its first segment at a line end.
 
     Yields:
-        (start, middle, end): the first segment is ``start:middle``, the second ``middle:end``; middle equals end when
-        there is one segment. The spans follow each other without gaps from 0 to ``num_tokens``.
+        (start, middle, end): the first segment is ``start:middle``, the second ``middle:end``; middle equals end if
+        there is only one segment. The spans cover 0 to ``num_tokens`` without gaps.
     """
     start = 0
     while start < num_tokens:
@@ -129,14 +128,14 @@ def cut_document(
         target = rules.max_length
         if short < rules.short_example_probability:
             target = SHORTEST_TARGET + int(length * (rules.max_length - SHORTEST_TARGET + 1))
-        wanted = (target - 3) // 2  # of the first segment
+        wanted = (target - 3) // 2  # length of the first segment
         if single < rules.single_segment_probability or num_tokens - start <= wanted:
             end = _end(start, start + target - 2, num_tokens, boundaries)
             yield start, end, end
         else:
             end = _end(start, start + target - 3, num_tokens, boundaries)
             middle = _middle(start, end, wanted, boundaries.sentences if boundaries else line_ends)
-            if boundaries and middle - start == wanted:  # no sentence ends near
+            if boundaries and middle - start == wanted:  # no sentence end nearby
                 middle = max(start + 1, boundaries.between_words(middle))
             yield start, middle, end
         start = end
@@ -149,7 +148,7 @@ def _end(start: int, full: int, num_tokens: int, boundaries: DocumentBoundaries 
 
 
 def _middle(start: int, end: int, wanted: int, line_ends: list[int]) -> int:
-    """The line end nearest to ``start + wanted``; where none is near, as inside a long paragraph, just that."""
+    """Return the line end nearest to ``start + wanted``; ``start + wanted`` itself if none is near."""
     aim = start + wanted
     after = bisect_left(line_ends, aim)
     near = [at for at in line_ends[max(0, after - 1) : after + 1] if start < at < end and abs(at - aim) <= wanted // 2]
