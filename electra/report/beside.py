@@ -1,4 +1,4 @@
-"""Published scores (``published_scores.yaml``: every figure with its source) beside the card's own."""
+"""Compare the card with published scores (``published_scores.yaml``, which has a source for every figure)."""
 
 import statistics
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ FILE = Path(__file__).with_name("published_scores.yaml")
 
 @dataclass(frozen=True)
 class Published:
-    """One model's development-set scores, percent; what is not published is not there.
+    """One model's published development-set scores in percent; unpublished figures are left out.
 
     Attributes:
         source: publication and table.
         glue: task -> the metric of the score card.
-        glue_mean: as published, over all tasks of GLUE in the file.
+        glue_mean: as published, over all GLUE tasks in the file.
         squad: task -> ``exact`` and ``f1``.
         tagging: task -> entity F1.
     """
@@ -35,7 +35,7 @@ class Published:
 
 @cache
 def published_scores() -> tuple[Published, ...]:
-    """All models, in the file's order."""
+    """Return all models, in the file's order."""
     content = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return tuple(
         Published(
@@ -50,7 +50,7 @@ def published_scores() -> tuple[Published, ...]:
     )
 
 
-GLUE_TASKS = tuple(dict.fromkeys(task for model in published_scores() for task in model.glue))  # of the paper's mean
+GLUE_TASKS = tuple(dict.fromkeys(task for model in published_scores() for task in model.glue))  # tasks of its GLUE mean
 SQUAD_TASKS = tuple(sorted({task for model in published_scores() for task in model.squad}))
 TAGGING_TASKS = tuple(dict.fromkeys(task for model in published_scores() for task in model.tagging))
 COMPARED = GLUE_TASKS + SQUAD_TASKS + TAGGING_TASKS
@@ -60,7 +60,7 @@ _NOT_THERE = "not on the official rows or without published figures"
 
 
 def beside_published(facts: Facts) -> Section:
-    """The table, or the reason why there is none."""
+    """Return the table; without comparable tasks, a section that states the reason."""
     scores = facts.scores
     if not scores or not scores["tasks"]:
         return Section(TITLE, "", [], [])
@@ -90,7 +90,7 @@ def beside_published(facts: Facts) -> Section:
 
 @dataclass(frozen=True)
 class _Row:
-    """``cells``: column -> percent. ``counted``: task -> the figure that enters the mean over tasks in common."""
+    """One row. ``cells``: column -> percent. ``counted``: task -> figure used in the mean over tasks in common."""
 
     name: str
     source: str
@@ -104,7 +104,7 @@ class _Row:
 
 
 def _our_rows(scores: dict[str, Any], known: list[str], source: str) -> list[_Row]:
-    """The pre-trained model, the baseline, the milestones, and the encoders of another make."""
+    """Return rows for the pre-trained model, the baseline, the milestones, and third-party encoders."""
     rows, tasks = [], {task: scores["tasks"][task] for task in known}
     for name, init in ((MAIN, "pretrained"), (f"{MAIN}, from random weights", "scratch")):
         counted = {task: entry[init] for task, entry in tasks.items()}
@@ -123,7 +123,7 @@ def _our_rows(scores: dict[str, Any], known: list[str], source: str) -> list[_Ro
 
 
 def _published_row(model: Published, known: list[str]) -> _Row:
-    """A published mean of GLUE without its tasks counts as its eight tasks where we have them all."""
+    """Return a model's row. Without single GLUE tasks, its published GLUE mean counts for each of the eight tasks."""
     values = dict(model.glue)
     if not values and model.glue_mean is not None and set(GLUE_TASKS) <= set(known):
         values = dict.fromkeys(GLUE_TASKS, model.glue_mean)
@@ -141,7 +141,7 @@ def _columns(task: str) -> list[str]:
 
 
 def _cells(counted: dict[str, float]) -> dict[str, float | None]:
-    """The columns of the figures that count, and the mean of GLUE where all its tasks are there."""
+    """Return the columns of the counted figures, and the GLUE mean if all its tasks are counted."""
     cells: dict[str, float | None] = {_columns(task)[-1]: value for task, value in counted.items()}
     if set(GLUE_TASKS) <= set(counted):
         cells["GLUE mean"] = statistics.fmean(counted[task] for task in GLUE_TASKS)
@@ -149,7 +149,7 @@ def _cells(counted: dict[str, float]) -> dict[str, float | None]:
 
 
 def _reasons(scores: dict[str, Any], tasks: list[str], otherwise: str) -> dict[str, list[str]]:
-    """Tasks by the reason why they are not set beside published figures."""
+    """Return the tasks without comparable figures, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for task in tasks:
         has_published = task in COMPARED

@@ -37,7 +37,7 @@ from electra.report.facts import (
 
 Points = list[tuple[float, float]]  # (step, value)
 
-# Colours drawn here and the CSS variables of the page they become
+# Placeholder colours of the plots, and the page's CSS variables that replace them
 INK, MUTED, GRID = "#010101", "#020202", "#030303"
 HELD_OUT, TRAIN, REFERENCE = "#040404", "#050505", "#060606"
 VARIABLES = {
@@ -52,11 +52,11 @@ VARIABLES = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: the held-out column ``metric``, the column ``train_<metric>``, and the line they should cross."""
+    """One plot: the held-out column ``metric``, the column ``train_<metric>``, and a reference line to beat."""
 
     title: str
     metric: str
-    reference: str | float | None = None  # a column or a key of results/pretrain.json, or the value itself
+    reference: str | float | None = None  # a column, a key of results/pretrain.json, or the value
     reference_name: str = ""
 
 
@@ -72,10 +72,10 @@ PANELS = [
 
 
 def draw_curves(curves: Curves, metrics: dict[str, Any]) -> list[tuple[str, str]]:
-    """(title, SVG) of every panel that has a curve.
+    """Return (title, SVG) of every panel that has a curve.
 
     Args:
-        metrics: results/pretrain.json, for reference lines.
+        metrics: content of results/pretrain.json, for reference lines.
     """
     steps = next(iter(curves.values()))
     drawn = []
@@ -98,7 +98,7 @@ def draw_curves(curves: Curves, metrics: dict[str, Any]) -> list[tuple[str, str]
 
 
 def draw_both(before: Curves, after: Curves) -> list[tuple[str, str]]:
-    """(title, SVG) of every panel with a held-out curve of either run; ``before`` is the lighter line."""
+    """Return (title, SVG) of every panel with a held-out curve in either run; ``before`` is the lighter line."""
     drawn = []
     for panel in PANELS:
         sides = {"before": before, "after": after}
@@ -158,7 +158,7 @@ def _draw(panel: Panel, lines: dict[str, Points], reference: Points, light: str)
 
 
 def _inline(svg: str, prefix: str, title: str) -> str:
-    """The bare <svg> element: ids made unique in the page, fixed size dropped, colours as CSS variables."""
+    """Return the bare <svg> element, with ids unique in the page, no fixed size, and colours as CSS variables."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<svg([^>]*?) width="[^"]*"', rf'<svg role="img" aria-label="{title}"\1', svg, count=1)
@@ -172,7 +172,7 @@ def _inline(svg: str, prefix: str, title: str) -> str:
 
 
 def render_markdown(facts: Facts) -> str:
-    """Score card first, then every table."""
+    """Return the report as Markdown: the score card first, then all tables."""
     lines = [f"# ELECTRA score card: profile {facts.settings.profile}", "", data_in_words(facts)]
     if facts.scores and facts.scores["tasks"]:
         lines += ["", table(score_card(facts))]
@@ -185,7 +185,7 @@ def render_markdown(facts: Facts) -> str:
 
 
 def table(section: Section) -> str:
-    """A titled table; columns of numbers are right-aligned."""
+    """Return a titled table as Markdown; columns of numbers are right-aligned."""
     if not section.columns:
         return f"## {section.title}\n\n{section.note}\n"
     right = numeric_columns(section)
@@ -199,7 +199,7 @@ def table(section: Section) -> str:
 
 
 def numeric_columns(section: Section) -> set[int]:
-    """Columns in which every filled cell starts like a number."""
+    """Return the indices of the columns in which every non-empty cell starts like a number."""
     right = set()
     for index in range(len(section.columns)):
         cells = [row[index] for row in section.rows if row[index]]
@@ -216,12 +216,12 @@ TEMPLATE = Path(__file__).with_name("page.html.j2")
 
 
 def page_style() -> str:
-    """The CSS of the page, for other pages: light and dark, from 400 px."""
+    """Return the CSS of the report's page for use in other pages: light and dark, from 400 px."""
     return TEMPLATE.read_text(encoding="utf-8").partition("<style>\n")[2].partition("</style>")[0]
 
 
 def render_page(facts: Facts) -> str:
-    """The page's HTML; the same facts give the same bytes."""
+    """Return the page's HTML; the same facts give the same bytes."""
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -264,14 +264,14 @@ def build_report(settings: Settings, paths: Paths) -> None:
 
 
 def print_score_card(facts: Facts) -> None:
-    """The score card as a table, as wide as the terminal allows."""
+    """Print the score card as a table, as wide as the terminal allows."""
     from rich.console import Console
     from rich.table import Table
 
     card = score_card(facts)
     right = numeric_columns(card)
     console = Console(highlight=False, file=raw_stream(sys.stdout))
-    shown = len(card.columns) if console.width >= 100 else card.columns.index("train")  # the pages have row counts too
+    shown = len(card.columns) if console.width >= 100 else card.columns.index("train")  # else no row counts
     table = Table(title=f"Score card, profile {facts.settings.profile}", title_style="bold", caption=card.note)
     for index, name in enumerate(card.columns[:shown]):
         table.add_column(name, justify="right" if index in right else "left", no_wrap=True)

@@ -8,7 +8,7 @@ from electra.report.facts import Facts, Section, leakage, learned, vocabulary_ro
 
 
 def milestones(facts: Facts) -> Section:
-    """Section on milestones: the score card's headline after each part of it."""
+    """Return the section on milestones: the headline metrics after each part of pre-training."""
     scores = facts.scores or {}
     tasks, parts = scores.get("tasks", {}), scores.get("milestones", {})
     found = {part: [entry["mean"], *_medians(tasks, "milestones", part)] for part, entry in parts.items()}
@@ -23,7 +23,7 @@ def milestones(facts: Facts) -> Section:
 
 
 def encoders(facts: Facts) -> Section:
-    """The run's encoder beside encoders of another make, put through the same tasks by the same harness."""
+    """Return the section that compares the run's encoder with third-party encoders on the same tasks."""
     scores = facts.scores or {}
     tasks, others = scores.get("tasks", {}), scores.get("encoders", {})
     if not others:
@@ -38,7 +38,7 @@ def encoders(facts: Facts) -> Section:
 
 
 def intermediate(facts: Facts) -> Section:
-    """Tasks that were also fine-tuned from an encoder fine-tuned on another task first."""
+    """Return the section on tasks that were also fine-tuned from an encoder fine-tuned on another task first."""
     rows = []
     for task, entry in (facts.scores or {}).get("tasks", {}).items():
         for first, found in entry.get("intermediate", {}).items():
@@ -57,13 +57,13 @@ def intermediate(facts: Facts) -> Section:
 
 
 def statistic(facts: Facts) -> str:
-    """Name of the statistic over seeds; never the best of them."""
+    """Return the name of the statistic over seeds; the best seed is never reported alone."""
     seeds = len(facts.settings.cells.seeds)
     return f"median of {seeds} seeds ± standard deviation." if seeds > 1 else "one seed."
 
 
 def score(value: float, deviation: float | None) -> str:
-    """A median with its standard deviation where there is one."""
+    """Return a median as text, with its standard deviation if there is one."""
     return f"{value:.1f}" if deviation is None else f"{value:.1f} ± {deviation:.1f}"
 
 
@@ -126,7 +126,7 @@ METHODS = {
 
 
 def sections(facts: Facts) -> list[Section]:
-    """All tables below the score card, those whose stage has run."""
+    """Return all tables below the score card whose stage has run."""
     made = [
         averages(facts),
         milestones(facts),
@@ -148,7 +148,7 @@ def sections(facts: Facts) -> list[Section]:
 
 
 def data_in_words(facts: Facts) -> str:
-    """Describe the text and the tasks of the run in one sentence."""
+    """Return one sentence that describes the run's pre-training text and tasks."""
     kinds = [f"{source.name} ({_WHERE[source.kind]})" for source in facts.settings.corpus.sources]
     text = f"Pre-trained on {', '.join(kinds)}"
     if facts.scores and not facts.scores["tasks"]:
@@ -160,7 +160,7 @@ _WHERE = {"files": "files", "hub": "Hugging Face dataset"}
 
 
 def score_card(facts: Facts) -> Section:
-    """One row per task and the mean."""
+    """Return the score card: one row per task and the mean."""
     scores = facts.scores or {"tasks": {}, "mean": {}}
     rows = [
         [
@@ -187,7 +187,7 @@ def score_card(facts: Facts) -> Section:
 
 
 def averages(facts: Facts) -> Section:
-    """GLUE as one number, each with what it counts."""
+    """Return the GLUE averages, each with its definition."""
     rows = [
         [AVERAGES[name], entry["what"], *(f"{entry[init]:.1f}" for init in ("pretrained", "scratch"))]
         for name, entry in (facts.scores or {}).get("averages", {}).items()
@@ -210,7 +210,7 @@ def _other_metrics(facts: Facts) -> Section:
 
 
 def pretraining(facts: Facts) -> Section:
-    """Every figure of results/pretrain.json; those with a known meaning first and in words."""
+    """Return every figure of results/pretrain.json; known figures first, with a description."""
     known = facts.pretrain or {}
     keys = [key for key in PRETRAIN_NAMES if key in known] + [key for key in known if key not in PRETRAIN_NAMES]
     model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
@@ -224,7 +224,7 @@ def pretraining(facts: Facts) -> Section:
 
 
 def corpus(facts: Facts) -> Section:
-    """Sources of the corpus."""
+    """Return the sources of the corpus."""
     manifest = facts.manifests.get("corpus", {})
     rows = [
         [name, count(f["documents"]), count(f["characters"]), percent(f.get("share")), percent(f.get("asked_share"))]
@@ -280,7 +280,7 @@ def _tasks(facts: Facts) -> Section:
 
 
 def _cut(entry: dict[str, Any]) -> str:
-    """The share of a task's rows that are longer than the model's inputs, and what of them cannot be learned."""
+    """Return the share of truncated rows of a task, and the counts of what cannot be learned because of it."""
     totals = {"train": entry.get("train_rows"), "dev": entry.get("dev_rows")}
     parts = [
         f"{split} {percent(number / totals[split]) if totals.get(split) else count(number)}"
@@ -295,7 +295,7 @@ def _cut(entry: dict[str, Any]) -> str:
 
 
 def validation(facts: Facts) -> Section:
-    """Verdict per suite, and every warning or failure with what was seen."""
+    """Return the verdict of each suite, and the observed value of every failed check."""
     rows = []
     for name, report in facts.validation.items():
         failed = [check for check in report["checks"] if not check["success"]]
@@ -313,14 +313,14 @@ def validation(facts: Facts) -> Section:
 
 
 def settings_table(facts: Facts) -> Section:
-    """All settings that a result depends on, by the path of their key."""
+    """Return all settings that results depend on, by key path."""
     values = facts.settings.model_dump(mode="json", exclude={"cluster", "profile"})
     rows = [[key, number(_without_secrets(value))] for key, value in sorted(_flat(values).items())]
     return Section("Settings", f"Profile {facts.settings.profile}.", ["key", "value"], rows)
 
 
 def _without_secrets(value: Any) -> Any:
-    """A URL without user and password and query: the report is in git."""
+    """Remove user, password and query from URLs: the report is committed to git."""
     if not isinstance(value, str):
         return value
     return re.sub(r"(?<=://)[^/\s@]*@|(?<=\?)[^\s,]*(?=,|$)", "", value) if "://" in value else value
@@ -341,17 +341,17 @@ def _observed(observed: Any) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with thousands separators."""
+    """Format a whole number with thousands separators."""
     return "" if value is None else f"{value:,}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A fraction as a percentage."""
+    """Format a fraction as a percentage."""
     return "" if share is None else f"{100 * share:.{digits}f}%"
 
 
 def number(value: Any) -> str:
-    """Any JSON scalar as text: four significant digits for fractions, separators for large whole numbers."""
+    """Format a JSON scalar: four significant digits for fractions, separators for whole numbers."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, int):

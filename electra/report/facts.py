@@ -1,6 +1,6 @@
-"""Facts of the report, read from ``results/`` and the manifests; its remarks, its section on data, and the probes.
+"""Facts of the report, read from ``results/`` and the manifests; remarks on scores, and sections on data and probes.
 
-A remark is one sentence on the score card; the margins are stated in docs/alarms.md.
+A remark is one sentence on the score card; its thresholds are documented in docs/alarms.md.
 """
 
 import csv
@@ -17,7 +17,7 @@ from electra.config import Settings
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table; numbers are text already. Without columns it is its note alone."""
+    """A titled table whose numbers are already text. Without columns it consists of its note."""
 
     title: str
     note: str
@@ -25,12 +25,12 @@ class Section:
     rows: list[list[str]]
 
 
-Curves = dict[str, list[float | None]]  # column -> values, None where a row has none; the first column is the step
+Curves = dict[str, list[float | None]]  # column -> values, None if missing; the first column is the step
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All facts about one run; a part is None where its stage has not run."""
+    """All facts about one run; parts whose stage has not run are None."""
 
     settings: Settings
     scores: dict[str, Any] | None
@@ -42,7 +42,7 @@ class Facts:
 
 
 def gather(settings: Settings, paths: Paths) -> Facts:
-    """Read what is there.
+    """Read all results that exist.
 
     Raises:
         DataError: a file is broken.
@@ -65,7 +65,7 @@ def gather(settings: Settings, paths: Paths) -> Facts:
 
 
 def read_scores(paths: Paths) -> dict[str, Any] | None:
-    """``results/scores.json`` with the ``tasks`` of the card's other files, GLUE first; None before evaluation.
+    """Return ``results/scores.json`` with the ``tasks`` of all score files, GLUE first; None before evaluation.
 
     Raises:
         DataError: a file is missing or broken.
@@ -78,16 +78,16 @@ def read_scores(paths: Paths) -> dict[str, Any] | None:
 
 
 def read_curves(path: Path) -> Curves:
-    """Columns of a TSV of numbers; a cell may be empty.
+    """Return the columns of a TSV of numbers; cells may be empty.
 
     Raises:
-        DataError: a cell is not a number, with its line.
+        DataError: a cell is not a number; the message has its line.
     """
     return parse_curves(path.read_text(encoding="utf-8"), str(path))
 
 
 def parse_curves(text: str, where: str) -> Curves:
-    """As :func:`read_curves`, from the file's text; ``where`` it is from stands in errors."""
+    """Parse the text of a curves file, as :func:`read_curves`; ``where`` names its origin in errors."""
     header, *rows = csv.reader(text.splitlines(), delimiter="\t")
     curves: Curves = {name: [] for name in header}
     for line, row in enumerate(rows, 2):
@@ -105,15 +105,15 @@ def _optional_json(path: Path) -> Any:
     return read_json(path) if path.exists() else None
 
 
-# Shares of the loss of a guess by frequency, and areas under the ROC curve. Measured: discriminators that helped
-# fine-tuning had 0.79 or more; with 0.67 pre-training hurt every task, although the loss was below that of a guess.
+# Thresholds: loss relative to guessing by frequency, and area under the ROC curve. Measured: discriminators that helped
+# fine-tuning had an AUC of 0.79 or more; one with 0.67 hurt every task, although its loss was below guessing.
 LOSS_BELOW, AUC_ABOVE = 0.95, 0.75  # better than guessing
-HARDLY_BELOW, HARDLY_ABOVE = 0.98, 0.55  # hardly better; what is not even this raises an alarm while training
+HARDLY_BELOW, HARDLY_ABOVE = 0.98, 0.55  # hardly better than guessing; anything worse raises an alarm during training
 _STARTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 
 
 def score_remarks(facts: Facts) -> list[str]:
-    """Where pre-training did not help, and where a model gives every row the same answer or does no better."""
+    """Return remarks on tasks where pre-training did not help, or where a model is no better than a constant answer."""
     scores = facts.scores
     if not scores or not scores["tasks"]:
         return []
@@ -149,7 +149,7 @@ def _same_answers(scores: dict[str, Any]) -> Iterator[str]:
 
 
 def _constant_seeds(entry: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
-    """Of every start of a task: its name, and the seeds whose cells give every row the same answer."""
+    """Yield each initialisation of a task with the seeds whose fine-tuning run gives the same answer for every row."""
     for init, seeds in entry.get("constant_seeds", {}).items():
         yield _STARTS[init], seeds
     names = {"milestones": "after {}%", "encoders": "{}", "intermediate": "after {}"}
@@ -169,13 +169,13 @@ def _no_better_than_one_answer(scores: dict[str, Any]) -> Iterator[str]:
         yield f"No better than the most frequent answer for every row: {'; '.join(found)}."
 
 
-FEW_ROWS = 200  # of a development set: one row is half a point, and a standard error of accuracy up to 3.5 points
-IMBALANCED = 80.0  # percent of the rows that the most frequent label has
-FAR_OFF = 2.0  # a held-out share this many times larger or smaller than asked
+FEW_ROWS = 200  # rows of a development set: one row is half a point, the standard error of accuracy up to 3.5 points
+IMBALANCED = 80.0  # percent of rows with the most frequent label
+FAR_OFF = 2.0  # factor by which the held-out share may differ from the setting
 
 
 def _hard_to_read(scores: dict[str, Any]) -> Iterator[str]:
-    """Tasks whose score says little: few rows, or one label for nearly all of them."""
+    """Yield remarks on tasks with uninformative scores: few rows, or nearly all rows with one label."""
     few = [
         f"{task} ({entry['dev_rows']} rows, one row is {100 / entry['dev_rows']:.1f} points)"
         for task, entry in scores["tasks"].items()
@@ -203,7 +203,7 @@ def _held_out(facts: Facts) -> Iterator[str]:
 
 
 def plateaus(facts: Facts) -> list[str]:
-    """Return whether generator and discriminator do better than guessing by frequency: by a margin, or not."""
+    """Return whether generator and discriminator are clearly, hardly or not better than guessing by frequency."""
     known, lines = facts.pretrain or {}, []
     model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
     for name, loss, guess, auc in [
@@ -234,7 +234,7 @@ ACTIONS = {
 
 
 def leakage(facts: Facts) -> Section:
-    """Which evaluation examples stand in the corpus, by set."""
+    """Return how many evaluation examples occur in the corpus, by task and split."""
     columns = ["task", "set", "examples", "compared", "found", "documents", "paragraphs"]
     found = facts.manifests.get("corpus", {}).get("decontamination")
     if not found:
@@ -256,7 +256,7 @@ def leakage(facts: Facts) -> Section:
 
 
 def vocabulary_rows(tokenizer: dict[str, Any], unused: float | None = None) -> list[list[str]]:
-    """Fit of the vocabulary to the text: rows of (figure, value).
+    """Return rows of (figure, value) on how well the vocabulary fits the text.
 
     Args:
         tokenizer: the manifest.
@@ -276,7 +276,7 @@ def vocabulary_rows(tokenizer: dict[str, Any], unused: float | None = None) -> l
 
 
 def zero_shot(facts: Facts) -> Section:
-    """What the pre-trained weights can do before any fine-tuning."""
+    """Return the results of the zero-shot probes."""
     known = facts.probe or {}
     num_pairs = known.get("pairs", 0)
     rows = []
@@ -301,7 +301,7 @@ def zero_shot(facts: Facts) -> Section:
 
 
 class Shown(NamedTuple):
-    """A token of a sentence: its text, P(replaced) or None, the token it stands for, and the generator's proposals."""
+    """A token: its text, P(replaced) or None, the token it replaced, and the generator's proposals."""
 
     text: str
     replaced: float | None
@@ -310,7 +310,7 @@ class Shown(NamedTuple):
 
 
 def shown_sentences(facts: Facts) -> list[list[Shown]]:
-    """Held-out sentences in which the generator replaced tokens."""
+    """Return the held-out sentences of the probe, in which the generator replaced tokens."""
     sentences = []
     for found in (facts.probe or {}).get("sentences", []):
         tokens = found["tokens"].split(" ")
@@ -324,7 +324,7 @@ LEARNED = "What it learned"
 
 
 def which_sentences(facts: Facts) -> str:
-    """Say by which rule the shown sentences were chosen."""
+    """Return a caption that states how the shown sentences were chosen."""
     found = facts.probe or {}
     if has_scores(facts):
         text, loss = "Held-out sentences in which the generator replaced tokens", "of the discriminator"
@@ -342,7 +342,7 @@ def has_scores(facts: Facts) -> bool:
 
 
 def learned(facts: Facts) -> Section:
-    """The sentences as text: P(replaced) in percent after tokens that were replaced or look so."""
+    """Return the sentences as text: P(replaced) in percent after tokens that were replaced or are predicted to be."""
     rows = []
     for sentence in shown_sentences(facts):
         words = [
