@@ -1,4 +1,4 @@
-"""Two runs beside each other: what was changed, and for each figure whether the difference is more than noise."""
+"""Compare two runs: list what changed, and test for each figure whether the difference exceeds noise."""
 
 import math
 import statistics
@@ -20,20 +20,20 @@ from electra.review.statistics import (
     pooled,
 )
 
-SMALLEST = 2.0  # points of a task that matter
+SMALLEST = 2.0  # smallest relevant difference of a task, in points
 DATA = ("data/corpus", "data/tokenizer", "data/shards")
 COUNTS = {"documents": "documents", "characters": "characters", "examples": "examples", "tokens": "tokens"}
-PRETRAIN_FIGURES = {"disc_auc": True, "disc_loss": False, "mlm_loss": False}  # larger is better
-JOINT = 4  # the mean has a quarter of the 5%, all tasks together another: noise of training is not quite normal
+PRETRAIN_FIGURES = {"disc_auc": True, "disc_loss": False, "mlm_loss": False}  # whether larger is better
+JOINT = 4  # Bonferroni: a quarter of the 5% for the mean, and for all tasks together; training noise is not normal
 _SEED_KEYS = ("pretrain.seed", "cells.seeds")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A task, or the mean over them.
+    """Comparison of a task, or of the mean over tasks.
 
     Attributes:
-        why: in place of an interval: why there is none.
+        why: reason for a missing interval.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs, by kind; ``machine`` is where and how it ran, which the recipe does not depend on."""
+    """Differences between the runs, by kind; ``machine``: how and where they ran, which is not part of the recipe."""
 
     parameters: dict[str, tuple[Any, Any]]
     seeds: dict[str, tuple[Any, Any]]
@@ -56,16 +56,16 @@ class Changes:
 
     @property
     def kinds(self) -> list[str]:
-        """Names of the kinds that differ; empty where nothing does."""
+        """Names of the kinds that differ; empty if nothing does."""
         return [name for name, value in vars(self).items() if value]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of pre-training one run; None where it is not known.
+    """Cost of pre-training one run; None for unknown figures.
 
     Attributes:
-        tokens: padding included.
+        tokens: including padding.
         flops: of the hardware's matrix products.
         processor: with the device and the version of PyTorch.
     """
@@ -78,10 +78,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is shown of two runs.
+    """All results of comparing two runs.
 
     Attributes:
-        curves: held-out columns of ``results/pretrain.tsv`` of both, empty where a run has none.
+        curves: held-out columns of ``results/pretrain.tsv`` of both runs; empty if a run has none.
     """
 
     before: str
@@ -94,12 +94,12 @@ class Comparison:
     curves: tuple[Curves, Curves]
     cost: tuple[Cost, Cost]
     flips: list[Flips]
-    only: dict[str, list[str]]  # side -> tasks that the other has not
+    only: dict[str, list[str]]  # side -> tasks missing on the other side
     notes: list[str] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """Summarise the comparison in one sentence."""
         if self.mean is None:
             return "no task that both have been scored on"
         figures, word = self.mean.figures, self.mean.verdict
@@ -114,7 +114,7 @@ class Comparison:
         return f"{told}; tasks: {', '.join(counts)}"
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for programs."""
+        """Return all results as JSON values."""
         return {
             **asdict(self),
             "verdict": self.verdict,
@@ -129,10 +129,10 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 
 def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison:
-    """Compare two runs by what is in git or in their folders.
+    """Compare two runs by the files in git or in their folders.
 
     Args:
-        smallest: points that matter; where less could not have been found, noise is called underpowered.
+        smallest: smallest relevant difference in points; noise that could hide it is called underpowered.
     """
     shared = [task for task in before.tasks if task in after.tasks]
     same_encoder = (digest := before.hash_of("models/pretrained")) is not None and digest == after.hash_of(
@@ -174,13 +174,13 @@ def _named(side: Side) -> str:
 
 
 def pretrain_figure(side: Side, key: str) -> float | None:
-    """A headline of pre-training; None where the run has none."""
+    """Return a headline figure of pre-training; None if the run lacks it."""
     value = side.json("results/metrics/pretrain.json").get(key)
     return float(value) if isinstance(value, int | float) else None
 
 
 def _curves(side: Side) -> Curves:
-    """Held-out figures by step: columns of training are left out, and rows without a held-out figure."""
+    """Return held-out figures by step, without the training columns and without rows that have no held-out figure."""
     content = side.read("results/pretrain.tsv")
     curves = parse_curves(content.decode("utf-8"), f"{side.name}: results/pretrain.tsv") if content else {}
     kept = {name: values for name, values in curves.items() if name == "step" or not name.startswith("train_")}
@@ -191,7 +191,7 @@ def _curves(side: Side) -> Curves:
 
 
 def _cost(side: Side) -> Cost:
-    """As ``results/machine.json`` has it; tokens of a run without one from its examples and their length."""
+    """Return the cost from ``results/machine.json``; if it lacks tokens, they are computed from examples and length."""
     facts = side.machine.get("pretrain", {})
     examples, length = side.json("results/pretrain.json").get("examples_seen"), side.settings.get("shards.max_length")
     tokens = facts.get("tokens") or (int(examples * length) if examples and length else None)
@@ -202,7 +202,7 @@ def _cost(side: Side) -> Cost:
 
 
 def changes_between(before: Side, after: Side) -> Changes:
-    """Parameters by their keys, data by hashes and counts, code by the stages whose lock names it, processors."""
+    """Compare settings by key, data by hash and counts, code by the stages that depend on it, and processors."""
     old, new = before.settings, after.settings
     different = {
         key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)
@@ -214,7 +214,7 @@ def changes_between(before: Side, after: Side) -> Changes:
 
 
 def _data(before: Side, after: Side) -> Iterator[str]:
-    """Data that changed, with the counts that changed."""
+    """Yield the data that changed, with the changed counts."""
     for path in DATA:
         old, new = before.hash_of(path), after.hash_of(path)
         if old != new and old is not None and new is not None:
@@ -234,7 +234,7 @@ def _data(before: Side, after: Side) -> Iterator[str]:
 
 
 def _task_hash(side: Side, task: str) -> str | None:
-    """md5 of a task's data, as its cells' lock has it."""
+    """Return the md5 of a task's data, from the lock of its fine-tuning runs."""
     for name, stage in side.stages.items():
         if name.startswith("finetune"):
             for dep in stage.get("deps", []):
@@ -275,12 +275,12 @@ def _processor(facts: dict[str, Any]) -> str:
 
 
 def noise_file(profile: str) -> str:
-    """The record of a profile: standard deviations of A/A runs."""
+    """Return the path of a profile's noise record: standard deviations over A/A runs."""
     return f"results/noise/{profile}.json"
 
 
 def _record(before: Side, after: Side) -> dict[str, Components]:
-    """The record of the profile, from the newer side first, then the work tree; empty without one."""
+    """Return the profile's record from the newer side, the older side or the work tree; empty if there is none."""
     if before.profile != after.profile:
         return {}
     for side in (after, before, Side(WORK_TREE, after.folder)):  # commits may be older than the record
@@ -290,7 +290,7 @@ def _record(before: Side, after: Side) -> dict[str, Components]:
 
 
 def means_by_seed(side: Side, tasks: Sequence[str]) -> list[float]:
-    """Mean over tasks of every seed that all of them have."""
+    """Return the mean over tasks for each seed that all tasks have."""
     values = [side.values(task) for task in tasks]
     seeds = [seed for seed in values[0] if all(seed in found for found in values)]
     return [sum(found[seed] for found in values) / len(values) for seed in seeds]
@@ -298,7 +298,7 @@ def means_by_seed(side: Side, tasks: Sequence[str]) -> list[float]:
 
 @dataclass(frozen=True)
 class _Noise:
-    """Noise that is known of one figure: from a record, or from the seeds of both sides."""
+    """Estimated noise of one figure: from a record, or from the seeds of both sides."""
 
     spread: Spread
     kind: Literal["record", "seeds", "fine-tuning"]
@@ -322,7 +322,7 @@ def _noise(
 def _noises(
     tasks: Sequence[str], before: Side, after: Side, record: dict[str, Components], same_encoder: bool
 ) -> dict[str, _Noise]:
-    """Of every task, their variances drawn towards each other."""
+    """Return the noise of every task, with variances shrunk towards each other."""
     found = {}
     for task in tasks:
         old, new = list(before.values(task).values()), list(after.values(task).values())
@@ -333,7 +333,7 @@ def _noises(
 
 
 def _least(side: Side, task: str) -> float:
-    """Points that a row of the development set is worth: runs that agree to the last digit have some noise too."""
+    """Noise floor: the change of the score when one development row flips; identical runs have some noise too."""
     rows = side.tasks[task].get("dev_rows")
     return 100 / rows if rows else 0.0
 

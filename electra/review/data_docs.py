@@ -1,7 +1,7 @@
-"""Data docs: what the suites of Great Expectations found in corpus, shards and tasks, as one offline page.
+"""Data docs: the results of the Great Expectations suites on corpus, shards and tasks, as one offline page.
 
-Made from ``results/validation`` and the same files of the last commit: no time of day, so the same files give the same
-bytes.
+Built from ``results/validation`` and the same files in the last commit; without timestamps, so the same files give the
+same bytes.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ class SuiteDocs:
     """A suite's section of the page.
 
     Attributes:
-        name: corpus, shards or tasks; those of its stage, ``validate_<name>``.
-        report: its file in ``results/validation``.
-        failed: checks that do not hold, by severity.
-        statistics: (name, at the last commit, now, whether it moved by more than the validation tells) of each figure.
+        name: corpus, shards or tasks, as in its stage ``validate_<name>``.
+        report: content of its file in ``results/validation``.
+        failed: number of failed checks, by severity.
+        statistics: (name, value at the last commit, value now, True if it drifted) of each figure.
     """
 
     name: str
@@ -48,16 +48,16 @@ class SuiteDocs:
 
 
 def reports(paths: Paths) -> dict[str, Path]:
-    """The reports that are there, by suite."""
+    """Return the paths of the existing reports, by suite."""
     files = {name: paths.results / "validation" / f"{name}.json" for name in SUITES}
     return {name: file for name, file in files.items() if file.is_file()}
 
 
 def render_data_docs(paths: Paths) -> str:
-    """The page's HTML.
+    """Return the page's HTML.
 
     Raises:
-        DataError: no suite has been judged yet, or a report is broken.
+        DataError: no suite has been run yet, or a report is broken.
     """
     files = reports(paths)
     if not files:

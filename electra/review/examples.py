@@ -1,6 +1,6 @@
-"""Development examples of both sides: their predictions, the paired bootstrap over them, and those that flipped.
+"""Development examples of both sides: predictions, the paired bootstrap over them, and examples that flipped.
 
-Predictions are no part of git: they are in ``models/finetuned`` of a folder, or in DVC's cache on this machine.
+Predictions are not in git: they are in ``models/finetuned`` of a folder, or in DVC's cache on this machine.
 """
 
 import configparser
@@ -18,14 +18,14 @@ from electra.review.sides import Side
 from electra.review.statistics import Difference, from_predictions
 from electra.tasks.catalogue import TaskSpec, find_spec
 
-MOST_SHOWN = 6  # flipped examples of a task: as many of each direction as there is room for
-_PER_EXAMPLE = {"accuracy", "exact"}  # the score is a mean over rows; so is the F1 of spans
-_CACHE_CONFIGS = (".dvc/config.local", ".dvc/config")  # the first that names a folder counts
+MOST_SHOWN = 6  # flipped examples per task, split evenly between both directions if possible
+_PER_EXAMPLE = {"accuracy", "exact"}  # metrics that are means over rows, as is the F1 of spans
+_CACHE_CONFIGS = (".dvc/config.local", ".dvc/config")  # in order of precedence
 
 
 @dataclass(frozen=True)
 class Flip:
-    """An example that one side has right and the other wrong."""
+    """An example that only one side predicts correctly."""
 
     id: str
     text: str
@@ -37,7 +37,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Flips:
-    """Of one task, with one seed on both sides; ``why_not`` in place of figures where predictions are not at hand."""
+    """Flips of one task, for one seed on both sides; ``why_not`` is the reason if predictions are not available."""
 
     task: str
     seed: str = ""
@@ -59,7 +59,7 @@ class Pairs:
     after: list[dict[str, Any]]
 
     def right(self, predictions: Sequence[dict[str, Any]]) -> np.ndarray | None:
-        """How right each prediction is, 0 to 1; None for scores that are no matter of single rows."""
+        """Return how correct each prediction is, 0 to 1; None if the metric is not defined per row."""
         if self.spec.kind == "regression":
             return None
         pairs = zip(self.rows, predictions, strict=True)
@@ -72,7 +72,7 @@ class Pairs:
 
 
 def pairs_of(task: str, before: Side, after: Side) -> Pairs | str:
-    """Rows and predictions of a seed that both sides have, or why there are none."""
+    """Return rows and predictions of a seed that both sides have, or the reason why there are none."""
     seeds = [seed for seed in before.values(task) if seed in after.values(task)]
     if not seeds:
         return "no seed that both sides have"
@@ -101,7 +101,7 @@ def _lines(content: bytes) -> list[dict[str, Any]]:
 
 
 def _content(side: Side, folder: str, file: str) -> bytes | None:
-    """A file of an output of DVC: from the folder itself, or of a revision from DVC's cache."""
+    """Return a file of a DVC output: from the folder or, for a revision, from DVC's cache."""
     if side.revision is None:
         return side.read(f"{folder}/{file}")
     digest = side.hash_of(folder)
@@ -116,7 +116,7 @@ def _cached(root: Path, digest: str) -> bytes | None:
 
 
 def _cache(root: Path) -> Path:
-    """DVC's cache: ``cache.dir`` of its configuration, or its own folder."""
+    """Return the folder of DVC's cache: ``cache.dir`` of its configuration, or the default."""
     for name in _CACHE_CONFIGS:
         config = configparser.ConfigParser(interpolation=None)
         try:
@@ -124,12 +124,12 @@ def _cache(root: Path) -> Path:
         except configparser.Error:
             continue
         if folder := config.get("cache", "dir", fallback=""):
-            return root / ".dvc" / folder  # as DVC reads it: relative to the file
+            return root / ".dvc" / folder  # DVC resolves it relative to the configuration file
     return root / ".dvc/cache"
 
 
 def bootstrap(pairs: Pairs, metric: str, rows: int) -> Difference | None:
-    """Interval of a difference from one seed's predictions; ``rows`` of the comparison hold together."""
+    """Return the interval of a difference from one seed's predictions, adjusted for ``rows`` simultaneous intervals."""
     gold, before, after = pairs.rows, pairs.before, pairs.after
     try:
         was, now = (100 * score(pairs.spec, gold, side)[metric] for side in (before, after))
@@ -154,7 +154,7 @@ def bootstrap(pairs: Pairs, metric: str, rows: int) -> Difference | None:
 
 
 def flips_of(task: str, pairs: Pairs | str) -> Flips:
-    """Examples that one side has right and the other wrong; of spans, an F1 on either side of one half."""
+    """Return the examples that only one side has right; for spans, right means an F1 of at least one half."""
     if isinstance(pairs, str):
         return Flips(task, why_not=pairs)
     before, after = pairs.right(pairs.before), pairs.right(pairs.after)
@@ -175,7 +175,7 @@ def _flip(pairs: Pairs, number: int, fixed: bool) -> Flip:
 
 
 def _texts(row: dict[str, Any]) -> Iterator[str]:
-    """The question of a span task, else the texts."""
+    """Yield the texts of a row: for span tasks the question, otherwise all texts."""
     if "words" in row:
         yield " ".join(row["words"])
     for key in ("question", "text_a", "text_b", "text", "choices"):

@@ -1,6 +1,6 @@
-"""The A/A record of a profile: runs that differ in seeds alone, and the standard deviations of their figures.
+"""The noise record of a profile: standard deviations of figures over A/A runs, which differ only in seeds.
 
-The record (``results/noise/<profile>.json``) is committed; `electra compare` takes it where a side has one seed.
+The record (``results/noise/<profile>.json``) is committed; `electra compare` uses it for runs with a single seed.
 """
 
 import os
@@ -19,18 +19,18 @@ from electra.review.sides import WORK_TREE, Side, open_side
 from electra.review.statistics import components
 
 Runner = Callable[[list[str], Path], int]
-OF_THE_RECIPE = ("parameters", "data", "code")  # kinds of changes; the others may differ within a record
+OF_THE_RECIPE = ("parameters", "data", "code")  # kinds of changes that must not occur within a record
 
 
 def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
-    """Write the record of a profile from runs that differ in nothing but seeds, processor and machine settings.
+    """Write a profile's noise record from runs that differ only in seeds, processor and machine settings.
 
     Raises:
         ConfigError: there are fewer than two runs, or something else differs.
     """
     if len(sides) < 2:
         raise ConfigError(
-            "noise is measured on two runs at least",
+            "measuring noise takes at least two runs",
             next_step="make them: electra noise; or name runs that differ in seeds alone: "
             "electra compare --record-noise A B C",
         )
@@ -55,7 +55,7 @@ def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
 
 
 def _dvc(command: list[str], root: Path) -> int:
-    folder = str(Path(sys.executable).parent)  # where `electra` is, which the stages start
+    folder = str(Path(sys.executable).parent)  # folder of the `electra` command, which the stages call
     environment = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
     return subprocess.run([sys.executable, "-m", "dvc", *command], cwd=root, env=environment, check=False).returncode
 
@@ -63,16 +63,18 @@ def _dvc(command: list[str], root: Path) -> int:
 def measure_noise(paths: Paths, runs: int, seeds: int, run: Runner = _dvc) -> Path:
     """Run the settings of the work tree with ``runs`` pre-training seeds, each with ``seeds`` fine-tuning seeds.
 
-    Each run is an experiment of DVC, ``noise-<profile>-<seed>``, made in a folder of its own: the work tree stays as it
-    is, what they have in common comes from DVC's cache, and one that is there already is not made again.
+    Each run is a DVC experiment, ``noise-<profile>-<seed>``, in a temporary folder: the work tree is not changed,
+    shared stages come from DVC's cache, and experiments that already exist are not repeated.
 
     Raises:
         ConfigError: fewer than two runs, or there are no settings here.
-        InfrastructureError: a run failed, or another process measures the same.
+        InfrastructureError: a run failed, or another process is measuring the same profile.
     """
     here = Side(WORK_TREE, paths.root)
     if runs < 2 or not here.profile:
-        raise ConfigError("noise is measured on two runs at least, in the folder of params.yaml", where=str(paths.root))
+        raise ConfigError(
+            "measuring noise takes at least two runs, in the folder of params.yaml", where=str(paths.root)
+        )
     chosen = list(range(1, seeds + 1))
     names = []
     with exclusive(paths.root / noise_file(here.profile)):
@@ -81,7 +83,7 @@ def measure_noise(paths: Paths, runs: int, seeds: int, run: Runner = _dvc) -> Pa
             names.append(name)
             print(f"[{seed}/{runs}] {name}: pretrain.seed {seed}, cells.seeds {chosen}", flush=True)
             if _is_made(name, here, seed, chosen):
-                print("  it is there already", flush=True)
+                print("  exists already: skipped", flush=True)
                 continue
             settings = [f"params/{here.profile}.yaml:pretrain.seed={seed}", f"params.yaml:cells.seeds={chosen}"]
             arguments = [part for setting in settings for part in ("-S", setting.replace(" ", ""))]
@@ -90,7 +92,7 @@ def measure_noise(paths: Paths, runs: int, seeds: int, run: Runner = _dvc) -> Pa
             if code := run(["exp", "run", "--temp", "--name", name, *arguments, "evaluate"], here.folder):
                 raise InfrastructureError(
                     f"the run {name} ended with exit code {code}",
-                    next_step="mend what the messages above say and run it again: stages that ended are not run again",
+                    next_step="fix the cause given above and run the command again: finished stages are not repeated",
                 )
         return record_noise([open_side(name, paths.root) for name in names], paths)
 
@@ -103,7 +105,7 @@ def _made(name: str, root: Path) -> Side | None:
 
 
 def _is_made(name: str, here: Side, seed: int, seeds: list[int]) -> bool:
-    """Return whether the experiment is there, of these settings and of the data and code of the work tree's lock."""
+    """Return True if the experiment exists with these settings and with the data and code of the work tree's lock."""
     side = _made(name, here.folder)
     if side is None or any(kind in OF_THE_RECIPE for kind in changes_between(here, side).kinds):
         return False

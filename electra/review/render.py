@@ -1,4 +1,4 @@
-"""A comparison as text for a terminal, Markdown for a pull request, a page, and against thresholds."""
+"""Render a comparison as text, Markdown or HTML, and check it against thresholds."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _PRETRAIN = {"disc_auc": "AUC", "disc_loss": "discriminator loss", "mlm_loss": "
 
 
 def render_text(found: Comparison) -> str:
-    """25 lines of 100 columns at most."""
+    """Return the comparison as text: at most 25 lines of 100 columns."""
     head = f"{found.before} -> {found.after}, profile {' -> '.join(dict.fromkeys(found.profiles))}"
     lines = [_cut(head), *(_cut(f"{name:<11} {told}") for name, told in _changed(found.changes))]
     lines.append(_cut(f"{'verdict':<11} {found.verdict}"))
@@ -39,13 +39,13 @@ def render_text(found: Comparison) -> str:
         )
         lines += [_line(row, width) for row in [*shown, found.mean]]
         if left := len(found.rows) - len(shown):
-            lines.append(f"and {left} tasks more: --json")
+            lines.append(f"and {left} more tasks: --json")
     lines += [_cut(line) for line in footer]
     return "\n".join(lines[:MOST_LINES]) + "\n"
 
 
 def render_markdown(found: Comparison) -> str:
-    """For a pull request: ``gh pr comment --body-file -``."""
+    """Return the comparison as Markdown for a pull request: ``gh pr comment --body-file -``."""
     lines = [_harmless(f"### {found.before} → {found.after}"), "", f"**{found.verdict}**", ""]
     lines += [f"- {name}: {_harmless(told)}" for name, told in _changed(found.changes)]
     if found.mean:
@@ -66,7 +66,7 @@ def render_markdown(found: Comparison) -> str:
 
 
 def cost_told(found: Comparison) -> str:
-    """Minutes, tokens, FLOPs and processor of pre-training, before and after where they differ."""
+    """Return minutes, tokens, FLOPs and processor of pre-training; before and after if they differ."""
     known = [
         _pair([f"{cost.minutes:g} min" for cost in found.cost if cost.minutes is not None]),
         _pair([f"{cost.tokens / 1e6:,.1f}M tokens" for cost in found.cost if cost.tokens is not None]),
@@ -76,7 +76,7 @@ def cost_told(found: Comparison) -> str:
     told = [part for part in known if part]
     if unknown:
         told.append(f"minutes of {' and '.join(unknown)} unknown (no results/machine.json)")
-    if len(processors := {cost.processor for cost in found.cost if cost.processor}) == 1:  # others stand in a line
+    if len(processors := {cost.processor for cost in found.cost if cost.processor}) == 1:  # else in a line below
         told += processors
     return "pre-training " + ", ".join(part for part in told if part)
 
@@ -86,7 +86,7 @@ def _pair(sides: list[str]) -> str:
 
 
 def flips_told(found: Comparison) -> str:
-    """Examples that became right or wrong, or that the predictions are not there."""
+    """Return how many examples became right or wrong, or why this is unknown."""
     known = [flips for flips in found.flips if not flips.why_not]
     if not known:
         reasons = dict.fromkeys(flips.why_not for flips in found.flips)
@@ -102,7 +102,7 @@ def flips_told(found: Comparison) -> str:
 
 
 def _curves_folded(found: Comparison) -> Iterator[str]:
-    """Held-out figures of both runs at up to eight steps, in a block that GitHub and GitLab fold."""
+    """Yield held-out figures of both runs at up to eight steps, in a block that GitHub and GitLab collapse."""
     names = [name for name in _PRETRAIN if any(name in curves for curves in found.curves)]
     sides = []
     for curves in found.curves:
@@ -122,7 +122,7 @@ def _curves_folded(found: Comparison) -> Iterator[str]:
 
 
 def _flips_folded(found: Comparison) -> Iterator[str]:
-    """Examples that flipped, of every task a few."""
+    """Yield a few flipped examples of each task, in a collapsed block."""
     if not any(flips.shown for flips in found.flips):
         return
     yield from ("", "<details><summary>Examples that flipped</summary>", "")
@@ -134,14 +134,14 @@ def _flips_folded(found: Comparison) -> Iterator[str]:
 
 
 def _cell(text: str, most: int = 160) -> str:
-    """Text of a data set as a cell: no markup, no line break, no mention of a user."""
+    """Escape text of a data set for a table cell: no markup, line breaks or user mentions."""
     text = " ".join(text.split())
     text = text if len(text) <= most else text[: most - 3] + "..."
     return _harmless(re.sub(r"([\\`*_{}\[\]#|!~])", r"\\\1", text))
 
 
 def _harmless(text: str) -> str:
-    """Names of branches and folders and text of data, without HTML and without mentions of users."""
+    """Escape HTML and user mentions in names of branches and folders and in text of data."""
     return text.replace("<", "&lt;").replace("@", "@\u200b")
 
 
@@ -149,7 +149,7 @@ TEMPLATE = Path(__file__).with_name("page.html.j2")
 
 
 def render_page(found: Comparison) -> str:
-    """One offline page: no request, no script; the curves are drawn as the report's are."""
+    """Return one offline page without requests and scripts; curves are drawn as in the report."""
     import jinja2
 
     from electra.report.build import draw_both, page_style
@@ -196,7 +196,7 @@ def _short(value: Any) -> str:
 
 
 def _chosen(rows: list[Row], room: int) -> list[Row]:
-    """All rows, or those that say most, in their order; a line is left to tell of the others."""
+    """Return all rows, or the most relevant ones in their order, with one line left to count the others."""
     if len(rows) <= room:
         return rows
     rank = ["worse", "better", "unknown noise", "underpowered", "noise", "same"]
@@ -256,7 +256,7 @@ class Bounds(Section):
 
 
 class Thresholds(Section):
-    """The file of ``electra compare --gate``."""
+    """Content of the file for ``electra compare --gate``."""
 
     mean: Bounds = Field(Bounds(), description="mean over tasks, points")
     tasks: dict[str, Bounds] = Field({}, description="single tasks, points")
@@ -266,10 +266,10 @@ class Thresholds(Section):
 
 
 def read_thresholds(path: Path) -> Thresholds:
-    """Read and check the file of ``--gate``.
+    """Read and check the file for ``--gate``.
 
     Raises:
-        ConfigError: there is none, or it holds something else.
+        ConfigError: the file does not exist or has other content.
     """
     try:
         return Thresholds.model_validate(read_yaml(path) or {})
@@ -281,7 +281,7 @@ def read_thresholds(path: Path) -> Thresholds:
 
 
 def reasons_to_refuse(found: Comparison, thresholds: Thresholds) -> list[str]:
-    """Why a comparison does not pass; empty where it does."""
+    """Return the reasons why a comparison fails the thresholds; empty if it passes."""
     reasons: list[str] = []
     by_name = {row.name: row for row in found.rows}
     if found.mean:

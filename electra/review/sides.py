@@ -1,6 +1,6 @@
 """One side of a comparison: settings, lock and results of a git revision, an experiment, a folder or the work tree.
 
-And all runs of a repository, one line each.
+Also lists all runs of a repository.
 """
 
 import json
@@ -27,8 +27,8 @@ class Side:
     """Files of one run.
 
     Attributes:
-        name: as the user gave it.
-        folder: where they lie; for a revision, the repository.
+        name: as given by the user.
+        folder: the folder of the files; for a revision, the repository.
         revision: full commit; None for a folder.
     """
 
@@ -38,7 +38,7 @@ class Side:
     _read: dict[str, bytes | None] = field(default_factory=dict, repr=False)
 
     def read(self, path: str) -> bytes | None:
-        """Content of a file; None where it is not there."""
+        """Return the content of a file; None if it does not exist."""
         if path not in self._read:
             self._read[path] = self._look(path)
         return self._read[path]
@@ -52,14 +52,14 @@ class Side:
 
     @property
     def files(self) -> list[Path]:
-        """The files that were read; none for a revision."""
+        """Files that were read; empty for a revision."""
         return [self.folder / path for path in self._read] if self.revision is None else []
 
     def json(self, path: str) -> Any:
-        """A JSON file; an empty object where it is not there.
+        """Return the content of a JSON file; an empty object if it does not exist.
 
         Raises:
-            DataError: it is no JSON.
+            DataError: it is not JSON.
         """
         content = self.read(path)
         try:
@@ -68,10 +68,10 @@ class Side:
             raise DataError(f"not JSON: {error}", where=f"{self.name}: {path}", next_step="dvc repro") from None
 
     def yaml(self, path: str) -> Any:
-        """A YAML file; an empty object where it is not there.
+        """Return the content of a YAML file; an empty object if it does not exist.
 
         Raises:
-            DataError: it is no YAML.
+            DataError: it is not YAML.
         """
         content = self.read(path)
         try:
@@ -85,7 +85,7 @@ class Side:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All settings by the path of their key; ``cluster`` too."""
+        """All settings by key path, including ``cluster``."""
         common, own = with_method(self.yaml("params.yaml"), self.yaml(f"params/{self.profile}.yaml"))
         return dict(flat({**common, **{k: _merged(common.get(k), v) for k, v in own.items()}}))
 
@@ -105,7 +105,7 @@ class Side:
         return self.json("results/machine.json")
 
     def hash_of(self, path: str) -> str | None:
-        """md5 of an output in the lock."""
+        """Return the md5 of an output in the lock."""
         for stage in self.stages.values():
             for out in stage.get("outs", []):
                 if out["path"] == path:
@@ -113,15 +113,15 @@ class Side:
         return None
 
     def values(self, task: str) -> dict[str, float]:
-        """Headline of a task from the pre-trained weights, by seed."""
+        """Return the headline metric of a task from the pre-trained weights, by seed."""
         entry = self.tasks[task]
         seeds = entry.get("seeds") or {"": {"pretrained": {entry["metric"]: entry["pretrained"]}}}
         return {seed: found["pretrained"][entry["metric"]] for seed, found in seeds.items()}
 
     def stale(self) -> list[str]:
-        """Stages whose lock has other parameters than the settings: their results are of before.
+        """Return stages whose parameters in the lock differ from the settings: their results are outdated.
 
-        DVC keeps cells of other tasks and seeds in the lock; those that the settings do not ask for are passed over.
+        DVC keeps fine-tuning runs of other tasks and seeds in the lock; those the settings do not request are skipped.
         """
         found = []
         for name, stage in self.stages.items():
@@ -137,7 +137,7 @@ class Side:
         return list(dict.fromkeys(found))
 
     def _is_asked(self, stage: str) -> bool:
-        """Return whether the settings ask for a stage: all but cells of other tasks and seeds."""
+        """Return True if the settings request a stage: all but fine-tuning runs of other tasks and seeds."""
         cell = stage.partition("@")[2]
         cells = self.yaml("params.yaml").get("cells")
         if not cell or cells is None:
@@ -148,10 +148,10 @@ class Side:
 
 
 def open_side(name: str | None, root: Path = Path(".")) -> Side:
-    """A folder with results, a git revision, or the name of an experiment of DVC; the work tree for None.
+    """Open a folder with results, a git revision, or a DVC experiment by its name; the work tree for None.
 
     Raises:
-        ConfigError: it is none of these, or has no results.
+        ConfigError: there is no such folder, revision or experiment, or it has no results.
     """
     if name is None:
         return _with_results(Side(WORK_TREE, root))
@@ -218,9 +218,9 @@ class Run:
 
     Attributes:
         name: profile and method, or the experiment's name.
-        changed: parameters that differ from the run before it, ``key value``.
-        spread: standard deviation over fine-tuning seeds of the mean; None for one seed.
-        minutes: of pre-training, where results/machine.json has them.
+        changed: parameters that differ from the previous run, as ``key value``.
+        spread: standard deviation of the mean over fine-tuning seeds; None for one seed.
+        minutes: minutes of pre-training, if results/machine.json has them.
     """
 
     name: str
@@ -235,10 +235,10 @@ class Run:
 
 
 def find_runs(root: Path = Path("."), most: int = 30) -> list[Run]:
-    """The newest runs first.
+    """Return runs, newest first.
 
     Raises:
-        ConfigError: this is no git repository.
+        ConfigError: the folder is not in a git repository.
     """
     found: list[Run] = []
     commits = _commits(root, most + 1)
@@ -250,7 +250,7 @@ def find_runs(root: Path = Path("."), most: int = 30) -> list[Run]:
 
 
 def _commits(root: Path, most: int) -> list[dict[str, str]]:
-    """Commits that changed the scores, and experiments, newest first."""
+    """Return commits that changed the scores, and experiments, newest first."""
     form = "--format=%H%x09%cs%x09%s"
     log = _git(root, "log", f"-{most}", form, "--", "results/metrics", _SCORES)
     if log.returncode:
@@ -308,7 +308,7 @@ def _run(commit: dict[str, str], side: dict[str, Any], before: dict[str, Any] | 
 
 
 def _spread(families: list[dict[str, Any]]) -> float | None:
-    """Standard deviation over seeds of the mean over tasks."""
+    """Return the standard deviation over seeds of the mean over tasks."""
     tasks = [entry for family in families for entry in family.values() if "seeds" in entry]
     seeds = set.intersection(*(set(entry["seeds"]) for entry in tasks)) if tasks else set()
     if len(seeds) < 2:
@@ -321,7 +321,7 @@ def _spread(families: list[dict[str, Any]]) -> float | None:
 
 
 def render_runs(runs: list[Run]) -> str:
-    """A line a run, 100 columns at most."""
+    """Return one line per run, of at most 100 columns."""
     lines = [f"{'run':<16} {'commit':<7} {'date':<10} {'mean':>11} {'AUC':>5} {'min':>6}  changed"]
     for run in runs:
         mean = "-" if run.mean is None else f"{run.mean:.1f}" + ("" if run.spread is None else f" ± {run.spread:.1f}")
@@ -336,12 +336,12 @@ def render_runs(runs: list[Run]) -> str:
 
 
 def runs_as_json(runs: list[Run]) -> str:
-    """The same for programs."""
+    """Return the runs as JSON."""
     return json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False) + "\n"
 
 
 class _Objects:
-    """``git cat-file --batch``: any number of files of any revision in one process."""
+    """Read files of any revision through one ``git cat-file --batch`` process."""
 
     def __init__(self, root: Path):
         prefix = _git(root, "rev-parse", "--show-prefix").stdout.decode().strip()
@@ -357,7 +357,7 @@ class _Objects:
         self._process.communicate()
 
     def read(self, name: str) -> bytes | None:
-        """``<commit>:<path>``; None where it is not there."""
+        """Return the content of ``<commit>:<path>``; None if it does not exist."""
         assert self._process.stdin and self._process.stdout
         commit, _, path = name.partition(":")
         self._process.stdin.write(f"{commit}:{self._prefix}{path}\n".encode())

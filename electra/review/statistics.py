@@ -1,10 +1,10 @@
-"""Statistics of a comparison: intervals of a difference, what could have been detected, and the verdict.
+"""Statistics of a comparison: intervals of a difference, detectable differences, and the verdict.
 
-Noise is known from seeds, several runs on both sides (Student's t), or from a record: the standard deviation of a run,
-measured on runs that differ in nothing but seeds (t with its degrees of freedom). Two other sources are partial,
-and can find noise but never a difference: fine-tuning seeds of two encoders, which do not cover pre-training, and the
-bootstrap over the predictions of one run on both sides, which covers the choice of the development examples and no
-training. With several rows the intervals hold together (Bonferroni).
+Noise is estimated from several seeds on both sides (Student's t), or from a record: the standard deviation over runs
+that differ only in seeds (t with its degrees of freedom). Two other sources are partial; they can show that a
+difference may be noise, but never that it is real: fine-tuning seeds of two encoders, which do not cover pre-training,
+and the bootstrap over the predictions of one run on both sides, which covers the choice of development examples but no
+training. With several rows the intervals hold simultaneously (Bonferroni).
 """
 
 import math
@@ -18,8 +18,8 @@ from scipy import special
 
 Verdict = Literal["better", "worse", "noise", "underpowered", "unknown noise", "same"]
 Noise = Literal["seeds", "record", "fine-tuning", "bootstrap", "none"]
-PARTIAL = ("fine-tuning", "bootstrap")  # some noise is not in it: it can find noise and never a difference
-CONFIDENCE, POWER = 0.95, 0.85  # 80% is promised: noise of training is not quite normal
+PARTIAL = ("fine-tuning", "bootstrap")  # sources without all noise: they can show noise, but never a real difference
+CONFIDENCE, POWER = 0.95, 0.85  # for a promised power of 80%: training noise is not quite normal
 DRAWS = 1000
 
 
@@ -28,9 +28,9 @@ class Difference:
     """One figure before and after.
 
     Attributes:
-        low, high: interval of the difference; None where the noise is unknown.
-        detectable: smallest difference that would have been found with a probability of ``POWER``.
-        noise: where the interval is from.
+        low, high: interval of the difference; None if the noise is unknown.
+        detectable: smallest difference that would be found with probability ``POWER``.
+        noise: source of the interval.
     """
 
     before: float
@@ -45,10 +45,10 @@ class Difference:
         return self.after - self.before
 
     def verdict(self, smallest: float, larger_is_better: bool = True) -> Verdict:
-        """The verdict.
+        """Return the verdict on the difference.
 
         Args:
-            smallest: difference that matters; noise that would hide it is "underpowered".
+            smallest: smallest relevant difference; noise that could hide it is "underpowered".
         """
         if self.low is None or self.high is None:
             return "same" if self.difference == 0 else "unknown noise"
@@ -63,33 +63,33 @@ class Difference:
 
 @dataclass(frozen=True)
 class Spread:
-    """Variance of a run, in points squared, as it was estimated with so many degrees of freedom."""
+    """Variance of a run, in points squared, with the degrees of freedom of its estimate."""
 
     variance: float
     degrees: float
 
 
 def pooled(before: Sequence[float], after: Sequence[float], least: float = 0.0) -> Spread:
-    """The variance within both sides.
+    """Return the pooled variance within both sides.
 
     Args:
-        least: standard deviation that is assumed at least, such as a row of the development set: runs that agree to the
-            last digit, as collapsed ones do, would have no noise at all.
+        least: lower bound of the standard deviation, such as the effect of one development row: runs with identical
+            scores, such as collapsed ones, would have no noise otherwise.
     """
     degrees = len(before) + len(after) - 2
     squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
     return Spread(max(squares / degrees, least**2), degrees)
 
 
-MOST_BORROWED = 6.0  # degrees of freedom; ten tasks say no more about how much alike their variances are
+MOST_BORROWED = 6.0  # degrees of freedom; ten tasks give no more information about how similar their variances are
 
 
 def moderated(spreads: Mapping[str, Spread]) -> dict[str, Spread]:
-    """Draw the variances of several tasks towards their common one, as far as they are alike.
+    """Shrink the variances of several tasks towards a common value, as far as they are similar.
 
     The moderated t statistic (Smyth 2004, "Linear models and empirical Bayes methods", section 6.2): true variances are
-    taken to be scattered as an inverse chi-square, whose scale and degrees of freedom follow from the logarithms of the
-    estimates. Four runs know a variance within a factor of ten; ten tasks together know it much better.
+    assumed to follow a scaled inverse chi-square distribution, whose scale and degrees of freedom are fitted to the
+    logarithms of the estimates. Four runs determine a variance within a factor of ten; ten tasks together much better.
     """
     known = {name: spread for name, spread in spreads.items() if spread.variance > 0}
     if len(known) < 3:
@@ -111,7 +111,7 @@ def moderated(spreads: Mapping[str, Spread]) -> dict[str, Spread]:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Newton's method on its reciprocal, which is nearly a line (the appendix of Smyth 2004)."""
+    """Invert trigamma by Newton's method on its reciprocal, which is nearly linear (appendix of Smyth 2004)."""
     x = 0.5 + 1 / value
     for _ in range(20):
         trigamma = float(special.polygamma(1, x))
@@ -122,11 +122,11 @@ def _inverse_trigamma(value: float) -> float:
 def from_seeds(
     before: Sequence[float], after: Sequence[float], rows: int = 1, spread: Spread | None = None
 ) -> Difference:
-    """Means of several runs on both sides: Student's t with the pooled variance.
+    """Compare the means of several runs on both sides by Student's t with the pooled variance.
 
     Args:
-        rows: of the comparison; their intervals hold together.
-        spread: of a run, in place of the one within these runs.
+        rows: number of rows of the comparison, whose intervals hold simultaneously.
+        spread: variance of a run, used instead of the variance within these runs.
     """
     spread = spread or pooled(before, after)
     error = math.sqrt(spread.variance * (1 / len(before) + 1 / len(after)))
@@ -134,13 +134,13 @@ def from_seeds(
 
 
 def from_record(before: float, after: float, spread: Spread, rows: int = 1) -> Difference:
-    """One figure on both sides, and how it is spread over runs by the record."""
+    """Compare one figure on both sides, with the variance over runs from a record."""
     return _with_error(before, after, math.sqrt(2 * spread.variance), spread.degrees, rows, "record")
 
 
 def _with_error(before: float, after: float, error: float, degrees: float, rows: int, noise: Noise) -> Difference:
     critical = float(special.stdtrit(degrees, 1 - (1 - CONFIDENCE) / (2 * rows)))
-    # the non-centrality at which Student's t passes the critical value with probability POWER
+    # non-centrality at which Student's t exceeds the critical value with probability POWER
     detectable = float(special.nctdtrinc(degrees, 1 - POWER, critical)) * error
     difference = after - before
     return Difference(before, after, difference - critical * error, difference + critical * error, detectable, noise)
@@ -154,10 +154,10 @@ def from_predictions(
     rows: int = 1,
     draws: int = DRAWS,
 ) -> Difference:
-    """One run on both sides: the paired bootstrap over development examples (Efron and Tibshirani 1993, chapter 13).
+    """Compare one run on both sides by the paired bootstrap over examples (Efron and Tibshirani 1993, chapter 13).
 
     Args:
-        difference_of: difference of the scores on the examples with these numbers.
+        difference_of: returns the difference of the scores on the examples with the given indices.
     """
     random = np.random.default_rng(0)
     drawn = np.array([difference_of(random.integers(num_examples, size=num_examples)) for _ in range(draws)])
@@ -170,13 +170,13 @@ def from_predictions(
 
 @dataclass(frozen=True)
 class Components:
-    """Standard deviations of one figure over runs that differ in seeds alone.
+    """Standard deviations of one figure over runs that differ only in seeds.
 
     Attributes:
-        pretrain: between runs, fine-tuning's part taken off.
-        finetune: between fine-tuning seeds of one run; 0 where each run has one, and ``pretrain`` then has both.
-        degrees: of freedom of the whole.
-        within: of freedom of ``finetune``.
+        pretrain: between runs, without fine-tuning's share.
+        finetune: between fine-tuning seeds of one run; 0 if each run has one seed, and ``pretrain`` then includes both.
+        degrees: degrees of freedom of the total.
+        within: degrees of freedom of ``finetune``.
     """
 
     pretrain: float
@@ -185,18 +185,18 @@ class Components:
     within: int = 0
 
     def deviation(self, num_seeds: int, same_encoder: bool) -> float:
-        """Of the mean over fine-tuning seeds of one run."""
+        """Return the standard deviation of one run's mean over fine-tuning seeds."""
         between = 0.0 if same_encoder and self.finetune else self.pretrain
         return math.sqrt(between**2 + self.finetune**2 / num_seeds)
 
     def spread(self, num_seeds: int, same_encoder: bool, least: float = 0.0) -> Spread:
-        """The same as a variance, ``least`` squared at least, with its degrees of freedom."""
+        """Return the variance, at least ``least`` squared, with its degrees of freedom."""
         degrees = self.within if same_encoder and self.within else self.degrees
         return Spread(max(self.deviation(num_seeds, same_encoder), least) ** 2, degrees)
 
 
 def components(runs: Sequence[Sequence[float]]) -> Components:
-    """Variance of A/A runs, taken apart: each run has a value for every fine-tuning seed.
+    """Split the variance of A/A runs into pre-training and fine-tuning; each run has a value per fine-tuning seed.
 
     Raises:
         ValueError: fewer than two runs.
