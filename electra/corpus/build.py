@@ -150,7 +150,7 @@ def open_source(settings: CorpusSource) -> Source:
 
 @contextmanager
 def _cleaned(settings: Settings, paths: Paths, scratch: Path) -> Iterator[list[CleanedSource]]:
-    """Yield the cleaned documents of each source; the workers configured in ``settings.cluster`` clean them."""
+    """Yield the cleaned documents of each source; the workers configured under ``cluster`` clean them."""
     sources = [open_source(source) for source in settings.corpus.sources]
     parts = [source.parts() for source in sources]
     with open_workers(settings.cluster, sum(map(len, parts)), scratch, "corpus.max_chars") as workers:
