@@ -1,12 +1,12 @@
 """Executors of the text stages: this process, a pool of processes on this machine, or a Dask cluster.
 
 A stage cuts its work into jobs, one per input file, and calls :meth:`Workers.map`. A job reads files of earlier stages,
-writes files of its own into the stage's folder under names and with bytes that do not depend on who runs it, and
-returns a few numbers. So the result is the same for any kind and number of workers.
+writes new files into the stage's folder, and returns a few numbers. Names and bytes of the files do not depend on the
+worker, so the result is the same for any kind and number of workers.
 
-Dask (``cluster.executor: dask``) finds workers for jobs, and gives the jobs of a worker that died to others. Added
-here: a worker has to run the same software as this process and to see the same folder, since otherwise its files would
-differ or be lost.
+Dask (``cluster.executor: dask``) assigns jobs to workers, and reassigns the jobs of a worker that died. This module
+adds a check that each worker runs the same software as this process and sees the same folder; otherwise its files
+would differ or be lost.
 """
 
 import importlib.metadata
@@ -48,41 +48,41 @@ class Backend(Protocol):
         ...
 
     def num_in_flight(self) -> int:
-        """How many calls may be waiting or running at this moment."""
+        """Return how many calls may be waiting or running now."""
         ...
 
     def watch(self) -> None:
-        """Called now and then while a result is waited for; raises when none can come any more."""
+        """Raise an error if no result can arrive any more; called periodically while waiting for a result."""
         ...
 
     def lost(self, error: BaseException) -> InfrastructureError | None:
-        """Error for the user if processes have died; None for an error of the job itself."""
+        """Return the error to show if processes have died; None for an error of the job itself."""
         ...
 
 
 class Workers:
-    """Runs a function over many jobs, in this process where no backend is given."""
+    """Runner of one function over many jobs; runs them in this process if no backend is given."""
 
     def __init__(self, backend: Backend | None):
         self._backend = backend
 
     @property
     def in_process(self) -> bool:
-        """Return whether jobs are done by this process, each when its result is asked for."""
+        """Return whether this process runs the jobs, each when its result is requested."""
         return self._backend is None
 
     def map(self, function: Callable[..., Result], jobs: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
-        """Results of ``function(*job)`` in the order of the jobs.
+        """Yield the results of ``function(*job)`` in the order of the jobs.
 
-        Jobs are taken as there is room, and a result is dropped once it is yielded: neither the jobs nor the results
-        of a long list are held together. A job that raises ends the map with its error; those that wait are cancelled.
+        Jobs are read when a worker can take them, and a result is dropped once it is yielded, so a long list of jobs or
+        results is never held in memory. A job that raises ends the map with its error; waiting jobs are cancelled.
 
         Args:
-            function: of a module, so that another process can import it; may be called again for a job whose worker
-                died, so a second call has to leave what the first would have.
+            function: module-level function, so that another process can import it. It must be idempotent: it is called
+                again for a job whose worker died.
 
         Raises:
-            InfrastructureError: workers died and the job could not be given to others.
+            InfrastructureError: workers died and the job could not be reassigned.
         """
         if self._backend is None:
             yield from (function(*job) for job in jobs)
@@ -120,16 +120,16 @@ class Workers:
 
 @contextmanager
 def open_workers(cluster: config.Cluster, num_jobs: int, folder: Path, lower: str) -> Iterator[Workers]:
-    """The workers that ``cluster.executor`` names, for as long as the block lasts.
+    """Yield the workers that ``cluster.executor`` names; they end with the block.
 
     Args:
-        cluster: ``executor``, ``num_workers`` and ``dask_scheduler`` count.
-        num_jobs: no more processes are started than there are jobs, and none for a single one.
+        cluster: only ``executor``, ``num_workers`` and ``dask_scheduler`` are used.
+        num_jobs: upper bound of the number of processes; a single job runs in this process.
         folder: where jobs write; workers on other machines must see it under the same path.
         lower: the setting to lower when memory runs out, for the message.
 
     Raises:
-        ConfigError: Dask is asked for and not installed, or has no address.
+        ConfigError: Dask is requested but not installed, or its address is missing.
         InfrastructureError: the scheduler cannot be reached.
     """
     wanted = num_workers(cluster)
@@ -144,18 +144,18 @@ def open_workers(cluster: config.Cluster, num_jobs: int, folder: Path, lower: st
 
 
 def num_workers(cluster: config.Cluster) -> int:
-    """``cluster.num_workers``; auto is one per core that this process may use."""
+    """Return ``cluster.num_workers``; ``auto`` is one per core that this process may use."""
     return len(os.sched_getaffinity(0)) if cluster.num_workers == "auto" else cluster.num_workers
 
 
 @contextmanager
 def job_folder(folder: Path) -> Iterator[Path]:
-    """A folder in a stage's own for files of its jobs that are no part of the artefact, or not yet.
+    """Create a temporary folder inside a stage's folder, for files of its jobs that are not yet part of the artefact.
 
-    It is moved out of ``folder`` before it is removed: a worker given up for lost may still write to it, but not to the
-    artefact.
+    It is moved out of ``folder`` before it is removed: a worker that was taken for dead may still write to it, but not
+    to the artefact.
     """
-    inside = folder.absolute() / f".jobs-{uuid4().hex[:8]}"  # a worker may stand in another folder
+    inside = folder.absolute() / f".jobs-{uuid4().hex[:8]}"  # absolute: a worker may have another current folder
     inside.mkdir()
     try:
         yield inside
@@ -167,10 +167,10 @@ def job_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A new path to write to, which becomes ``path`` when the block ends well, and is removed when it does not.
+    """Yield a temporary path that is renamed to ``path`` when the block succeeds, and removed when it fails.
 
-    Two workers may do the same job when one of them was given up too early: each has a file of its own, and either may
-    be the last to rename it.
+    Two workers may run the same job if one of them was taken for dead too early: each writes a separate temporary file,
+    and either may be the last to rename it.
 
     Args:
         path: the file to write.
@@ -189,7 +189,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _pool(processes: int, cores: int, lower: str) -> Iterator["_Pool"]:
-    # Not fork: the tokenizer's threads of this process would not exist in the child, which then waits for them forever
+    # Not fork: the tokenizer's threads would not exist in the child, which would then wait for them forever
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(max(1, cores // processes),))
     try:
@@ -202,13 +202,13 @@ def _pool(processes: int, cores: int, lower: str) -> Iterator["_Pool"]:
 def _start_worker(num_threads: int) -> None:
     die_with_parent()
     parent = multiprocessing.parent_process()
-    if parent and not parent.is_alive():  # killed while this process was starting: nobody would ever end it
+    if parent and not parent.is_alive():  # killed while this process was starting: nothing would ever end it
         os.kill(os.getpid(), signal.SIGKILL)
     limit_threads(num_threads)
 
 
 class _Pool:
-    """Processes of this machine. They die together: one that is lost ends the stage."""
+    """Pool of processes on this machine. A process that dies ends the pool, and with it the stage."""
 
     def __init__(self, pool: ProcessPoolExecutor, processes: int, lower: str):
         self._pool, self._processes, self._lower = pool, processes, lower
@@ -220,7 +220,7 @@ class _Pool:
         return 2 * self._processes
 
     def watch(self) -> None:
-        """The pool itself notices lost processes."""
+        """Do nothing: the pool itself notices lost processes."""
 
     def lost(self, error: BaseException) -> InfrastructureError | None:
         if not isinstance(error, BrokenProcessPool):
@@ -234,21 +234,21 @@ class _Pool:
 
 CONNECT_SECONDS = 30
 NO_WORKER_SECONDS = 300  # a cluster that grows on demand needs some time to start its first worker
-# those that the bytes written depend on
+# libraries that the bytes written depend on
 LIBRARIES = ("ftfy", "numpy", "py3langid", "pyarrow", "rensa", "tokenizers", "zstandard")
 
 
 @contextmanager
 def dask_backend(address: str | None, folder: Path, lower: str) -> Iterator["DaskBackend"]:
-    """A connection to the cluster that ends with the block.
+    """Yield a connection to the Dask cluster; it is closed at the end of the block.
 
     Args:
-        address: of the scheduler.
+        address: address of the scheduler.
         folder: where the jobs write.
         lower: the setting to lower when memory runs out, for the message.
 
     Raises:
-        ConfigError: there is no address, or Dask is not installed.
+        ConfigError: the address is missing, or Dask is not installed.
         InfrastructureError: the scheduler cannot be reached.
     """
     if address is None:
@@ -276,19 +276,19 @@ def dask_backend(address: str | None, folder: Path, lower: str) -> Iterator["Das
 
 
 class DaskBackend:
-    """Jobs as tasks of a Dask cluster, through its ``concurrent.futures`` executor.
+    """Back end that runs jobs as tasks of a Dask cluster, through its ``concurrent.futures`` executor.
 
     Args:
         client: a connected ``distributed.Client``.
-        address: of the scheduler, for messages.
+        address: address of the scheduler, for messages.
         folder: absolute path of a folder that workers must see.
         lower: see :func:`dask_backend`.
     """
 
     def __init__(self, client: Any, address: str, folder: Path, lower: str):
         self._client, self._address, self._folder, self._lower = client, address, folder, lower
-        # pure: a job writes files, so the result of an equal one must not stand for it. No retries: they are for errors
-        # of the job itself; for a worker that died, Dask runs its jobs elsewhere anyway.
+        # pure=False: a job writes files, so Dask must not reuse the result of an equal call. retries=0: retries are for
+        # errors of the job itself; Dask reassigns the jobs of a dead worker anyway.
         self._executor = client.get_executor(pure=False, retries=0)
         self._seen_worker_at = time.monotonic()
 
@@ -296,7 +296,7 @@ class DaskBackend:
         return self._executor.submit(run_job, partial(function, *job), self._folder, software())
 
     def num_in_flight(self) -> int:
-        """Twice as many as the cluster has threads now: it may grow and shrink."""
+        """Return twice the cluster's current number of threads, which may grow and shrink."""
         return max(2, 2 * sum(self._client.nthreads().values()))
 
     def watch(self) -> None:
@@ -332,8 +332,8 @@ def run_job(call: Callable[[], Any], folder: Path, expected: dict[str, str]) -> 
     """Check the worker's machine, then run the job.
 
     Raises:
-        ConfigError: this worker's software is not that of the process that asks.
-        InfrastructureError: the folder is not there.
+        ConfigError: this worker's software differs from that of the process that submitted the job.
+        InfrastructureError: the folder does not exist here.
     """
     differences = [f"{name} {ours} here, {expected[name]} there" for name, ours in software().items()
                    if ours != expected[name]]  # fmt: skip
@@ -357,7 +357,7 @@ def run_job(call: Callable[[], Any], folder: Path, expected: dict[str, str]) -> 
 
 @cache
 def software() -> dict[str, str]:
-    """Versions of everything that the bytes written by text stages depend on, this project's code included."""
+    """Return the versions of everything that the bytes written by text stages depend on, including this project."""
     return {
         "electra": hash_of_code(Path(str(importlib.resources.files("electra")))),
         "python": platform.python_version(),
@@ -367,9 +367,9 @@ def software() -> dict[str, str]:
 
 
 def hash_of_code(package: Path) -> str:
-    """Twelve hex digits of the names and bytes of all files below a package's folder, C++ sources and YAML included.
+    """Return a hash (12 hex digits) of the names and bytes of all files in a package, C++ sources and YAML included.
 
-    Compiled modules and hidden files (of editors and file systems) do not count: they differ between machines.
+    Compiled modules and hidden files (of editors and file systems) are left out: they differ between machines.
     """
     digest = sha256()
     for path in sorted(package.rglob("*")):

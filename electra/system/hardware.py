@@ -1,11 +1,11 @@
-"""The machine: what ``auto`` in the ``cluster`` section means here, the speed of its matrix products, shared cores.
+"""The machine: values of ``auto`` in the ``cluster`` section, speed of matrix products, cores shared with others.
 
-PyTorch's threads are those of libgomp, which spin at the end of every operation, some milliseconds at most, until the
-slowest of them is done. On cores of their own nothing is faster. On a core that another process uses too, the slowest
-is one that has no core at the moment, and the others spin its turn away: training is twenty times slower beside one
-busy process on two cores. ``OMP_WAIT_POLICY=passive`` forbids spinning for good, which halves the speed of a small
-model on idle cores. So spinning is cut short here while others use the cores, and only then, and the run says so.
-Results do not change: threads have the same number and the same work.
+PyTorch uses libgomp's threads, which spin at the end of every operation, some milliseconds at most, until the slowest
+thread is done. This is fastest on idle cores. If another process uses one of the cores, the slowest thread is one that
+waits for a core while the others spin on it: training is twenty times slower beside one busy process on two cores.
+``OMP_WAIT_POLICY=passive`` turns spinning off permanently, which halves the speed of a small model on idle cores.
+Therefore this module shortens spinning only while other processes use the cores, and the run's log reports it.
+Results do not change: the number of threads and their work stay the same.
 """
 
 import ctypes
@@ -43,14 +43,14 @@ class Machine:
     activation_checkpointing: Literal["auto", "off", "layers"] = "off"
     compile: Literal["off", "layers", "model"] = "off"
     num_nodes: int = 1
-    fits_itself: bool = False  # micro_batch_size is the most that may be taken: electra.estimate.memory.fitted
+    fits_itself: bool = False  # micro_batch_size is an upper bound, lowered by electra.estimate.memory.fitted
 
 
 def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
-    """Fill in the ``auto`` values.
+    """Resolve the ``auto`` values for this machine.
 
     Raises:
-        ConfigError: CUDA is asked for and not there, or the batch does not split evenly.
+        ConfigError: CUDA is requested but unavailable, or the batch does not split evenly.
     """
     device = choose_device(cluster)
     processes = torch.cuda.device_count() if device == "cuda" else 1
@@ -79,12 +79,12 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
 
 
 def choose_compile(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["off", "layers", "model"]:
-    """The part that goes through torch.compile: on CUDA the whole forward pass, except with ZeRO 3.
+    """Return the part of the model to compile with torch.compile: on CUDA the whole forward pass, except with ZeRO 3.
 
-    On CPUs the loops of electra/model/kernels are faster than what the compiler makes.
+    On CPUs the kernels of electra/model/kernels are faster than compiled code.
 
     Raises:
-        ConfigError: it is asked for on CUDA, and a C compiler or Python's headers are missing.
+        ConfigError: compilation is requested on CUDA, but a C compiler or Python's headers are missing.
     """
     if cluster.compile != "auto" and (cluster.compile == "off" or device == "cpu"):
         return cluster.compile
@@ -99,16 +99,16 @@ def choose_compile(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> L
 
 
 def num_cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def choose_device(cluster: config.Cluster) -> Literal["cpu", "cuda"]:
-    """CUDA where there is one, unless told otherwise.
+    """Return the device: CUDA if available, unless ``cluster.device`` names another.
 
     Raises:
-        ConfigError: CUDA is asked for and not there, or it is there and PyTorch cannot use it: a run that could have a
-            GPU does not take the CPU by itself.
+        ConfigError: CUDA is requested but unavailable, or there is an NVIDIA driver that PyTorch cannot use: a run does
+            not silently fall back to the CPU on a machine with a GPU.
     """
     if cluster.device == "cpu":
         return "cpu"
@@ -124,9 +124,9 @@ def choose_device(cluster: config.Cluster) -> Literal["cpu", "cuda"]:
 
 @cache
 def cuda_state() -> tuple[bool, str]:
-    """Return whether PyTorch can use a CUDA device; and what is wrong where the driver is there but cannot be used.
+    """Return whether PyTorch can use a CUDA device, and the problem if there is a driver that it cannot use.
 
-    PyTorch itself answers "no device" to a driver that is too old, and warns once.
+    With a driver that is too old, PyTorch itself reports "no device" and warns once.
     """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -143,13 +143,13 @@ def cuda_state() -> tuple[bool, str]:
 
 
 def describe_cuda() -> str:
-    """Environment of a run on CUDA, for its first line: device, versions, variables of NCCL."""
+    """Return the CUDA environment for a run's first line: device, versions, NCCL's variables."""
     facts = [torch.cuda.get_device_name(), f"CUDA {torch.version.cuda}"]
     try:
         driver = re.search(r"\b\d+\.\d+\.\d+\b", Path("/proc/driver/nvidia/version").read_text())
         facts += [f"driver {driver.group()}"] if driver else []
     except OSError:
-        pass  # in some containers it is hidden
+        pass  # hidden in some containers
     if torch.distributed.is_nccl_available():
         facts.append(f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
     facts += [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("NCCL_")]
@@ -157,7 +157,7 @@ def describe_cuda() -> str:
 
 
 def compiler_trouble() -> str:
-    """Missing requirements of torch.compile on CUDA ('' if none): Triton builds launchers with a C compiler."""
+    """Return what torch.compile on CUDA lacks ('' if nothing): Triton builds launchers with a C compiler."""
     compiler = os.environ.get("CC")
     if not any(map(shutil.which, [compiler] if compiler else ["gcc", "clang", "cc"])):
         return "there is no C compiler (gcc)"
@@ -167,20 +167,20 @@ def compiler_trouble() -> str:
 
 
 def repeat_exactly(strict: bool) -> None:
-    """Choose PyTorch's deterministic algorithms on CUDA, before the first product there.
+    """Choose PyTorch's deterministic algorithms on CUDA; call it before the first matrix product.
 
     Args:
-        strict: an operation that has none is an error; else it runs with a warning, and FlashAttention's backward pass
-            adds in any order.
+        strict: an operation without a deterministic algorithm is an error. Otherwise it runs with a warning, and the
+            summation order in FlashAttention's backward pass is not fixed.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with it
     torch.use_deterministic_algorithms(True, warn_only=not strict)
-    # else a launch for every tensor that is written anyway
+    # saves a kernel launch for every new tensor; all of them are written before they are read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["fp32", "bf16"]:
-    """Return the precision of matrix products: bf16 where it is faster, if the settings leave it open."""
+    """Return the precision of matrix products; ``auto`` is bf16 where it is faster than fp32."""
     if cluster.precision != "auto":
         return cluster.precision
     return "bf16" if device == "cuda" or is_bf16_faster() else "fp32"
@@ -189,8 +189,8 @@ def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) ->
 def is_bf16_faster(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Return whether this CPU multiplies matrices faster in bf16 than in fp32.
 
-    With AMX it does. AVX-512's bf16 instructions are twice as fast as fp32's on AMD's processors; on an Intel Xeon
-    without AMX they were half as fast (128 against 74 GFLOP/s for 1,024 x 128 x 512; 162 against 83 for wider ones).
+    True with AMX. AVX-512's bf16 instructions are twice as fast as fp32's on AMD's processors; on an Intel Xeon without
+    AMX they were half as fast (128 against 74 GFLOP/s for 1,024 x 128 x 512; 162 against 83 for wider matrices).
     Other CPUs emulate bf16.
     """
     try:
@@ -201,7 +201,7 @@ def is_bf16_faster(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def matrix_peak(machine: Machine, size: int = 1024, seconds: float = 0.3) -> float:
-    """Best rate of one matrix product on this process' device, FLOP/s: what a step's rate is compared with."""
+    """Return the best rate of a matrix product on this process' device in FLOP/s, the reference for a step's rate."""
     dtype = torch.bfloat16 if machine.precision == "bf16" else torch.float32
     size *= 8 if machine.device == "cuda" else 1
     a, b = (torch.randn(size, size, dtype=dtype, device=machine.device) for _ in range(2))
@@ -219,24 +219,28 @@ MOST_BUCKET = 50_000_000  # elements: 200 MB in fp32, large enough for the full 
 
 
 def bucket_size(num_parameters: int) -> int:
-    """Elements of gradients that ZeRO on CUDA reduces at once: DeepSpeed's default of 5e8 is 2 GB of buffer."""
-    return min(MOST_BUCKET, max(1_000_000, -(-num_parameters // 1024) * 1024))  # ZeRO aligns: an odd one is refused
+    """Return the number of gradient elements that ZeRO on CUDA reduces at once.
+
+    DeepSpeed's default of 5e8 would take a buffer of 2 GB.
+    """
+    return min(MOST_BUCKET, max(1_000_000, -(-num_parameters // 1024) * 1024))  # ZeRO refuses unaligned sizes
 
 
 SECONDS_BETWEEN_LOOKS = 1.0
 FIRST_LOOK = 0.3
-SHORT_FROM, LONG_AGAIN = 0.4, 0.25  # of a core that the threads lack
+SHORT_FROM, LONG_AGAIN = 0.4, 0.25  # hysteresis: cores that the threads lack
 LOOKS_BEFORE_WARNING = 30
-MIN_SHARE = 1 / 3  # of the time that a run's threads could use
+MIN_SHARE = 1 / 3  # share of the time that a run's threads could use
 SECONDS_BETWEEN_WARNINGS = 600.0
 _CHOSEN_BY_USER = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 class ShortWaits:
-    """libgomp's short waits, on and off: 100 turns of its loop instead of 300,000.
+    """Switch for libgomp's short spinning: 100 iterations instead of 300,000.
 
-    libgomp takes them by itself as long as it manages more threads than there are cores (``gomp_managed_threads`` and
-    ``gomp_throttled_spin_count_var`` in its sources). A second, sleeping team makes it so, and ends with its thread.
+    libgomp shortens spinning itself while it manages more threads than there are cores (``gomp_managed_threads`` and
+    ``gomp_throttled_spin_count_var`` in its sources). Switching on starts a second, sleeping team of threads to reach
+    that number; the team ends with the thread that holds it.
     """
 
     def __init__(self) -> None:
@@ -247,7 +251,7 @@ class ShortWaits:
         return self._over is not None
 
     def switch(self, on: bool) -> None:
-        """Nothing happens where another OpenMP runtime is used, or the user has chosen how threads wait."""
+        """Switch short spinning on or off; no effect with another OpenMP runtime or a wait policy set by the user."""
         if on == self.are_on or any(name in os.environ for name in _CHOSEN_BY_USER):
             return
         if self._over is not None:
@@ -260,11 +264,11 @@ class ShortWaits:
 
 
 def _libgomp() -> ctypes.CDLL | None:
-    """The runtime that PyTorch has loaded."""
+    """Return the libgomp that PyTorch has loaded, or None."""
     try:
         library = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOW | os.RTLD_NOLOAD)
         return library if hasattr(library, "GOMP_parallel") else None
-    except (OSError, AttributeError):  # not there; not a system that can be asked
+    except (OSError, AttributeError):  # not loaded; RTLD_NOLOAD does not exist on this system
         return None
 
 
@@ -277,10 +281,10 @@ def _hold_team(library: ctypes.CDLL, over: threading.Event, ready: threading.Eve
 
 
 class CoreWatch:
-    """Watches what other processes leave of this machine's cores, in a thread that is asleep nearly always.
+    """Monitor of how much of this machine's cores other processes use, in a thread that nearly always sleeps.
 
     Args:
-        num_threads: of this process' operations.
+        num_threads: number of threads of this process' operations.
         cores: numbers of the cores that this process may use.
     """
 
@@ -302,10 +306,10 @@ class CoreWatch:
             time.sleep(SECONDS_BETWEEN_LOOKS if self.shares else FIRST_LOOK)
 
     def look(self, now: float, busy: float, own: float) -> None:
-        """Take note of the time since the last look.
+        """Update the share of the cores from the times since the last call.
 
         Args:
-            now, busy, own: seconds so far: of the clock, of all cores at work, of this process on them.
+            now, busy, own: cumulative seconds of the clock, of work on all cores, and of this process' work on them.
         """
         seen, self._seen = self._seen, (now, busy, own)
         if seen is None or now <= seen[0]:
@@ -318,7 +322,10 @@ class CoreWatch:
         self.waits.switch(lacking > (LONG_AGAIN if self.waits.are_on else SHORT_FROM))
 
     def warning(self, now: float | None = None) -> str | None:
-        """Why this run is slow, where others have left it less than a third for half a minute; now and then only."""
+        """Return a warning if others left this run less than a third of its time for half a minute; else None.
+
+        At most one every ``SECONDS_BETWEEN_WARNINGS``.
+        """
         now = time.monotonic() if now is None else now
         if len(self.shares) < LOOKS_BEFORE_WARNING or now - self._warned < SECONDS_BETWEEN_WARNINGS:
             return None
@@ -330,14 +337,14 @@ class CoreWatch:
             f"WARNING other processes use the cores: {self.used_by_others:.1f} of {len(self.cores)} (load average "
             f"{os.getloadavg()[0]:.1f}). This run gets {share:.0%} of the time that its {self.num_threads} threads "
             "could use, and is as much slower; results are not affected. End the other processes, or give this one "
-            "cores of its own"
+            "separate cores"
         )
 
 
 def busy_seconds(cores: Collection[int], file: Path = Path("/proc/stat")) -> float | None:
-    """Seconds that these cores have worked so far, for whatever process or for other machines on the same host.
+    """Return how many seconds these cores have worked so far, for any process or other machine on the same host.
 
-    None where the system does not tell.
+    None if the system does not report it.
     """
     try:
         lines = [line.split() for line in file.read_text().splitlines()]
@@ -353,7 +360,7 @@ _watch: CoreWatch | None = None
 
 
 def watch_cores(num_threads: int) -> CoreWatch:
-    """The watch of this process, started at the first call; other threads may have become its number since."""
+    """Return this process' monitor, started at the first call, with its number of threads updated."""
     global _watch
     if _watch is None:
         _watch = CoreWatch(num_threads, os.sched_getaffinity(0)).start()

@@ -1,4 +1,4 @@
-"""Memory of a process: what the allocator keeps (Linux, glibc), and the message when memory runs out."""
+"""Memory of a process: when the allocator returns freed memory (Linux, glibc), and the message when memory runs out."""
 
 import ctypes
 import sys
@@ -10,10 +10,10 @@ _GIVE_BACK = 2**20  # bytes
 
 
 def keep_freed_memory() -> None:
-    """Keep it for the next step, which asks for the same sizes again.
+    """Keep freed memory in the process for the next step, which allocates the same sizes again.
 
-    By default large blocks go back to the system as soon as they are freed, and every page of the next one is zeroed
-    and mapped anew: half a million page faults in ten steps of ELECTRA-Small.
+    By default large blocks are returned to the system as soon as they are freed, and every page of the next block is
+    zeroed and mapped again: half a million page faults in ten steps of ELECTRA-Small.
     """
     _set(_M_MMAP_THRESHOLD, 2**30)
     _set(_M_TRIM_THRESHOLD, 2**31 - 1)
@@ -21,7 +21,7 @@ def keep_freed_memory() -> None:
 
 
 def give_back_freed_memory() -> None:
-    """Give large blocks back at once: where memory is short, holes in the heap would take more than is saved."""
+    """Return large blocks to the system at once, for when memory is short: kept ones would leave holes in the heap."""
     _set(_M_MMAP_THRESHOLD, _GIVE_BACK)
     _set(_M_TRIM_THRESHOLD, _GIVE_BACK)
     _set(_M_TOP_PAD, 0)
@@ -42,11 +42,11 @@ LOWER = {
 
 
 def out_of_memory(error: BaseException, command: str) -> InfrastructureError | None:
-    """The error to show for one that means that memory ran out, or None for any other error.
+    """Return the error to show if ``error`` means that memory ran out, or None for any other error.
 
     Args:
-        error: what a command ended with.
-        command: its name, such as ``pretrain``.
+        error: the exception that ended a command.
+        command: name of the command, such as ``pretrain``.
     """
     if not is_out_of_memory(error):
         return None
@@ -61,8 +61,8 @@ def out_of_memory(error: BaseException, command: str) -> InfrastructureError | N
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate.
 
-    Arrow's error is a MemoryError. Torch's CPU allocator raises a plain RuntimeError; its GPU error is told by name, to
-    do without importing torch.
+    Arrow's error is a MemoryError. Torch's CPU allocator raises a plain RuntimeError; its GPU error is recognised by
+    name, to avoid importing torch.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -1,7 +1,7 @@
-"""Facts of a run that must not enter its artefacts, since the same run must give the same bytes: minutes and machine.
+"""Durations and machine of a run. They stay out of its artefacts, so that the same run writes the same bytes.
 
-How long stages and cells took is kept in ``logs/``; the machine that results were made on in ``results/machine.json``,
-which is in git and no output of a stage: `electra compare` and `electra runs` read it.
+Durations of stages and fine-tuning runs are in ``logs/``; the machine that produced the results is in
+``results/machine.json``, which is in git but not an output of a stage: `electra compare` and `electra runs` read it.
 """
 
 import os
@@ -27,10 +27,11 @@ from electra.common.paths import Paths
 
 @dataclass
 class Stopwatch:
-    """Runs from when it is made; ``training`` is set by :meth:`trained`.
+    """Stopwatch of a fine-tuning run.
 
     Attributes:
-        started, reached: readings of the clock at the start and at the last call.
+        started, reached: readings of the clock at the start and at the last :meth:`prepared`.
+        training: seconds of training, set by :meth:`trained`.
     """
 
     started: float
@@ -43,23 +44,23 @@ class Stopwatch:
         return cls(now, now)
 
     def prepared(self) -> None:
-        """Inputs are made and the model is there: training begins."""
+        """Record that training begins: inputs and model are ready."""
         self.reached = time.perf_counter()
 
     def trained(self) -> None:
-        """Training has ended."""
+        """Record that training has ended."""
         self.training = time.perf_counter() - self.reached
 
 
 @dataclass(frozen=True)
 class CellSeconds:
-    """One cell's run.
+    """Duration of one fine-tuning run.
 
     Attributes:
-        cell: its name.
-        seconds: all of it: reading, training, predicting, writing.
-        training: the training loop alone.
-        examples: that were trained on, every epoch counted.
+        cell: name of the run.
+        seconds: whole duration: reading, training, predicting, writing.
+        training: seconds of the training loop alone.
+        examples: number of training examples, times epochs.
         device: cpu or cuda.
     """
 
@@ -75,7 +76,7 @@ class CellSeconds:
 
 
 class _Noted(BaseModel):
-    """The fields of :class:`CellSeconds` as they stand in a file."""
+    """Schema of the file that holds the fields of :class:`CellSeconds`."""
 
     model_config = ConfigDict(extra="forbid")
     cell: str
@@ -86,7 +87,7 @@ class _Noted(BaseModel):
 
 
 def note_seconds(paths: Paths, folder: Path, watch: Stopwatch, examples: int, device: str) -> CellSeconds:
-    """Write ``logs/finetune/<cell>.json`` of the cell in ``folder``; its last run counts."""
+    """Write ``logs/finetune/<cell>.json`` for the fine-tuning run in ``folder``, replacing that of an earlier run."""
     total = time.perf_counter() - watch.started
     cell = "/".join(folder.parts[-2:]).removeprefix("finetuned/")
     noted = CellSeconds(cell, round(total, 3), round(watch.training, 3), examples, device)
@@ -97,10 +98,10 @@ def note_seconds(paths: Paths, folder: Path, watch: Stopwatch, examples: int, de
 
 
 def seconds_table(paths: Paths) -> str:
-    """All cells that this workspace has run, one a line, and their sum.
+    """Return a table of all fine-tuning runs of this workspace, one per line, and their sum.
 
     Raises:
-        DataError: none has, or a note is damaged.
+        DataError: there is none, or a file is damaged.
     """
     files = sorted((paths.logs / "finetune").glob("*.json"))
     cells = [
@@ -120,12 +121,12 @@ def seconds_table(paths: Paths) -> str:
 
 
 def machine_file(paths: Paths) -> Path:
-    """Facts by stage: ``pretrain`` and ``finetune``."""
+    """Return the path of the machine's facts, which are grouped by stage: ``pretrain`` and ``finetune``."""
     return paths.results / "machine.json"
 
 
 def processor() -> str:
-    """Name of the processor with the vector instructions that decide which kernels run."""
+    """Return the processor's name with its widest vector instructions, which decide the kernels that run."""
     name, flags = platform.machine(), ""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -136,7 +137,7 @@ def processor() -> str:
                 flags = value
                 break
     except OSError:
-        pass  # another system: its architecture is what is known
+        pass  # not Linux: only the architecture is known
     widest = next((kind for kind in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if f" {kind}" in flags), "")
     return f"{name} ({widest})" if widest else name
 
@@ -144,10 +145,10 @@ def processor() -> str:
 def note_machine(
     paths: Paths, stage: str, device: str, seconds: float, tokens: int | None = None, flops: float | None = None
 ) -> None:
-    """Write what this stage ran on and its minutes; a record that cannot be written must not fail the stage.
+    """Write the machine of this stage and, for pre-training, its minutes; failing to write does not fail the stage.
 
     Args:
-        tokens, flops: of pre-training, padding included; FLOPs of the hardware.
+        tokens, flops: tokens of pre-training, padding included, and its hardware FLOPs.
     """
     file = machine_file(paths)
     facts: dict[str, Any] = {
@@ -156,9 +157,9 @@ def note_machine(
         "device": device,
         "torch": metadata.version("torch"),
     }
-    if stage == "pretrain":  # cells run side by side and from the cache: logs/finetune has theirs
+    if stage == "pretrain":  # durations of fine-tuning runs are in logs/finetune: they run side by side or are cached
         facts |= {"minutes": round(seconds / 60, 1), "tokens": tokens, "flops": flops and float(f"{flops:.4g}")}
-    with suppress(OSError, ElectraError), exclusive(file, wait=True):  # stages that run side by side note here
+    with suppress(OSError, ElectraError), exclusive(file, wait=True):  # stages that run side by side share the file
         try:
             known: dict[str, Any] = read_json(file) if file.is_file() else {}
         except ElectraError:
@@ -169,9 +170,9 @@ def note_machine(
 
 
 def note_stage_seconds(paths: Paths, stage: str, seconds: float) -> None:
-    """Write ``logs/stages/<stage>.json``, which flows/forecast.py reads; the stage's last run counts.
+    """Write ``logs/stages/<stage>.json``, which flows/forecast.py reads, replacing that of the stage's last run.
 
-    A note that cannot be written must not fail the stage.
+    Failing to write it does not fail the stage.
     """
     file = paths.logs / "stages" / f"{stage}.json"
     with suppress(OSError, ElectraError):
@@ -184,9 +185,9 @@ MOST_NAMED = 3
 
 
 def run_name(profile: str, method: str, root: Path = Path(".")) -> str:
-    """A name for a run's curves: profile, method, and the first settings that differ from the last commit.
+    """Return the name of a run's curves: profile, method, and the first settings that differ from the last commit.
 
-    ``<profile>-<method>`` is what `electra runs` calls it; an experiment of DVC has its own name there and here.
+    `electra runs` shows ``<profile>-<method>``; a DVC experiment has its own name in both places.
     """
     if name := os.environ.get("DVC_EXP_NAME"):
         return name
