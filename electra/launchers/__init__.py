@@ -1,5 +1,5 @@
-"""Launchers: start the processes of pre-training on this machine, on several, or through a queue.
+"""Launchers: start the processes of pre-training on this machine, on several machines, or through a queue.
 
-A launcher decides where training runs and never what is learned: like the machine's settings, these files are no
-dependency of a stage.
+A launcher decides where training runs and never affects the weights: like the machine's settings, these files are not
+dependencies of a stage.
 """

@@ -1,8 +1,8 @@
-"""A job to launch, the interface of all launchers, where its processes run, and its life in a cluster's queue.
+"""A job to launch, the interface of all launchers, the ranks of its processes, and its life cycle in a cluster's queue.
 
-In a queue a job is submitted, waited for, its output passed on, cancelled, and submitted again where the cluster ended
-it. The process that waits may die: the job does not, and the next run of the same command waits for it instead of
-submitting a second one (``checkpoints/<fingerprint>/job.json``).
+This module submits a job to a queue, waits for it, prints its output, cancels it on request, and submits it again if
+the cluster ended it. If the waiting process dies, the job goes on, and the next run of the same command waits for it
+instead of submitting a second one (``checkpoints/<fingerprint>/job.json``).
 """
 
 import os
@@ -19,19 +19,19 @@ from electra.config import Cluster, Settings
 from electra.system.hardware import num_cores
 from electra.system.processes import EndRequest
 
-COMMAND = ("-m", "electra", "pretrain")  # of this very Python, in the workspace
-IN_JOB = "ELECTRA_JOB"  # environment of a process inside a job: it joins the others instead of submitting again
+COMMAND = ("-m", "electra", "pretrain")  # arguments of the current interpreter, run in the workspace
+IN_JOB = "ELECTRA_JOB"  # environment variable set inside a job: a process joins the others instead of submitting again
 
 
 @dataclass(frozen=True)
 class Job:
-    """One pre-training to be run.
+    """One pre-training run.
 
     Args:
-        fingerprint: of its settings, data and tokenizer: the name of its checkpoints.
+        fingerprint: hash of its settings, data and tokenizer, the name of its folder of checkpoints.
         root: the workspace, which all nodes share.
         cluster: the machine's settings.
-        num_processes: of all nodes together.
+        num_processes: number of processes on all nodes together.
     """
 
     fingerprint: str
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def gpus_per_node(self) -> int:
-        """To ask a queue for: one per process, unless the run is on the CPU."""
+        """GPUs to request per node: one per process, or none for a run on CPUs."""
         return 0 if self.cluster.device == "cpu" else self.processes_per_node
 
     @property
@@ -59,7 +59,7 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Scripts and output of what was submitted."""
+        """Folder of the submitted scripts and their output."""
         return self.root / "logs/pretrain/job"
 
     @property
@@ -67,7 +67,7 @@ class Job:
         return self.root / "logs/pretrain/progress.json"
 
     def newest_step(self) -> int:
-        """Of the run's checkpoints, as a measure of how far it got; 0 without one."""
+        """Return the step of the run's newest checkpoint, 0 if there is none."""
         try:
             return int((self.checkpoints / "latest").read_text().strip().removeprefix("step_"))
         except (OSError, ValueError):
@@ -75,23 +75,23 @@ class Job:
 
 
 class Launcher(Protocol):
-    """Starts pre-training somewhere and waits for its end."""
+    """Interface of a launcher, which starts pre-training and waits for its end."""
 
     def render(self, job: Job) -> str:
-        """Describe what :meth:`run` would start or submit: a command line, a script, manifests."""
+        """Return what :meth:`run` would start or submit: a command line, a script, or manifests."""
         ...
 
     def run(self, job: Job) -> None:
-        """Start or submit, wait, pass the output on; end everything when this process is told to end.
+        """Start or submit the job, wait for it and print its output; end it when this process is asked to end.
 
         Raises:
-            ElectraError: training ended otherwise than well; its class is that of the process that failed first.
+            ElectraError: training failed; the class is that of the process that failed first.
         """
         ...
 
 
 def error_of_code(exit_code: int) -> type[ElectraError]:
-    """The kind of failure that a process' exit code stands for; signals and unknown codes are infrastructure's."""
+    """Return the error class of a process' exit code; signals and unknown codes are InfrastructureError."""
     by_code: dict[int, type[ElectraError]] = {
         error.exit_code: error for error in (ConfigError, DataError, TrainingError)
     }
@@ -100,12 +100,12 @@ def error_of_code(exit_code: int) -> type[ElectraError]:
 
 @dataclass(frozen=True)
 class Place:
-    """One process of a run.
+    """Rank of one process of a run.
 
     Args:
-        rank, world_size: its number, and how many there are.
-        local_world_size: how many there are on this machine.
-        cores: that are its own, where the launcher says so.
+        rank, world_size: number of this process, and number of processes.
+        local_world_size: number of processes on this machine.
+        cores: number of cores the launcher reserved for this process; None if unknown.
     """
 
     rank: int
@@ -114,7 +114,7 @@ class Place:
     cores: int | None = None
 
     def settings(self, settings: Settings) -> Settings:
-        """The settings with the number of processes that were really started, and this one's share of the cores."""
+        """Return the settings with the actual number of processes and this process' share of the cores."""
         threads = settings.cluster.num_threads
         if threads == "auto":
             threads = self.cores or max(1, num_cores() // self.local_world_size)
@@ -123,9 +123,9 @@ class Place:
 
 
 def find_place() -> Place | None:
-    """This process' place, or None where it was not started as one of several.
+    """Return the rank of this process, or None if no launcher started it.
 
-    torchrun and DeepSpeed set RANK and WORLD_SIZE; a Slurm task of our job is given them here from Slurm's own names.
+    torchrun and DeepSpeed set RANK and WORLD_SIZE; for a Slurm task they are set here from Slurm's variables.
     """
     environment = os.environ
     if environment.get(IN_JOB) == "slurm" and "SLURM_PROCID" in environment:
@@ -160,7 +160,7 @@ def first_failure_told(file: Path) -> Iterator[None]:
 
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_REPORTS = 30.0
-LOST_AFTER_SECONDS = 600.0  # a queue that does not answer for so long
+LOST_AFTER_SECONDS = 600.0  # a queue that does not respond for this long counts as lost
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,10 @@ class Status:
     """State of a job in a queue.
 
     Args:
-        phase: ``gone``: the queue knows no such job (any more); ``unknown``: the queue does not answer.
-        what: its own words, for messages.
-        exit_code: of the training, where the queue tells it.
-        is_clusters_doing: ended by preemption, a lost node or the time limit.
+        phase: ``gone``: the queue does not know the job (any more); ``unknown``: the queue does not respond.
+        what: the queue's description of the state, for messages.
+        exit_code: exit code of the training, if the queue reports it.
+        is_clusters_doing: the cluster ended the job: preemption, a lost node or the time limit.
     """
 
     phase: Literal["waiting", "running", "succeeded", "failed", "gone", "unknown"]
@@ -185,27 +185,27 @@ class Status:
 
 
 class Output(Protocol):
-    """Follow the output of a job."""
+    """Reader that follows the output of a job."""
 
     def pass_on(self, status: Status) -> None:
-        """Print what is new."""
+        """Print new output."""
         ...
 
     def close(self) -> None:
-        """Print the rest."""
+        """Print the rest of the output."""
         ...
 
 
 class Queue(Protocol):
-    """A cluster's queue."""
+    """Interface of a cluster's queue."""
 
     kind: str
 
     def submit(self, job: Job) -> str:
-        """Hand the job in. Returns the name the queue knows it by.
+        """Submit the job and return its name in the queue.
 
         Raises:
-            InfrastructureError: the queue refuses it.
+            InfrastructureError: the queue refuses the job.
         """
         ...
 
@@ -218,17 +218,17 @@ class Queue(Protocol):
         ...
 
     def kill(self, job: Job, name: str) -> None:
-        """End it at once."""
+        """End the job at once."""
         ...
 
 
 def run_to_end(queue: Queue, job: Job) -> None:
-    """Wait for the pre-training's end, through as many jobs as it takes.
+    """Submit jobs until pre-training has ended, and wait for each.
 
     Raises:
-        ElectraError: the job failed; its class is that of the training's exit code.
-        InfrastructureError: this process was told to end, and has ended the job; or the cluster ended it and it may
-            not be submitted again (``cluster.resubmissions``, or it got no further than the one before).
+        ElectraError: the job failed; the class follows from the training's exit code.
+        InfrastructureError: this process was asked to end, and has ended the job; or the cluster ended the job and it
+            may not be submitted again (``cluster.resubmissions`` are used up, or it made no progress).
     """
     with EndRequest() as end:
         for left in range(job.cluster.resubmissions, -1, -1):
@@ -262,7 +262,7 @@ def _submit(queue: Queue, job: Job) -> str:
 
 
 def _running(queue: Queue, job: Job) -> str | None:
-    """The job of an earlier run that waits or runs still."""
+    """Return the name of an earlier run's job that is still waiting or running, or None."""
     with suppress(DataError):
         known = read_json(job.checkpoints / "job.json")
         if known["launcher"] == queue.kind and queue.status(job, known["name"]).phase in ("waiting", "running"):
@@ -279,14 +279,14 @@ def _wait(queue: Queue, job: Job, name: str, end: EndRequest) -> Status:
             status = queue.status(job, name)
             now = time.monotonic()
             if status.phase == "unknown" and now - answered > LOST_AFTER_SECONDS:
-                raise InfrastructureError(f"the queue does not answer: {status.what}", next_step="run it again")
+                raise InfrastructureError(f"the queue does not respond: {status.what}", next_step="run it again")
             if status.phase != "unknown":
                 answered = now
             if status.phase == "waiting" and status.what != told:
                 told = status.what
                 print(f"{queue.kind} job {name} waits: {told}", flush=True)
             if status.phase == "waiting" and now - reported > SECONDS_BETWEEN_REPORTS:
-                # who takes a silent stage for one that hangs looks at this file
+                # flows/watch.py ends a stage as hung if this file does not change
                 reported = now
                 waits = {"stage": "pretrain", "waits": f"{queue.kind} job {name}: {status.what}"}
                 write_json(job.progress_file, {**waits, "time": round(time.time())})

@@ -1,7 +1,7 @@
-"""An Indexed Job, one pod per node, and a headless Service under whose name the pods find the first of them.
+"""Pre-training as a Kubernetes Indexed Job with one pod per node; pods find the first one through a headless Service.
 
-Plain Kubernetes, so that it needs no operator: https://kubernetes.io/docs/concepts/workloads/controllers/job/
-(completion modes; stable host names come with a headless Service).
+Plain Kubernetes without an operator: https://kubernetes.io/docs/concepts/workloads/controllers/job/ (completion modes;
+a headless Service provides stable host names).
 """
 
 import json
@@ -21,12 +21,12 @@ _CLUSTERS_DOING = {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdow
 
 
 class KubernetesLauncher:
-    """Launcher and queue in one."""
+    """Launcher and queue for Kubernetes, through ``kubectl``."""
 
     kind = "kubernetes"
 
     def render(self, job: Job) -> str:
-        """Service and Job as YAML documents."""
+        """Return Service and Job as YAML documents."""
         return yaml.safe_dump_all([self._service(job), self._job(job)], sort_keys=False)
 
     def _service(self, job: Job) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class KubernetesLauncher:
             "metadata": self._metadata(job),
             "spec": {
                 "clusterIP": "None",
-                "publishNotReadyAddresses": True,  # they meet before any of them could be called ready
+                "publishNotReadyAddresses": True,  # pods must find each other before they are ready
                 "selector": {"job-name": job.name},
                 "ports": [{"name": "rendezvous", "port": _PORT}],
             },
@@ -51,7 +51,7 @@ class KubernetesLauncher:
                 "completionMode": "Indexed",
                 "completions": job.cluster.num_nodes,
                 "parallelism": job.cluster.num_nodes,
-                "backoffLimit": 0,  # who waits submits again, and knows when that makes sense
+                "backoffLimit": 0,  # run_to_end decides whether to submit the job again
                 "ttlSecondsAfterFinished": 86400,
                 "template": {"metadata": {"labels": _LABELS}, "spec": self._pod(job)},
             },
@@ -112,7 +112,7 @@ class KubernetesLauncher:
         run_to_end(self, job)
 
     def submit(self, job: Job) -> str:
-        self.kill(job, job.name)  # what an earlier run left: a Job cannot be changed
+        self.kill(job, job.name)  # delete an earlier run's Job, which cannot be changed
         answer = self._kubectl(job, "apply", "--filename", "-", input=self.render(job))
         if answer.returncode:
             raise InfrastructureError(f"kubectl cannot create the job: {answer.stderr.strip()}")
@@ -134,7 +134,7 @@ class KubernetesLauncher:
         return Status("waiting", suspended)
 
     def _failure(self, job: Job, name: str, message: str) -> Status:
-        """Why the first pod failed: the others end because it did."""
+        """Return the failure of the pod that failed first; the others end because of it."""
         answer = self._kubectl(job, "get", "pods", "--selector", f"job-name={name}", "--output", "json")
         pods = json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
         ends: list[tuple[str, int]] = []
@@ -158,7 +158,7 @@ class KubernetesLauncher:
         return PodLog([*self._command(job), "logs", "--follow", "--ignore-errors", f"job/{name}"])
 
     def end(self, job: Job, name: str) -> None:
-        # its pods get SIGTERM and the grace period; the Job is gone from the queue when they are
+        # pods get SIGTERM and the grace period; foreground deletion removes the Job only after its pods have ended
         self._kubectl(job, "delete", "job", name, "--ignore-not-found", "--cascade=foreground", "--wait=false")
 
     def kill(self, job: Job, name: str) -> None:
@@ -183,11 +183,11 @@ class KubernetesLauncher:
                 "there is no kubectl here", where="cluster.launcher", next_step="install it, or choose another launcher"
             ) from None
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(arguments, 1, "", "kubectl does not answer")
+            return subprocess.CompletedProcess(arguments, 1, "", "kubectl does not respond")
 
 
 class PodLog:
-    """Follow the output of the first pod, which reports progress, by ``kubectl logs``; again when it ends early."""
+    """Follower of the first pod's output, which reports progress, by ``kubectl logs``; restarted if that ends early."""
 
     def __init__(self, command: list[str]):
         self.command, self.child = command, None

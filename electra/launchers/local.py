@@ -1,4 +1,4 @@
-"""Processes on this machine: under torch's elastic agent, or DeepSpeed's launcher for several machines."""
+"""Launchers that start processes on this machine by torch's elastic agent, or by DeepSpeed's launcher."""
 
 import base64
 import json
@@ -16,12 +16,12 @@ from electra.common.errors import ConfigError, InfrastructureError
 from electra.launchers.job import COMMAND, Job, error_of_code
 from electra.system.processes import LAUNCHER_PID, EndRequest, die_with_parent, free_port
 
-# What makes a process write a checkpoint and end; Slurm and others announce the end of a job's time by USR1 or USR2.
+# Signals on which a process writes a checkpoint and ends; Slurm and others announce a job's time limit by USR1 or USR2.
 _FORWARDED = "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"
 
 
 class LocalLauncher:
-    """``local``: all processes on this machine. ``torchrun``: the same, and those of other nodes at an endpoint."""
+    """Launcher by torch's elastic agent: ``local`` for one machine; ``torchrun`` for nodes that meet at an endpoint."""
 
     def render(self, job: Job) -> str:
         words = ["torchrun", f"--nproc-per-node={job.processes_per_node}", "--max-restarts=0"]
@@ -45,10 +45,10 @@ def start_processes(job: Job, endpoint: str, node_rank: int | None = None) -> No
 
     Args:
         endpoint: host:port where the nodes meet.
-        node_rank: this node's number, where somebody has given one; else the agents agree on the order.
+        node_rank: this node's number; None if the agents agree on the order.
 
     Raises:
-        ElectraError: of several processes, the first to fail decides the exit code.
+        ElectraError: training failed; the first process to fail decides the exit code.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -101,16 +101,16 @@ _MODULE = ("--module", "--no_local_rank", *COMMAND[1:])
 
 
 class DeepSpeedLauncher:
-    """``deepspeed``: one node through DeepSpeed's per-node launcher, several through its runner and pdsh."""
+    """Launcher ``deepspeed``: DeepSpeed's per-node launcher for one node, its runner and pdsh for several."""
 
     def render(self, job: Job) -> str:
         return shlex.join(self._command(job, port=29500)) + "\n"
 
     def run(self, job: Job) -> None:
-        """Start, wait, pass signals on.
+        """Start DeepSpeed's launcher, wait for it, and forward signals to the training processes.
 
         Raises:
-            ElectraError: with the exit code that DeepSpeed's launcher ended with, that of the first process to fail.
+            ElectraError: training failed; DeepSpeed's launcher ends with the exit code of the first process to fail.
         """
         with EndRequest() as end:
             environment = {**os.environ, LAUNCHER_PID: str(os.getpid())}
@@ -130,7 +130,7 @@ class DeepSpeedLauncher:
 
     def _command(self, job: Job, port: int) -> list[str]:
         if job.cluster.num_nodes == 1:
-            # What the `deepspeed` command runs on each node. That command itself, killed, would leave this one behind.
+            # The program that the `deepspeed` command runs on each node. If that command were killed, it would go on.
             slots = json.dumps({"localhost": _visible_devices(job.processes_per_node)})
             world = base64.urlsafe_b64encode(slots.encode()).decode()
             where = ["-m", "deepspeed.launcher.launch", f"--world_info={world}", "--master_addr=127.0.0.1"]
@@ -144,26 +144,26 @@ class DeepSpeedLauncher:
 
 
 def _visible_devices(number: int) -> list[int | str]:
-    """The first devices that this process may use: the launcher sets CUDA_VISIBLE_DEVICES anew from their names.
+    """Return the first devices that this process may use, from which the launcher sets CUDA_VISIBLE_DEVICES again.
 
     Raises:
-        ConfigError: CUDA_VISIBLE_DEVICES names fewer.
+        ConfigError: CUDA_VISIBLE_DEVICES has fewer devices.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not visible:  # on a CPU they are numbers of processes and nothing else
+    if not visible:  # on a CPU they only number the processes
         return list(range(number))
     names = [name.strip() for name in visible.split(",")]
     if len(names) < number:
         raise ConfigError(
-            f"{number} processes are asked for, CUDA_VISIBLE_DEVICES={visible} has {len(names)} devices",
+            f"{number} processes are requested, CUDA_VISIBLE_DEVICES={visible} has {len(names)} devices",
             where="cluster.num_processes",
-            next_step=f"ask for at most {len(names)}",
+            next_step=f"request at most {len(names)}",
         )
     return [int(name) if name.isdigit() else name for name in names[:number]]
 
 
 def _end(launched: subprocess.Popen, num_nodes: int, grace_seconds: int) -> None:
-    """Tell the training processes first: the launcher would give them 30 seconds, whatever they have to write."""
+    """Terminate the training processes directly: the launcher would kill them after 30 seconds, while they still write."""
     if num_nodes > 1:
         launched.send_signal(signal.SIGTERM)
     else:

@@ -1,4 +1,4 @@
-"""``electra pretrain``: start its processes with the launcher that ``cluster.launcher`` names, or be one of them."""
+"""``electra pretrain``: start its processes with the launcher named by ``cluster.launcher``, or run one of them."""
 
 import os
 import signal
@@ -27,12 +27,12 @@ LAUNCHERS: dict[str, type[Launcher]] = {
 def launch_pretraining(settings: Settings, paths: Paths) -> None:
     """Run :func:`electra.pretrain.run.pretrain` on all processes and wait for them.
 
-    Inside a launcher's process, this is one of them; inside a pod, it starts the pod's share.
+    In a process that a launcher has started, train as one of them; in a pod, start the pod's processes.
 
     Raises:
-        ElectraError: what the training raises; of several processes, the first to fail decides the exit code.
+        ElectraError: training failed; of several processes, the first to fail decides the exit code.
     """
-    if os.environ.get(IN_JOB) and settings.cluster.device == "auto":  # the job has asked its queue for GPUs
+    if os.environ.get(IN_JOB) and settings.cluster.device == "auto":  # the job has requested GPUs
         cluster = settings.cluster.model_copy(update={"device": "cuda"})
         settings = settings.model_copy(update={"cluster": cluster})
     place = find_place()
@@ -55,7 +55,7 @@ def launch_pretraining(settings: Settings, paths: Paths) -> None:
 
 
 def render_pretraining(settings: Settings, paths: Paths) -> str:
-    """Describe what :func:`launch_pretraining` would start or submit."""
+    """Return what :func:`launch_pretraining` would start or submit, as text."""
     cluster = settings.cluster
     processes = None
     if cluster.num_processes == "auto":
@@ -64,15 +64,15 @@ def render_pretraining(settings: Settings, paths: Paths) -> str:
 
 
 def describe_job(settings: Settings, paths: Paths, cluster: Cluster, num_processes: int | None = None) -> Job:
-    """The job of these settings.
+    """Return the job of these settings.
 
     Raises:
-        ConfigError: its global batch does not split over the processes.
+        ConfigError: the global batch does not split evenly over the processes.
     """
     from electra.pretrain.checkpoint import fingerprint
 
     processes = num_processes if num_processes is not None else cluster.num_processes
-    assert processes != "auto", "the schema asks for a number where a queue is used"
+    assert processes != "auto", "the schema requires a number if a queue is used"
     if settings.pretrain.batch_size % processes:
         raise ConfigError(
             f"the global batch of {settings.pretrain.batch_size} does not split into {processes} processes",
@@ -88,8 +88,8 @@ def _be_one(settings: Settings, paths: Paths, place: Place) -> None:
     if place.world_size > 1:
         die_with_parent()
     if LAUNCHER_PID in os.environ:
-        # One that waits for another to join hears no handler of Python's, and the launcher would wait for it until
-        # grace_seconds are over. The loop has its own handler; until then there is nothing to save.
+        # While a process waits for others to join, Python's signal handlers do not run, and the launcher would wait for
+        # it until grace_seconds are over. The training loop installs its handler; until then there is nothing to save.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     from electra.pretrain.run import pretrain
 

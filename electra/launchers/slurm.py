@@ -1,4 +1,4 @@
-"""A Slurm batch job with one task per process; its script is rendered by submitit."""
+"""Pre-training as a Slurm batch job with one task per process; submitit renders the script."""
 
 import os
 import re
@@ -16,17 +16,17 @@ from electra.launchers.job import COMMAND, IN_JOB, Job, Status, run_to_end
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "STOPPED"}
 _RUNNING = {"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "RESIZING"}
 _CLUSTERS_DOING = {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "DEADLINE", "LAUNCH_FAILED"}
-CORES_BESIDE_A_GPU = 8  # the loader, the compiler's workers, NCCL: Slurm's own default is one core
-FIRST_FAILURE = "first-failure"  # written by the task that fails first: srun would tell the highest code, not that one
+CORES_BESIDE_A_GPU = 8  # for the loader, the compiler's workers and NCCL; Slurm's default is one core
+FIRST_FAILURE = "first-failure"  # file with the exit code of the task that fails first; srun reports the highest code
 
 
 class SlurmLauncher:
-    """Launcher and queue in one."""
+    """Launcher and queue for Slurm."""
 
     kind = "slurm"
 
     def render(self, job: Job) -> str:
-        """The batch script.
+        """Return the batch script.
 
         Raises:
             ConfigError: submitit is not installed.
@@ -51,7 +51,7 @@ class SlurmLauncher:
         }
         srun = ["srun", "--unbuffered", "--kill-on-bad-exit=1", *(["--label"] if job.num_processes > 1 else [])]
         if cores:
-            srun.append(f"--cpus-per-task={cores}")  # srun does not take it from sbatch since 22.05
+            srun.append(f"--cpus-per-task={cores}")  # since 22.05 srun does not inherit it from sbatch
         script = submitit_slurm._make_sbatch_string(
             command=shlex.join([*srun, sys.executable, *COMMAND]),
             folder=job.folder,
@@ -60,12 +60,12 @@ class SlurmLauncher:
             ntasks_per_node=job.processes_per_node,
             time=settings.time_limit_minutes,
             setup=[*settings.setup, *self._setup(job)],
-            use_srun=False,  # its own would write one file per task; one file for all is what can be followed
+            use_srun=False,  # submitit's srun line would write one file per task; a single file can be followed
             stderr_to_stdout=True,
-            wckey=None,  # type: ignore[arg-type]  # none at all, where submitit has one of its own
+            wckey=None,  # type: ignore[arg-type]  # no wckey instead of submitit's default
             additional_parameters={
                 "output": str(job.folder / "%j.out"),
-                # reaches the tasks, not the script: they write a checkpoint before the time is up
+                # sent to the tasks, not to the script: they write a checkpoint before the time limit
                 "signal": f"USR1@{settings.warning_seconds}",
                 "requeue": True,
                 **settings.options,
@@ -123,7 +123,7 @@ class SlurmLauncher:
         return TailedFile(job.folder / f"{name}.out")
 
     def end(self, job: Job, name: str) -> None:
-        # goes to the tasks and not, as with --full, to the script, which waits for them and tells their code
+        # without --full the signal goes only to the tasks: the script must wait for them and return their exit code
         answer = _slurm("scancel", "--signal=TERM", name)
         if answer.returncode or self.status(job, name).phase == "waiting":
             self.kill(job, name)
@@ -133,7 +133,7 @@ class SlurmLauncher:
 
 
 class TailedFile:
-    """A file that grows."""
+    """Follower of a growing file; prints what is appended to it."""
 
     def __init__(self, path: Path):
         self.path, self.position = path, path.stat().st_size if path.exists() else 0
@@ -160,10 +160,13 @@ def _slurm(*command: str) -> subprocess.CompletedProcess[str]:
             f"there is no {command[0]} here", where="cluster.launcher", next_step="run on a node that can submit jobs"
         ) from None
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"{command[0]} does not answer")
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]} does not respond")
 
 
 def _environment() -> dict[str, str]:
-    """Without what an enclosing job (an interactive allocation, a Prefect worker's) says of itself: srun would obey."""
+    """Return the environment without the SLURM_ variables of an enclosing job, which would override the new job's.
+
+    Such a job is an interactive allocation, or that of a Prefect worker.
+    """
     kept = ("SLURM_CONF", "SLURM_CLUSTERS")
     return {key: value for key, value in os.environ.items() if key in kept or not key.startswith("SLURM_")}

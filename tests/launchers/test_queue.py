@@ -132,7 +132,7 @@ def test_job_that_does_not_end_in_time_is_killed(tmp_path: Path, monkeypatch: py
 
 def test_queue_that_does_not_answer_for_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_module, "LOST_AFTER_SECONDS", 0.05)
-    with pytest.raises(InfrastructureError, match="does not answer"):
+    with pytest.raises(InfrastructureError, match="does not respond"):
         run_to_end(FakeQueue([Status("unknown", "slurmctld is down")]), job(tmp_path))
 
 
