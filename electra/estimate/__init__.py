@@ -1,1 +1,1 @@
-"""Parameters, FLOPs, memory and hours of pre-training, computed before it starts."""
+"""Estimates of pre-training before it starts: parameters, FLOPs, memory and hours."""

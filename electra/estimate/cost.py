@@ -1,8 +1,8 @@
-"""Cost of a run, before it starts: parameters, tokens, FLOPs, hours.
+"""Cost of a run before it starts: parameters, tokens, FLOPs, hours.
 
-FLOPs are those of the hardware for one training token: matrix products only, multiply-adds count two, backward twice
-the forward, lookups free. The paper's own way of counting is in published.py. The speed of this machine is measured by
-real steps on placeholder examples; validation, checkpoints and the wait for data are not counted.
+Hardware FLOPs per training token count matrix products only: a multiply-add counts two, the backward pass twice the
+forward pass, and lookups are free. The paper's way of counting is in published.py. The speed of this machine is
+measured by real steps on placeholder examples, without validation, checkpoints and waiting for data.
 """
 
 import textwrap
@@ -23,13 +23,14 @@ from electra.model.shape import EncoderConfig
 from electra.optim import ElectraAdamW, parameter_groups
 from electra.system.hardware import resolve_machine, watch_cores
 
-_TRAINED = 3  # forward passes that a trained part costs: itself, and the products for its weights and its inputs
+_TRAINED = 3  # cost of training in forward passes: the forward pass, and the gradients of weights and of inputs
 
 
 def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
-    """Multiply-adds count two; lookups are free.
+    """Return the FLOPs of the encoder's forward pass per token; a multiply-add counts two, lookups are free.
 
-    A local layer is counted as the flash kernel computes it, its window alone; other machines compute all scores.
+    In a local layer only the scores inside the window count, as the flash kernel computes it; without that kernel all
+    scores are computed.
     """
     width = encoder.hidden_size
     products = 3 if encoder.is_gated else 2
@@ -41,7 +42,7 @@ def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
 
 
 def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
-    """Hardware FLOPs of training per token with these settings; the average over the lengths of a curriculum."""
+    """Return the hardware FLOPs of training per token with these settings, averaged over a curriculum's lengths."""
     model, recipe = settings.model, settings.pretrain
     shares = {settings.shards.max_length: 1.0}
     if curriculum := recipe.length_curriculum:
@@ -65,20 +66,20 @@ def objective_flops_per_token(
     masked_share: float,
     two_stage_switch: float = 0.5,
 ) -> float:
-    """Hardware FLOPs of training per token, by pre-training method (names as in ``pretrain.objective``).
+    """Return the hardware FLOPs of training per token, by pre-training method (names as in ``pretrain.objective``).
 
     Args:
         objective: the method.
-        generator: None where replacements are drawn from fixed frequencies; not looked at by ``bert``, ``bert_nsp``
-            and ``two_stage``, whose generator has the discriminator's shape.
-        discriminator: the main encoder, whatever its head.
+        generator: None if replacements are drawn from fixed frequencies. Ignored by ``bert``, ``bert_nsp`` and
+            ``two_stage``, whose generator has the discriminator's shape.
+        discriminator: the main encoder, with any head.
         length: tokens per example.
-        masked_share: of the tokens, masked and predicted.
-        two_stage_switch: share of the steps of ``two_stage`` that train the generator alone. In the others it only
-            proposes; the figure is the average over the run.
+        masked_share: share of the tokens that are masked and predicted.
+        two_stage_switch: share of the steps of ``two_stage`` that train only the generator. In the other steps it only
+            samples; the result is the average over the run.
 
     Raises:
-        ValueError: the method is unknown, or ``electric`` (whose noise is always a trained one) has no generator.
+        ValueError: the method is unknown, or ``electric``, which always trains a generator, has none.
     """
     proposing = _generator_forward(objective, generator, discriminator, length, masked_share)
     judging = forward_flops_per_token(discriminator, length)
@@ -91,7 +92,7 @@ def objective_flops_per_token(
 def _generator_forward(
     objective: str, generator: EncoderConfig | None, discriminator: EncoderConfig, length: int, masked_share: float
 ) -> float:
-    """The generator and its head, per token of the example."""
+    """Return the forward FLOPs of the generator and its head, per token of the example."""
     if objective == "electric":
         if generator is None:
             raise ValueError("electric trains its generator")
@@ -108,7 +109,7 @@ def _generator_forward(
 
 
 def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, masked_share: float) -> float:
-    """FLOPs of the heads on the main encoder, per token of the example."""
+    """Return the forward FLOPs of the main encoder's heads, per token of the example."""
     width = encoder.hidden_size
     real_or_replaced = 2 * (width**2 + width)
     words = _vocabulary_head(encoder, width)
@@ -120,16 +121,16 @@ def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, mask
         case "replace_mlm" | "bert":
             return masked_share * words
         case "bert_nsp":
-            return masked_share * words + 2 * (width**2 + width) / length  # one pooled [CLS] an example
+            return masked_share * words + 2 * (width**2 + width) / length  # one pooled [CLS] per example
         case "all_tokens_mlm":
-            return words + 2 * width  # and the logit of copying the input
+            return words + 2 * width  # the second term: the logit of copying the input
     raise ValueError(f"unknown pre-training method {objective!r}")
 
 
 def _vocabulary_head(encoder: EncoderConfig, width: int) -> float:
-    """One predicted token: from ``width`` to the embeddings' width, and the word table.
+    """Return the forward FLOPs of predicting one token: from ``width`` to the embeddings' width, then the word table.
 
-    ``modern`` has a dense layer before the way back through the projection.
+    ``modern`` has another dense layer before the projection back to the embeddings' width.
     """
     dense = 2 * width**2 if encoder.is_modern and encoder.embedding_size != encoder.hidden_size == width else 0
     return dense + 2 * encoder.embedding_size * (width + encoder.vocab_size)
@@ -140,13 +141,13 @@ class Estimate:
     """Cost of one pre-training run.
 
     Attributes:
-        encoder_parameters: the main encoder, embeddings included (the encoder that fine-tuning starts from).
-        head_parameters: what stands on it while pre-training, without weights it shares with the embeddings.
-        generator_parameters: the generator and its head, without weights it shares with the main encoder.
+        encoder_parameters: the main encoder, from which fine-tuning starts, embeddings included.
+        head_parameters: the main encoder's pre-training heads, without weights shared with the embeddings.
+        generator_parameters: the generator and its head, without weights shared with the main encoder.
         tokens: steps x batch x length, padding included.
         paper_training_flops: by the paper's rules (published.py); None for a method its script does not count.
-        paper_inference_flops: one example of 128 tokens through the main encoder, by the paper's rules; None where the
-            blocks are not the paper's.
+        paper_inference_flops: one example of 128 tokens through the main encoder, by the paper's rules; None if the
+            blocks differ from the paper's.
         hardware_training_flops: matrix products of the whole run (:func:`flops_per_token`).
     """
 
@@ -164,19 +165,19 @@ class Estimate:
 
     @property
     def total_parameters(self) -> int:
-        """All that is trained, shared weights once."""
+        """Number of all trained parameters; shared weights count once."""
         return self.encoder_parameters + self.head_parameters + self.generator_parameters
 
     @property
     def hardware_flops_per_example(self) -> float:
-        """Training on one example, forward and backward."""
+        """Hardware FLOPs of training on one example, forward and backward."""
         return self.hardware_training_flops / self.examples
 
     def hours(self, peak_flops: float, utilization: float) -> float:
-        """How long training takes, validations and checkpoints not counted.
+        """Return the hours of training, without validation and checkpoints.
 
         Args:
-            peak_flops: FLOP/s the machine could reach, all its devices together.
+            peak_flops: peak FLOP/s of the machine, all its devices together.
             utilization: share of the peak that training reaches.
 
         Raises:
@@ -191,7 +192,7 @@ class Estimate:
 
 
 def estimate(settings: Settings) -> Estimate:
-    """Count a profile's run. The vocabulary has ``tokenizer.vocab_size`` entries; a ``vocab_file`` is not opened."""
+    """Estimate a profile's run. The vocabulary has ``tokenizer.vocab_size`` entries; a ``vocab_file`` is not opened."""
     recipe, length = settings.pretrain, settings.shards.max_length
     with torch.device("meta"):  # shapes without memory
         module = build_objective(settings.model, settings.tokenizer.vocab_size, 0, recipe)
@@ -213,7 +214,7 @@ def estimate(settings: Settings) -> Estimate:
 
 
 def render(estimate: Estimate, peak_flops: float | None = None, utilization: float = 0.3) -> str:
-    """The estimate as text; with hours where the machine's peak (FLOP/s) is given."""
+    """Return the estimate as text, with hours if the machine's peak (FLOP/s) is given."""
     paper = inference = "not counted by the paper's script for this method and architecture"
     if estimate.paper_training_flops is not None:
         paper = _power(estimate.paper_training_flops)
@@ -238,7 +239,7 @@ def render(estimate: Estimate, peak_flops: float | None = None, utilization: flo
 
 
 def published_table() -> str:
-    """The paper's rows beside the counted values, and what is to be said of them."""
+    """Return a table of the paper's figures beside the counted ones, with notes."""
     heading = (
         f"{'':<15}{'training FLOPs':<28}{'inference FLOPs':<18}parameters\n"
         f"{'model':<15}{'paper':<8}{'counted':<10}{'script':<10}{'paper':<8}{'counted':<10}{'paper':<7}counted\n"
@@ -258,7 +259,7 @@ def _published_line(row: Row) -> str:
 
 
 def _power(value: float | None, form: str = ".3e") -> str:
-    """As the paper writes it: 3.7e9."""
+    """Format a number as the paper does: 3.7e9."""
     return "-" if value is None else f"{value:{form}}".replace("e+0", "e").replace("e+", "e")
 
 
@@ -267,7 +268,7 @@ def _millions(value: float | None, digits: int) -> str:
 
 
 def _count_parameters(module: Objective, main: Encoder) -> dict[str, int]:
-    """Each parameter once: what the main encoder has is its own, wherever else it is used."""
+    """Count the parameters of each part; weights that others share with the main encoder count for the encoder."""
     own = {id(p) for p in main.parameters()}
     others = [(name, p.numel()) for name, p in module.named_parameters() if id(p) not in own]
     return {
@@ -278,7 +279,7 @@ def _count_parameters(module: Objective, main: Encoder) -> dict[str, int]:
 
 
 def _generator_shape(module: Objective) -> EncoderConfig | None:
-    """Shape of the generator, or of either tower of Electric's; None where there is none to train."""
+    """Return the shape of the generator, or of one of Electric's towers; None if no generator is trained."""
     for name in ("generator", "generator_from_left"):
         encoder = getattr(module, name, None)
         if isinstance(encoder, Encoder):
@@ -298,9 +299,9 @@ def _paper_training_flops(
     return None
 
 
-MEASURED_TOKENS = 4096  # at a time
+MEASURED_TOKENS = 4096  # per micro-batch on a CPU
 WARM_UP = 2  # steps that compile, allocate and fill caches
-STAGE_SECONDS = 5.0  # of a stage's start, DVC's part included
+STAGE_SECONDS = 5.0  # to start a stage, DVC's part included
 TEXT_BYTES_PER_SECOND = 1e6  # corpus, vocabulary and shards together, one worker
 
 
@@ -309,10 +310,10 @@ class Speed:
     """Measured rate of training.
 
     Attributes:
-        seconds_per_step: median over the measured steps, one global batch each.
-        tokens_per_second: of these steps, padding included.
+        seconds_per_step: median over the measured steps, for one global batch.
+        tokens_per_second: rate of these steps, padding included.
         flops_per_second: matrix products, as :func:`electra.estimate.cost.flops_per_token` counts them.
-        used_by_others: cores that other processes used meanwhile; training is slower for it.
+        used_by_others: cores that other processes used meanwhile, which slows training down.
     """
 
     seconds_per_step: float
@@ -322,7 +323,7 @@ class Speed:
 
 
 def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> Speed:
-    """Train on one device for about ``seconds`` and tell the rate of a global batch of all processes.
+    """Train on one device for about ``seconds`` and return the rate of a global batch of all processes.
 
     Args:
         vocab_size: entries of the vocabulary.
@@ -333,7 +334,7 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
     size = min(machine.micro_batch_size, most) if machine.device == "cpu" else machine.micro_batch_size
     threads = torch.get_num_threads()
     torch.set_num_threads(machine.num_threads)
-    cores = watch_cores(machine.num_threads) if machine.device == "cpu" else None  # waits as a run's do
+    cores = watch_cores(machine.num_threads) if machine.device == "cpu" else None  # threads wait as in a run
     try:
         torch.manual_seed(0)
         model = build_objective(settings.model, vocab_size, 4, recipe)
@@ -348,7 +349,7 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
         deadline = time.perf_counter() + seconds
         while len(times) <= WARM_UP or time.perf_counter() < deadline:
             if cores and not cores.shares:
-                times.clear()  # threads may still wait in the way for idle cores
+                times.clear()  # the monitor has not yet chosen how threads wait
             started = time.perf_counter()
             forward_loss(model, batch, machine).backward()
             optimizer.step()
@@ -365,11 +366,12 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
 
 
 def run_minutes(settings: Settings, speed: Speed, vocab_size: int, text_bytes: int, train_rows: int) -> float:
-    """Minutes of all stages, from the measured rate of training.
+    """Return the minutes of all stages, estimated from the measured rate of training.
 
     Args:
-        text_bytes: of the corpus.
-        train_rows: training rows of all tasks together, fine-tuned with every seed from both starts.
+        text_bytes: size of the corpus.
+        train_rows: training rows of all tasks together; each is used with every seed, from pre-trained and from random
+            weights.
     """
     finetune = settings.finetune
     encoder = EncoderConfig.discriminator(settings.model, vocab_size)

@@ -1,9 +1,10 @@
-"""Hours, memory and cost of pre-training on machines: this one, measured, and NVIDIA GPUs that are not here.
+"""Hours, memory and cost of pre-training: measured on this machine, and predicted for NVIDIA GPUs.
 
-GPUs: the FLOPs of the run over a share of the device's bf16 peak, but no step in less than its launches take the host,
-and an all-reduce of the gradients that nothing hides. The shares are those behind the expected rates of docs/gpu.md:
-from counts of launches and the devices' rates, not measured, +-25%. Memory is that of a step traced without CUDA where
-PyTorch has none: within 5% of what CUDA's allocator gave to Small, Base and Large without activation checkpointing.
+On GPUs, a run takes its FLOPs divided by a share of the device's bf16 peak; each step takes at least the host's time to
+launch its kernels; and the gradients' all-reduce is added without overlap. The shares are the same as for the expected
+rates of docs/gpu.md: derived from numbers of launches and the devices' rates, not measured, +-25%. Memory is that of a
+traced step, on CPU tensors if PyTorch is built without CUDA: within 5% of CUDA's allocator for Small, Base and Large
+without activation checkpointing.
 """
 
 import os
@@ -27,9 +28,9 @@ from electra.model.kernels import functions
 from electra.system.hardware import Machine, choose_precision, resolve_machine
 
 GIB = 2**30
-MOST_FLOPS = 5e11  # of one example: more than seconds a step on a CPU
+MOST_FLOPS = 5e11  # per example; a step with more takes a CPU too long to measure
 WIDTHS, SHARES = (0, 256, 768, 1024, 2048), (0.0, 0.07, 0.31, 0.40, 0.45)  # hidden size, share of an H100's peak
-LAUNCH_SECONDS = 0.0174 / 24  # of the host, a layer and step, forward and backward: Small's 24 layers (docs/gpu.md)
+LAUNCH_SECONDS = 0.0174 / 24  # host time per layer and step, forward and backward: Small's 24 layers (docs/gpu.md)
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Device:
     """One kind of GPU.
 
     Attributes:
-        peak_flops: bf16, dense.
-        speed: training on it, an H100 being 1.
-        memory: bytes that PyTorch sees.
-        link: bytes a second to the other GPUs of the node, in one direction.
+        peak_flops: dense bf16 FLOP/s.
+        speed: speed of training relative to an H100.
+        memory: bytes available to PyTorch.
+        link: bytes per second to the other GPUs of the node, in one direction.
     """
 
     name: str
@@ -59,10 +60,10 @@ DEVICES = {
 
 
 def parse_gpu(text: str) -> tuple[int, Device]:
-    """``8xh100`` or ``h100``: how many, and of which kind.
+    """Return the number and the kind of GPUs that a text such as ``8xh100`` or ``h100`` names.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text has another form, or the kind is unknown.
     """
     found = re.fullmatch(r"(?:(\d{1,4})x)?([a-z]\w*)", text.strip().lower())
     device = DEVICES.get(found[2]) if found else None
@@ -76,10 +77,10 @@ def parse_gpu(text: str) -> tuple[int, Device]:
 
 
 def gpu_hours(settings: Settings, counted: Estimate, number: int, device: Device) -> float:
-    """Hours of pre-training on GPUs of one node.
+    """Return the expected hours of pre-training on GPUs of one node.
 
     Raises:
-        ConfigError: the global batch does not split into so many processes.
+        ConfigError: the global batch does not split evenly over the GPUs.
     """
     recipe = settings.pretrain
     if recipe.batch_size % number:
@@ -100,11 +101,11 @@ def gpu_hours(settings: Settings, counted: Estimate, number: int, device: Device
 
 @dataclass(frozen=True)
 class Fit:
-    """A step at one ZeRO stage.
+    """Predicted memory of a step at one ZeRO stage.
 
     Attributes:
-        bytes: the peak of one process, with ``examples`` at a time.
-        most: examples at a time that fit into 85% of the device; 0 where not even one does.
+        bytes: peak of one process, with a micro-batch of ``examples``.
+        most: largest micro-batch that fits into 85% of the device's memory; 0 if none does.
     """
 
     zero_stage: int
@@ -114,7 +115,7 @@ class Fit:
 
 
 def gpu_memory(settings: Settings, number: int, device: Device) -> list[Fit]:
-    """Memory of a step at every ZeRO stage, and the largest micro-batch that fits, without activation checkpointing."""
+    """Return a step's memory and the largest micro-batch at every ZeRO stage, without activation checkpointing."""
     share, length = settings.pretrain.batch_size // number, settings.shards.max_length
     sizes = [size for size in range(1, share + 1) if share % size == 0]
     first = next((size for size in sizes if size * length >= 2048), sizes[-1])
@@ -138,9 +139,9 @@ def gpu_memory(settings: Settings, number: int, device: Device) -> list[Fit]:
 
 @contextmanager
 def traced_as_on_cuda() -> Iterator[None]:
-    """Let a step on fake CPU tensors take CUDA's path: flash attention, PyTorch's own operations.
+    """Make a step on fake CPU tensors take the code path of CUDA: flash attention, PyTorch's own operations.
 
-    Only a build of PyTorch with CUDA can trace tensors of that device.
+    Needed because only a build of PyTorch with CUDA can trace CUDA tensors; with one, this does nothing.
     """
     if torch.version.cuda:
         yield
@@ -158,7 +159,7 @@ def traced_as_on_cuda() -> Iterator[None]:
     try:
         yield
     finally:
-        del fake.is_cuda  # the class inherits it
+        del fake.is_cuda  # uncovers the inherited property
         norms.forward = own_norm
         os.environ.pop(functions.OFF)
         if switched is not None:
@@ -167,7 +168,7 @@ def traced_as_on_cuda() -> Iterator[None]:
 
 
 def measured(settings: Settings, counted: Estimate) -> Speed | None:
-    """The speed of this machine by some seconds of steps; None where one step on its CPU would take too long."""
+    """Return the speed of this machine, measured for some seconds; None if a step would take its CPU too long."""
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
     if machine.device == "cpu" and counted.hardware_flops_per_example > MOST_FLOPS:
         return None
@@ -182,16 +183,16 @@ def describe_machines(
     memory: bool = True,
     measure: bool = True,
 ) -> dict[str, Any]:
-    """Hours on this machine and on GPUs, what they cost, and memory on the GPUs that are asked for.
+    """Return hours and cost on this machine and on GPUs, and the memory of a step on the GPUs named by ``gpu``.
 
     Args:
-        gpu: such as ``8xh100``; one of each kind where None.
+        gpu: number and kind of GPUs, such as ``8xh100``; None for one of each kind.
         rate: price of an hour of one GPU, and of this machine.
-        memory: at every ZeRO stage; only where ``gpu`` is given.
-        measure: the speed of this machine.
+        memory: whether to predict memory at every ZeRO stage, if ``gpu`` is given.
+        measure: whether to measure the speed of this machine.
 
     Raises:
-        ConfigError: ``gpu`` is not known, or the batch does not split.
+        ConfigError: ``gpu`` is unknown, or the batch does not split evenly.
     """
     counted = estimate(settings)
     asked = [parse_gpu(gpu)] if gpu else [(1, device) for device in DEVICES.values()]
@@ -217,7 +218,7 @@ def _row(machine: str, number: int, hours: float | None, rate: float | None, spe
 
 
 def render_machines(found: dict[str, Any]) -> str:
-    """The same as text."""
+    """Return the result of :func:`describe_machines` as text."""
     lines = []
     for row in found["hours"]:
         if row["hours"] is None:
@@ -244,5 +245,5 @@ def render_machines(found: dict[str, Any]) -> str:
 
 
 def shown_hours(hours: float) -> str:
-    """Two digits are all that such a figure has."""
+    """Format hours with two significant digits, the precision of the estimate."""
     return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"

@@ -1,8 +1,8 @@
-"""How much memory a step of pre-training takes, found by running the step itself on tensors without memory.
+"""Memory of a pre-training step, measured by running the step on fake tensors.
 
-PyTorch's fake tensors have shapes and storages but no bytes, so a step of any size runs in seconds, and what it keeps,
-frees and peaks at is measured on the code itself. Added are constants for what DeepSpeed holds beside the module's own
-tensors (``_ENGINE``) and, on a CPU, for holes in the heap, the copy for checkpoints and imported libraries.
+PyTorch's fake tensors have shapes and storages but no bytes, so a step of any size runs in seconds, and allocations,
+frees and the peak are measured on the training code itself. Constants are added for DeepSpeed's buffers (``_ENGINE``)
+and, on a CPU, for heap fragmentation, the copy for checkpoints and imported libraries.
 """
 
 import os
@@ -34,13 +34,15 @@ FP32 = 4  # bytes
 
 @dataclass(frozen=True)
 class EngineBytes:
-    """Memory of DeepSpeed's engine, in bytes per trained parameter: all of them, and its share of 1 / processes.
+    """Memory of DeepSpeed's engine in bytes per trained parameter.
+
+    Fields with ``_share`` are divided by the number of processes.
 
     Attributes:
-        weights, weights_share: for the whole run; a stage above 0 has flat copies of its own.
-        gradients, gradients_share: at the end of the backward pass, beside those that the module has.
-        moments, moments_share: Adam's two.
-        heap: holes that flat copies of the weights leave in the C library's heap, on a CPU.
+        weights, weights_share: during the whole run; a stage above 0 keeps additional flat copies.
+        gradients, gradients_share: at the end of the backward pass, in addition to the module's gradients.
+        moments, moments_share: Adam's two moments.
+        heap: on a CPU, fragmentation of the C library's heap by flat copies of the weights.
     """
 
     weights: int
@@ -52,33 +54,33 @@ class EngineBytes:
     heap: int = 0
 
 
-# DeepSpeed 0.19.8 with buckets that hold the whole model (on a CPU, below 500M parameters), as measured
+# Measured with DeepSpeed 0.19.8 and buckets that hold the whole model (on a CPU, below 500M parameters)
 _ENGINE = {
-    0: EngineBytes(4, 0, 4, 0, 8, 0),  # gradients are averaged in a flat copy, by a lone process too
-    1: EngineBytes(4, 4, 4, 4, 0, 8),  # an fp32 copy of its share, which the optimizer works on
+    0: EngineBytes(4, 0, 4, 0, 8, 0),  # gradients are averaged in a flat copy, even with one process
+    1: EngineBytes(4, 4, 4, 4, 0, 8),  # the optimizer works on an fp32 copy of the process' share
     2: EngineBytes(4, 4, 4, 4, 0, 8),
-    3: EngineBytes(4, 8, 4, 4, 0, 8, heap=12),  # gathered weights stay until the last layer is through
+    3: EngineBytes(4, 8, 4, 4, 0, 8, heap=12),  # gathered weights are kept until the last layer has run
 }
 
-WORKSPACES = 2 * 32 * 2**20  # of cuBLAS and cuBLASLt, which PyTorch takes from its own memory on Hopper
+WORKSPACES = 2 * 32 * 2**20  # bytes of cuBLAS and cuBLASLt on Hopper, allocated by PyTorch
 
-_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2  # of a CPU's heap, per byte kept for the backward pass; docs/long-sequences.md
+_HOLES, _HOLES_RECOMPUTED = 0.55, 0.2  # CPU heap fragmentation per byte kept for backward; docs/long-sequences.md
 LIBRARIES = {0: 413_000_000, 1: 460_000_000, 2: 460_000_000, 3: 460_000_000}  # imports on a CPU, by ZeRO stage
-EXCHANGE = 80_000_000  # what gloo and ZeRO 1 to 3 hold besides their buckets where several processes share the work
-CHECKPOINT = 3 * FP32  # weights and moments: the first process keeps its copy of them for the next checkpoint
+EXCHANGE = 80_000_000  # bytes of gloo and ZeRO 1 to 3 besides their buckets, with several processes
+CHECKPOINT = 3 * FP32  # weights and moments: the first process keeps a copy of them for the next checkpoint
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """Bytes of one process, in the step that takes most.
+    """Memory of one process in bytes, in the phase of training with the highest peak.
 
     Attributes:
-        weights, gradients, moments: what the parameters take, DeepSpeed's copies included.
-        kept: activations that the forward pass keeps for the backward pass, by the part of the model.
-        peak: the most that is alive at once, all of these and temporary tensors: on CUDA, what
-            ``torch.cuda.max_memory_allocated`` tells.
-        resident: what the process takes for that: on a CPU the heap has holes.
-        process: on a CPU, the highest resident set of the first process from start to end: imports and checkpoints too.
+        weights, gradients, moments: DeepSpeed's copies included.
+        kept: activations that the forward pass keeps for the backward pass, by part of the model.
+        peak: largest sum of all live tensors, temporary ones included: on CUDA,
+            ``torch.cuda.max_memory_allocated``.
+        resident: the peak and, on a CPU, the heap's fragmentation.
+        process: on a CPU, the highest resident set of the first process during the run, with imports and checkpoints.
     """
 
     weights: int
@@ -91,9 +93,9 @@ class StepMemory:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Bytes of the tensors that are alive, at present and at most: those that operations have returned in this context.
+    """Counter of the bytes of live tensors, now and at most, among those that operations return in this context.
 
-    What an operation takes for itself while it runs is not seen. Parameters of ``model`` do not count.
+    Temporary memory inside an operation is not seen. Parameters of ``model`` do not count.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -125,10 +127,10 @@ class LiveBytes(TorchDispatchMode):
 
 @contextmanager
 def kept_for_backward(model: nn.Module) -> Iterator[Counter[str]]:
-    """Count what forward passes in this context keep for their backward pass, in bytes by part of the model.
+    """Count the bytes that forward passes in this context keep for their backward pass, by part of the model.
 
     Each storage counts once, for the part that keeps it first; parameters do not count. The parts are the module's
-    children; what it does itself (losses, samples) is of the part ``""``.
+    children; the part ``""`` is the module's own computation (losses, samples).
     """
     found: Counter[str] = Counter()
     inside = [""]
@@ -138,7 +140,7 @@ def kept_for_backward(model: nn.Module) -> Iterator[Counter[str]]:
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in own and storage._cdata not in seen:
-            seen[storage._cdata] = storage  # held, so that no later one gets its address
+            seen[storage._cdata] = storage  # held, so that no later storage gets its address
             found[inside[-1]] += storage.nbytes()
         return tensor
 
@@ -160,9 +162,9 @@ def kept_for_backward(model: nn.Module) -> Iterator[Counter[str]]:
 
 
 def recompute_layers(model: nn.Module) -> None:
-    """Activation checkpointing in all encoders.
+    """Switch on activation checkpointing in all encoders.
 
-    The heap is told to give large blocks back at once: else holes in it take more than is saved.
+    Freed memory is returned to the system at once; otherwise heap fragmentation would cost more than is saved.
     """
     for module in model.modules():
         if isinstance(module, Encoder):
@@ -171,7 +173,7 @@ def recompute_layers(model: nn.Module) -> None:
 
 
 def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int) -> bool:
-    """Return whether this process needs activation checkpointing; with ``auto`` where a step would not fit without."""
+    """Return whether to use activation checkpointing; with ``auto``, if a step would not fit into memory otherwise."""
     if machine.activation_checkpointing == "auto":
         length = settings.shards.max_length
         needed = predict_step_memory(settings.model, settings.pretrain, machine, length, vocab_size).resident
@@ -179,22 +181,22 @@ def wants_recompute(settings: config.Settings, machine: Machine, vocab_size: int
     return machine.activation_checkpointing == "layers"
 
 
-FILL = 0.85  # of the free device memory: fragments, the compiler's workspaces and NCCL's buffers take the rest
-_ENOUGH_TOKENS = 4096  # in a micro-batch, to keep a GPU busy
+FILL = 0.85  # of the free device memory; the rest is for fragmentation, the compiler's workspaces and NCCL's buffers
+_ENOUGH_TOKENS = 4096  # tokens of a micro-batch that keep a GPU busy
 
 
 def fitted(settings: config.Settings, machine: Machine, vocab_size: int, free: int) -> Machine:
-    """The machine with a micro-batch, and activation checkpointing where it is left open, that fit its free memory.
+    """Return the machine with micro-batch and activation checkpointing (if ``auto``) chosen to fit the free memory.
 
-    The largest divisor of this process' share of the global batch whose predicted peak stays below 85% of ``free``;
-    accumulation makes up the rest. A layer is recomputed only where so few tokens would fit otherwise that the device
-    would have too little to do. A micro-batch that the settings name is kept.
+    The micro-batch is the largest divisor of this process' share of the global batch whose predicted peak stays below
+    85% of ``free``; gradient accumulation makes up the rest. Layers are recomputed only if too few tokens to keep the
+    device busy would fit otherwise. A micro-batch given in the settings is kept.
 
     Args:
-        free: bytes of device memory.
+        free: free device memory in bytes.
 
     Raises:
-        ConfigError: nothing fits; it names a change that would.
+        ConfigError: nothing fits; the error proposes a change that would.
     """
 
     def peak(micro_batch_size: int, *, recompute: bool, **changes: Any) -> int:
@@ -221,10 +223,10 @@ def fitted(settings: config.Settings, machine: Machine, vocab_size: int, free: i
 
 
 def _largest_that_fits(peak: Callable[[int], int], sizes: list[int], length: int, limit: float) -> int:
-    """The largest of the micro-batch sizes (ascending) below the limit; 0 if there is none.
+    """Return the largest of the (ascending) micro-batch sizes whose peak is within the limit; 0 if there is none.
 
-    The peak grows in a straight line with the micro-batch once activations outweigh gradients, so that two predictions
-    tell the rest; the one that is chosen is predicted itself.
+    The peak grows linearly with the micro-batch once activations outweigh gradients, so two predictions give an
+    estimate for the other sizes; the peak of the chosen size is predicted itself.
     """
     if len(sizes) == 1:
         return sizes[0] if peak(sizes[0]) <= limit else 0
@@ -243,7 +245,7 @@ def _largest_that_fits(peak: Callable[[int], int], sizes: list[int], length: int
 def _does_not_fit(
     machine: Machine, peak: Callable[..., int], size: int, recompute: bool, length: int, free: int
 ) -> ConfigError:
-    """An error that names the first of some changes that would fit, or all of them where none is enough by itself."""
+    """Return an error that proposes the first of some changes that would fit, or general ones if none is enough."""
     changes: list[tuple[str, dict[str, Any]]] = []
     if not machine.fits_itself and size > 1:
         changes.append(("cluster.micro_batch_size: auto", {"micro_batch_size": 1}))
@@ -267,7 +269,7 @@ def _does_not_fit(
 
 
 def free_memory(machine: Machine) -> int:
-    """Bytes this process may still take: of its device, or its share of the main memory."""
+    """Return the bytes this process may still allocate: on its GPU, or as its share of the main memory."""
     if machine.device == "cuda":
         return torch.cuda.mem_get_info()[0]
     with open("/proc/meminfo") as file:
@@ -284,11 +286,11 @@ def predict_step_memory(
     *,
     recompute: bool = False,
 ) -> StepMemory:
-    """Predicted memory of a step on one process of this machine.
+    """Predict the memory of a step on one process of this machine.
 
     Args:
         machine: device, precision, micro-batch, processes and ZeRO stage.
-        length: tokens per example, all of them real.
+        length: tokens per example, without padding.
         recompute: with activation checkpointing.
     """
     with FakeTensorMode():
@@ -309,7 +311,7 @@ def _phase_memory(
     with torch.device(traced_device(machine)):
         model = build_objective(shape, vocab_size, 0, recipe)
         batch = placeholder_batch(recipe, machine.micro_batch_size, length)
-        if machine.device == "cuda" and machine.precision == "bf16":  # attention is the flash kernel
+        if machine.device == "cuda" and machine.precision == "bf16":  # attention uses the flash kernel
             batch.ends_N = torch.zeros(2 * machine.micro_batch_size + 1, dtype=torch.int32)
     model.set_phase(phase)
     if recompute:
@@ -317,17 +319,17 @@ def _phase_memory(
     with kept_for_backward(model) as kept:
         forward_loss(model, batch, machine)
     num_micro_batches = recipe.batch_size // (machine.num_processes * machine.micro_batch_size)
-    if machine.device == "cuda" and machine.zero_stage == 3:  # a gradient is shared out as soon as it is there
+    if machine.device == "cuda" and machine.zero_stage == 3:  # a gradient is partitioned as soon as it is computed
         for parameter in model.parameters():
             parameter.register_post_accumulate_grad_hook(lambda own: setattr(own, "grad", None))
     with LiveBytes(model) as live:
-        for _ in range(min(2, num_micro_batches)):  # from the second on, gradients are there before it starts
+        for _ in range(min(2, num_micro_batches)):  # from the second on, gradients exist before the micro-batch starts
             forward_loss(model, batch, machine).backward()
     num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     num_resting = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     engine, processes = _ENGINE[machine.zero_stage], machine.num_processes
     if machine.device == "cuda" and (machine.zero_stage or processes == 1):
-        engine = replace(engine, gradients=0)  # buckets are counted below; a lone process at ZeRO 0 averages nothing
+        engine = replace(engine, gradients=0)  # buckets are counted below; one process at ZeRO 0 averages nothing
     weights = num_trained * engine.weights + num_trained * engine.weights_share // processes + num_resting * FP32
     moments = num_trained * engine.moments + num_trained * engine.moments_share // processes
     in_module = sum(p.grad.untyped_storage().nbytes() for p in model.parameters() if p.grad is not None)
@@ -347,18 +349,18 @@ def _phase_memory(
 
 
 def traced_device(machine: Machine) -> str:
-    return machine.device if torch.version.cuda else "cpu"  # see machines.py for what a CPU traces of CUDA
+    return machine.device if torch.version.cuda else "cpu"  # machines.traced_as_on_cuda takes CUDA's path on the CPU
 
 
 def forward_loss(model: Objective, batch: Batch, machine: Machine) -> Tensor:
-    """The weighted loss of a batch, in the machine's precision, as the engine's forward pass computes it."""
+    """Return the weighted loss of a batch, in the machine's precision, as the engine's forward pass computes it."""
     with torch.autocast(traced_device(machine), torch.bfloat16, enabled=machine.precision == "bf16"):
         losses = model(batch).loss_sums
     return torch.stack([weight * losses[term] for term, weight in model.loss_weights.items() if term in losses]).sum()
 
 
 def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -> Batch:
-    """Full examples of nothing: the shapes of a batch."""
+    """Return a batch of placeholder examples without padding, for its shapes."""
     shape, slots = (num_examples, length), (num_examples, num_slots(length, masking_rule(recipe, "corrected")))
     return Batch(
         tokens_BT=torch.zeros(shape, dtype=torch.long),
@@ -375,7 +377,7 @@ def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -
 
 
 def render_memory(settings: config.Settings, vocab_size: int) -> str:
-    """Predicted memory of a step on this machine, as text; with activation checkpointing and without."""
+    """Return the predicted memory of a step on this machine as text, with and without activation checkpointing."""
     machine, length = resolve_machine(settings.cluster, settings.pretrain.batch_size), settings.shards.max_length
     plain, recomputed = (
         predict_step_memory(settings.model, settings.pretrain, machine, length, vocab_size, recompute=recompute)

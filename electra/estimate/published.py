@@ -1,9 +1,10 @@
-"""The FLOPs and parameters of the ELECTRA paper's tables, re-derived.
+"""Re-derivation of the FLOPs and parameters in the ELECTRA paper's tables.
 
-By the rules of its authors' script (google-research/electra, flops_computation.py): a multiply-add counts two; a step
-costs twice its forward pass (the backward pass counts as much as the forward one, not twice as much); looking up a word
-costs a product of a one-hot vector with the whole table; elementwise operations count. What a machine really computes
-is in cost.py. Unless said otherwise, a figure is that of one token's forward pass."""
+Rules of its authors' script (google-research/electra, flops_computation.py): a multiply-add counts two; a step costs
+twice its forward pass (the backward pass counts as much as the forward pass, not twice as much); looking up a word
+costs a product of a one-hot vector with the whole table; elementwise operations count. The FLOPs that a machine really
+computes are in cost.py. Unless stated otherwise, functions return the FLOPs of one token's forward pass.
+"""
 
 from dataclasses import dataclass
 
@@ -12,15 +13,15 @@ import torch
 from electra.model.encoder import Encoder
 from electra.model.shape import EncoderConfig
 
-PREDICTED_SHARE = 0.15625  # of an example's tokens: 20 of 128, 80 of 512; whatever share the recipe masks
-INFERENCE_LENGTH = 128  # tokens of the example that the tables' inference FLOPs are of
+PREDICTED_SHARE = 0.15625  # of an example's tokens: 20 of 128, 80 of 512; independent of the share the recipe masks
+INFERENCE_LENGTH = 128  # tokens of the example for the tables' inference FLOPs
 
-_TRAINING = 2  # a training step in forward passes
+_TRAINING = 2  # cost of a training step in forward passes
 _DROPOUT, _NORM, _GELU, _SOFTMAX = 4, 5, 8, 5  # elementwise, per element
 
 
 def layer_flops(encoder: EncoderConfig, length: int) -> float:
-    """One layer. The script forgets to multiply the first LayerNorm by the width; so do these figures."""
+    """Return the FLOPs of one layer. As in the script, the first LayerNorm is (wrongly) not multiplied by the width."""
     width, inner = encoder.hidden_size, encoder.intermediate_size
     attention = 4 * _linear(width, width) + 2 * (2 * length * width)
     attention += encoder.num_heads * length * (1 + _SOFTMAX + _DROPOUT)  # 1: the scores' scaling
@@ -30,12 +31,18 @@ def layer_flops(encoder: EncoderConfig, length: int) -> float:
 
 
 def word_lookup_flops(encoder: EncoderConfig) -> float:
-    """A one-hot vector times the word table: 40% of ELECTRA-Small's forward pass, and free on most machines."""
+    """Return the FLOPs of a one-hot vector times the word table.
+
+    They are 40% of ELECTRA-Small's forward pass; on real machines the lookup is free.
+    """
     return 2 * encoder.embedding_size * encoder.vocab_size
 
 
 def input_flops(encoder: EncoderConfig, length: int) -> float:
-    """Words, positions (as many rows as the example has tokens) and segments, their sum, LayerNorm, projection."""
+    """Return the FLOPs of the input: lookups of words, positions and segments, their sum, LayerNorm, projection.
+
+    The table of positions has as many rows as the example has tokens.
+    """
     width = encoder.embedding_size
     others = width * (2 * (length + 2) + 2 + _NORM + _DROPOUT)
     projection = _linear(width, encoder.hidden_size) if width != encoder.hidden_size else 0
@@ -43,37 +50,37 @@ def input_flops(encoder: EncoderConfig, length: int) -> float:
 
 
 def encoder_flops(encoder: EncoderConfig, length: int) -> float:
-    """Embeddings and all layers."""
+    """Return the FLOPs of embeddings and all layers."""
     return input_flops(encoder, length) + encoder.num_layers * layer_flops(encoder, length)
 
 
 def vocabulary_head_flops(encoder: EncoderConfig) -> float:
-    """One predicted token: dense layer, LayerNorm, product with the word table, softmax and loss."""
+    """Return the FLOPs of predicting one token: dense layer, LayerNorm, word table, softmax and loss."""
     width, vocab = encoder.embedding_size, encoder.vocab_size
     return _linear(encoder.hidden_size, width) + width * (_GELU + _NORM) + 2 * width * vocab + (_SOFTMAX + 2) * vocab
 
 
 def discriminator_head_flops(encoder: EncoderConfig) -> float:
-    """Dense layer and one logit."""
+    """Return the FLOPs of the discriminator's head: dense layer and one logit."""
     width = encoder.hidden_size
     return _linear(width, width) + width * _GELU + 2 * width
 
 
 def inference_flops(encoder: EncoderConfig, length: int = INFERENCE_LENGTH) -> float:
-    """One example of ``length`` tokens through the encoder and, as in the script, a binary head on every token."""
+    """Return the FLOPs of one example through the encoder and, as in the script, a binary head on every token."""
     return length * (encoder_flops(encoder, length) + discriminator_head_flops(encoder))
 
 
 def mlm_training_flops(
     encoder: EncoderConfig, length: int, examples: float, predicted_share: float = PREDICTED_SHARE
 ) -> float:
-    """A whole run of masked (or, with a share of 1, left-to-right) language modelling.
+    """Return the FLOPs of a whole run of masked (or, with a share of 1, left-to-right) language modelling.
 
     Args:
         encoder: the shape.
         length: tokens per example.
         examples: steps x global batch.
-        predicted_share: tokens that a softmax over the vocabulary is computed for.
+        predicted_share: share of the tokens with a softmax over the vocabulary.
     """
     forward = encoder_flops(encoder, length) + predicted_share * vocabulary_head_flops(encoder)
     return _TRAINING * examples * length * forward
@@ -82,24 +89,24 @@ def mlm_training_flops(
 def electra_training_flops(
     generator: EncoderConfig, discriminator: EncoderConfig, length: int, examples: float
 ) -> float:
-    """A whole run of replaced token detection: the generator's masked language modelling and the discriminator."""
+    """Return the FLOPs of a whole run of replaced token detection: generator and discriminator."""
     judging = encoder_flops(discriminator, length) + discriminator_head_flops(discriminator)
     return mlm_training_flops(generator, length, examples) + _TRAINING * examples * length * judging
 
 
 def _linear(inputs: int, outputs: int) -> int:
-    """Matrix product and bias."""
+    """Return the FLOPs of a matrix product with bias."""
     return 2 * inputs * outputs + outputs
 
 
-# Two networks are built otherwise. The script takes a profiler's totals for them; here they are counted.
+# ELMo and XLNet have other architectures. The script uses a profiler's totals for them; here they are counted.
 
 
 def elmo_forward_flops() -> float:
-    """ELMo's matrix products per token, 2.04e8 (Peters et al. 2018; the sizes of its 93.6M-parameter network).
+    """Return the FLOPs of ELMo's matrix products per token, 2.04e8 (Peters et al. 2018; its 93.6M-parameter network).
 
-    Characters are convolved (50 of a word, 16 wide), two highway layers and a projection follow, then two layers of
-    LSTM in both directions with 4096 cells projected to 512. No softmax.
+    Convolutions over the characters (50 per word, embeddings of size 16), two highway layers and a projection, then two
+    bidirectional LSTM layers with 4096 cells projected to 512. No softmax.
     """
     filters = {1: 32, 2: 32, 3: 64, 4: 128, 5: 256, 6: 512, 7: 1024}  # number by width
     convolved, cells, width = sum(filters.values()), 4096, 512
@@ -111,28 +118,28 @@ def elmo_forward_flops() -> float:
 
 
 def elmo_sampled_softmax_flops() -> float:
-    """Further FLOPs of ELMo's training, per word: 8192 sampled words' logits in each direction."""
+    """Return the additional FLOPs of ELMo's training per word: logits of 8192 sampled words in each direction."""
     return 2 * (2 * 512 * 8192)
 
 
 def xlnet_forward_flops(encoder: EncoderConfig, length: int, predicted: int, share_positions_over: int) -> float:
-    """One example through XLNet with its two streams (Yang et al. 2019), word lookups free.
+    """Return the FLOPs of one example through XLNet with its two streams (Yang et al. 2019); word lookups are free.
 
-    The content stream is a transformer that scores relative positions (2 x length of them) and relative segments (one
-    of two) too. The query stream has its own queries, outputs and feed-forward for the ``predicted`` tokens, but
-    attends with as many rows as the example has tokens: the original spreads the queries over the example and gathers
+    The content stream is a transformer that also scores relative positions (2 x length of them) and relative segments
+    (one of two). The query stream has separate queries, outputs and feed-forward for the ``predicted`` tokens, but its
+    attention has as many rows as the example has tokens: the original scatters the queries over the example and gathers
     the result, by products with a one-hot matrix.
 
     Args:
         encoder: the shape.
         length: tokens per example.
         predicted: tokens predicted per example.
-        share_positions_over: examples of one batch; its relative positions are projected once.
+        share_positions_over: examples per batch; the relative positions are projected once per batch.
     """
     width, inner, heads = encoder.hidden_size, encoder.intermediate_size, encoder.num_heads
     positions = 2 * length
-    segments = 2 * 2 * width + 2 * 2 * length * heads  # a score for either, and its choice by a one-hot product
-    relative = 2 * positions * width + segments + 2 * length * heads  # last: both added to the scores
+    segments = 2 * 2 * width + 2 * 2 * length * heads  # scores of both segments, and the choice by a one-hot product
+    relative = 2 * positions * width + segments + 2 * length * heads  # last term: adding both to the scores
     content = length * (layer_flops(encoder, length) + relative)
     attention = length * (2 * (2 * length * width) + length * heads * (1 + _SOFTMAX + _DROPOUT) + relative)
     spreading = 2 * (2 * length * predicted * width)
@@ -156,18 +163,18 @@ class Recipe:
     predicted_share: float = PREDICTED_SHARE
 
     def training_flops(self) -> float:
-        """Of the whole run, by the paper's rules."""
+        """Return the FLOPs of the whole run, by the paper's rules."""
         examples = self.steps * self.batch
         if self.generator is None:
             return mlm_training_flops(self.encoder, self.length, examples, self.predicted_share)
         return electra_training_flops(self.generator, self.encoder, self.length, examples)
 
     def inference_flops(self) -> float:
-        """Of one example of 128 tokens, by the paper's rules."""
+        """Return the FLOPs of one example of 128 tokens, by the paper's rules."""
         return inference_flops(self.encoder)
 
     def parameters(self) -> int:
-        """The encoder and one dense layer of its width: BERT's pooler, or the first layer of ELECTRA's head."""
+        """Return the parameters of the encoder and one dense layer: BERT's pooler, or the first of ELECTRA's head."""
         with torch.device("meta"):
             encoder = Encoder(self.encoder)
         return sum(p.numel() for p in encoder.parameters()) + self.encoder.hidden_size * (self.encoder.hidden_size + 1)
@@ -175,7 +182,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Elmo:
-    """10 epochs of the One Billion Word benchmark, its 30,301,028 sentence ends counted as words."""
+    """ELMo's training: 10 epochs of the One Billion Word benchmark, its 30,301,028 sentence ends counted as words."""
 
     words: float = 10 * (768_648_884 + 30_301_028)
 
@@ -202,9 +209,9 @@ class Row:
     """One model of the tables.
 
     Attributes:
-        training_flops, inference_flops, parameters: as published; None where the tables' figure is not checked here.
+        training_flops, inference_flops, parameters: as published; None if the published figure is not checked here.
         printed: training FLOPs that the script prints.
-        note: where counting, script and paper differ.
+        note: differences between counting, script and paper.
     """
 
     name: str
@@ -226,7 +233,7 @@ class Row:
 
 
 def _shape(hidden: int, layers: int, embedding: int | None = None, vocab: int = 30522) -> EncoderConfig:
-    """BERT's proportions: 64-wide heads, feed-forward four times as wide."""
+    """Return a shape of BERT's proportions: heads of size 64, feed-forward four times as wide as the hidden size."""
     return EncoderConfig(vocab, embedding or hidden, hidden, layers, max(1, hidden // 64), 4 * hidden)
 
 
