@@ -1,4 +1,4 @@
-"""The command line: `electra <command>`. Commands import what they need when they run: `electra --help` is quick."""
+"""Command line: `electra <command>`. Commands import what they need when they run, so that `electra --help` is fast."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_h
 
 
 def main() -> None:
-    """Entry point: a user's mistake ends with a message and its exit code, never with a traceback."""
+    """Run the command line. A user's mistake ends with a message and its exit code, without a traceback."""
     from electra.common.errors import ElectraError
     from electra.common.printing import guard_streams
     from electra.system.memory import out_of_memory
@@ -51,8 +51,8 @@ def main() -> None:
 def _fail(error: "ElectraError") -> NoReturn:
     print(f"error: {error}", file=sys.stderr)
     if _is_one_of_several():
-        # an orderly exit runs destructors that wait for the others, or abort when those are gone (gloo): the exit code
-        # would be a signal's instead of the error's
+        # an ordinary exit runs destructors that wait for the other processes, or abort if those have ended (gloo): the
+        # exit code would be a signal's instead of the error's
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(error.exit_code)
@@ -61,7 +61,7 @@ def _fail(error: "ElectraError") -> NoReturn:
 
 def _is_one_of_several() -> bool:
     """Return whether this process has joined others to train together."""
-    distributed = sys.modules.get("torch.distributed")  # imported by whoever joins
+    distributed = sys.modules.get("torch.distributed")  # imported by every process that joins
     return bool(distributed and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 

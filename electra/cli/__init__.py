@@ -1,4 +1,4 @@
-"""The application that commands are added to, and how they load the settings."""
+"""The application to which commands are added, and functions to load the settings."""
 
 import os
 import sys
@@ -24,19 +24,19 @@ _PlainFormatter: Any = typer.Context.formatter_class
 
 
 class _Formatter(_PlainFormatter):
-    """Help with bold headings (on a terminal only)."""
+    """Formatter of help texts with bold headings (on a terminal only)."""
 
     def write_heading(self, heading: str) -> None:
         super().write_heading(typer.style(heading, bold=True))
 
 
 class _Commands(TyperGroup):
-    """Commands in groups. Help imports neither rich nor pydantic, which take longer than all the rest of it."""
+    """Commands in groups. Help imports neither rich nor pydantic, whose imports take longer than everything else."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.formatter_class = _Formatter
         command = self.commands.get(args[0]) if args else None
-        if command and not command.add_help_option:  # cluster hands its arguments on
+        if command and not command.add_help_option:  # `cluster` forwards its arguments
             command.main(args[1:], prog_name=f"{ctx.command_path} {args[0]}")
         if command and len(args) == 2 and args[1] in ctx.help_option_names:
             shown = ctx.__class__(command, parent=ctx, info_name=args[0], **command.context_settings)
@@ -93,7 +93,7 @@ def options(
 
 
 def load() -> tuple["Settings", "Paths"]:
-    """Return the settings and the paths of the workspace that is the current folder."""
+    """Return the settings and the paths of the workspace in the current folder."""
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
 
@@ -101,7 +101,7 @@ def load() -> tuple["Settings", "Paths"]:
 
 
 def cluster_settings() -> "Cluster":
-    """Return ``cluster`` of the settings, or the defaults in a folder without settings."""
+    """Return the settings' section ``cluster``, or its defaults in a folder without settings."""
     from electra.config import Cluster
 
     return load()[0].cluster if Path("params.yaml").exists() else Cluster()
@@ -109,7 +109,7 @@ def cluster_settings() -> "Cluster":
 
 @contextmanager
 def reader_may_leave() -> Iterator[None]:
-    """End quietly where the reader of the output ends first, as in `electra predict ... | head`."""
+    """Exit quietly if the reader of the output exits first, as in `electra predict ... | head`."""
     try:
         yield
         sys.stdout.flush()

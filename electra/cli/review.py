@@ -1,4 +1,4 @@
-"""The commands for review: two runs compared, all runs listed, what a run would do."""
+"""Commands for review: compare two runs, list all runs, plan a run."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def compare(
         typer.Option("--record-noise", help="write results/noise/<profile>.json from runs that differ in seeds alone"),
     ] = False,
 ) -> None:
-    """Compare two runs: what was changed, and which scores differ by more than noise.
+    """Compare two runs: changed settings and code, and the scores that differ by more than noise.
 
     Example: electra compare          (HEAD against the work tree)
 
@@ -78,9 +78,9 @@ def noise(
     num_runs: Annotated[int, typer.Option("--runs", min=2, help="number of pre-trainings, each with its own seed")] = 4,
     num_seeds: Annotated[int, typer.Option("--seeds", min=1, help="number of fine-tuning seeds of each")] = 2,
 ) -> None:
-    """Measure how far scores differ by seeds alone, for `electra compare`: runs the profile several times.
+    """Measure how much scores vary with the seed, for `electra compare`, by running the profile several times.
 
-    Writes results/noise/<profile>.json, to be committed. The work tree's settings and results stay as they are.
+    Writes results/noise/<profile>.json, to be committed. The work tree's settings and results do not change.
 
     Example: electra noise --runs 4 --seeds 2
     """
@@ -95,7 +95,7 @@ def runs(
     most: Annotated[int, typer.Option("-n", "--most", min=1, help="number of runs, the newest first")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, with all changed parameters")] = False,
 ) -> None:
-    """List the runs in git and DVC's experiments: what was changed, mean, AUC, minutes.
+    """List the runs in git and DVC's experiments: changed settings, mean score, AUC, minutes.
 
     Example: electra runs -n 5
     """
@@ -108,7 +108,7 @@ def runs(
 def data_docs(
     file: Annotated[Path, typer.Argument(help="the page to write")] = Path("logs/data-docs.html"),
 ) -> None:
-    """Write what the validations found in corpus, shards and tasks as one offline page, and what moved.
+    """Write one offline page with the validation results of corpus, shards and tasks, and what changed in them.
 
     Example: electra data-docs
     """
@@ -136,7 +136,7 @@ def plan(
     from electra.cli import load
     from electra.inputs import watch_inputs
 
-    with redirect_stdout(sys.stderr):  # standard output is the plan's, which may be JSON
+    with redirect_stdout(sys.stderr):  # standard output is only for the plan, which may be JSON
         watch_inputs(*load())
     asked = [*(["--json"] if as_json else []), *(stages or [])]
     os.execv(sys.executable, [sys.executable, "-m", "flows.forecast", *asked])

@@ -1,4 +1,4 @@
-"""The commands that DVC runs: one for each stage. Imports inside them are what a stage depends on."""
+"""Commands that DVC runs, one for each stage. Imports inside a command are the dependencies of its stage."""
 
 import os
 import time
@@ -22,7 +22,7 @@ def inputs(
         bool, typer.Option("--watch", help="only update the list of files that DVC watches (dvc.yaml)")
     ] = False,
 ) -> None:
-    """List the files from outside that the settings name, with their sha256.
+    """List the external input files that the settings name, with their sha256.
 
     Example: electra inputs --watch
     """
@@ -45,7 +45,7 @@ def evaluation_texts() -> None:
 @app.command(rich_help_panel=STAGES)
 def corpus(
     show: Annotated[
-        int | None, typer.Option(min=1, help="only show this many examples of what each rule of cleaning removed")
+        int | None, typer.Option(min=1, help="only show this many examples of what each cleaning rule removed")
     ] = None,
 ) -> None:
     """Read, clean, de-duplicate and split the documents.
@@ -215,7 +215,7 @@ def finetune(
 
 @contextmanager
 def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator[None]:
-    """Note the machine and the minutes of a stage that ended well, for `electra compare` and `electra runs`."""
+    """Record the machine and the minutes of a successful stage, for `electra compare` and `electra runs`."""
     started = time.monotonic()
     yield
     if os.environ.get("RANK", "0") == "0":
@@ -232,7 +232,7 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
 
 
 def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
-    """Score the written predictions for the eye: a cell's files, and so its stage, do not depend on the metrics."""
+    """Print the scores of a fine-tuning run. They are in none of its files: its stage does not depend on the metrics."""
     from electra.evaluation.evaluate import headlines
 
     for line in headlines(paths, cell, task):
@@ -265,7 +265,7 @@ def evaluate(
         evaluate_cells(*load())
 
 
-def _evaluate_outside(*arguments) -> None:  # apart from `evaluate`: the stage of that name has no use for its imports
+def _evaluate_outside(*arguments) -> None:  # separate, so that the stage `evaluate` does not depend on its imports
     from electra.predict.outside import print_outside_scores
 
     print_outside_scores(*arguments)
@@ -294,7 +294,7 @@ def probe(
 
 
 def _print_probes(files: list[Path], similarity: Path | None, json_output: bool) -> None:
-    # apart from `probe`: the stage of that name has no use for its imports
+    # separate, so that the stage `probe` does not depend on its imports
     import json
 
     from electra.common.paths import Paths
@@ -345,7 +345,7 @@ def export(
         export_model(*load())
 
 
-def _export_task(*arguments) -> None:  # apart from `export`: the stage of that name has no use for its imports
+def _export_task(*arguments) -> None:  # separate, so that the stage `export` does not depend on its imports
     from electra.common.paths import Paths
     from electra.predict.finetuned import export_task
 

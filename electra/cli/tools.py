@@ -1,4 +1,4 @@
-"""The commands for people: predictions, costs, import of weights, settings."""
+"""Commands for users: predictions, costs, import of weights, settings."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def publish(
     private: Annotated[bool, typer.Option("--private", help="make new repositories private")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only show files and cards; nothing is sent")] = False,
 ) -> None:
-    """Publish models/export on the Hugging Face hub, a repository with its own card for each folder.
+    """Publish models/export on the Hugging Face hub, one repository with a model card for each folder.
 
     Example: electra publish me/electra-books --license cc-by-sa-4.0 --task CoLA --dry-run
     """
@@ -87,7 +87,7 @@ def demo(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="on 127.0.0.1; 0 takes a free one")] = 8765,
 ) -> None:
-    """Serve a page on this machine: which tokens look replaced, the generator's proposals, fine-tuned models' answers.
+    """Serve a page on this machine: tokens that look replaced, proposals of the generator, fine-tuned predictions.
 
     Example: electra demo models/export
     """
@@ -100,7 +100,7 @@ def demo(
 
 @app.command(rich_help_panel=REVIEW)
 def seconds() -> None:
-    """Show how long each fine-tuning cell of this workspace took.
+    """Show how long each fine-tuning run of this workspace took.
 
     Example: electra seconds
     """
@@ -138,7 +138,7 @@ def trace(
     artefact: Annotated[str, typer.Argument(help="an output of a stage, such as models/export")] = "models/export",
     all_files: Annotated[bool, typer.Option("--all", help="list every raw file")] = False,
 ) -> None:
-    """Trace an artefact to the stages, code, settings and raw files (with checksums) it was made from.
+    """Trace an artefact to the stages, code, settings and raw files (with checksums) that produced it.
 
     Example: electra trace models/export --all
     """
@@ -192,7 +192,7 @@ def init(
     from electra.common.output import exclusive
     from electra.init.project import describe_project, plan_project, write_project
 
-    with exclusive(Path("params.yaml")):  # which is read, and written last
+    with exclusive(Path("params.yaml")):  # read first and written last
         plan = plan_project(
             texts,
             name=name,
@@ -223,7 +223,7 @@ def init(
 def check() -> None:
     """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
 
-    Errors end with their exit code; warnings do not. Nothing is run or changed. Example: electra check
+    Exits with an error's exit code; warnings are only printed. Nothing is run or changed. Example: electra check
     """
     from electra.preflight import check_run, warnings
 
@@ -387,7 +387,7 @@ def cluster(context: typer.Context) -> None:
     """
     if context.args and not {"-h", "--help"} & set(context.args):
         os.execv(sys.executable, [sys.executable, "-m", "flows.cluster", *context.args])
-    import runpy  # help in this process: a second interpreter would double its time
+    import runpy  # shows help in this process: starting a second interpreter would take twice as long
 
     sys.argv[1:] = context.args
     runpy.run_module("flows.cluster", run_name="__main__")

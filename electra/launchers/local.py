@@ -163,7 +163,7 @@ def _visible_devices(number: int) -> list[int | str]:
 
 
 def _end(launched: subprocess.Popen, num_nodes: int, grace_seconds: int) -> None:
-    """Terminate the training processes directly: the launcher would kill them after 30 seconds, while they still write."""
+    """Terminate the training processes directly: the launcher would kill them after 30 seconds, even while writing."""
     if num_nodes > 1:
         launched.send_signal(signal.SIGTERM)
     else:
