@@ -232,7 +232,7 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
 
 
 def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
-    """Print the scores of a fine-tuning run. They are in none of its files: its stage does not depend on the metrics."""
+    """Print a fine-tuning run's scores, which are in none of its files: the stage does not depend on the metrics."""
     from electra.evaluation.evaluate import headlines
 
     for line in headlines(paths, cell, task):
