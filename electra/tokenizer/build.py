@@ -47,12 +47,12 @@ from electra.tokenizer.wordpiece import (
     transformers_config,
 )
 
-BATCH_CHARS = 500_000  # of lines: what the tokenizer makes of them takes some hundred times the room
+BATCH_CHARS = 500_000  # characters per batch of lines; the tokenizer's result takes some hundred times the memory
 SCHEMA = pa.schema([("text", pa.large_string())])
 
 
 def count_file(file: Listed) -> Counter[str]:
-    """How often each character stands in a corpus file, which is checked first.
+    """Return the count of each character in a corpus file, whose checksum is verified first.
 
     Raises:
         DataError: the file is damaged.
@@ -62,13 +62,13 @@ def count_file(file: Listed) -> Counter[str]:
 
 
 def sampled(path: Path, share: float) -> Iterator[list[str]]:
-    """Batches of the texts that belong to the sample."""
+    """Yield batches of the texts that belong to the sample."""
     for ids, texts in read_documents(path):
         yield [text for doc_id, text in zip(ids, texts, strict=True) if in_sample(doc_id, share)]
 
 
 def write_sample(path: Path, share: float, target: Path) -> Path:
-    """The same as an Arrow file, for another process to read.
+    """Write the texts of a corpus file that belong to the sample to an Arrow file, for another process to read.
 
     Raises:
         DataError: the corpus file is damaged.
@@ -86,14 +86,14 @@ def write_sample(path: Path, share: float, target: Path) -> Path:
 
 
 def read_sample(path: Path) -> Iterator[list[str]]:
-    """The batches that :func:`write_sample` wrote."""
+    """Yield the batches that :func:`write_sample` wrote."""
     with pa.OSFile(str(path), "rb") as file, pa.ipc.open_stream(file) as stream:
         for batch in stream:
             yield batch.column(0).to_pylist()
 
 
 def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of documents, about ``BATCH_CHARS`` characters at a time: documents may be whole books."""
+    """Yield the lines of documents in batches of about ``BATCH_CHARS`` characters: documents may be whole books."""
     batch: list[str] = []
     num_chars = 0
     for text in texts:
@@ -110,25 +110,25 @@ def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:
 def in_sample(doc_id: str, share: float) -> bool:
     """Return whether a document belongs to a hash sample of about ``share`` of all documents.
 
-    Hashes anew: the held-out split may have been cut by the bytes of ``doc_id`` themselves.
+    Uses a new hash, so that the sample is independent of other selections by ``doc_id``.
     """
     digest = hashlib.blake2b(doc_id.encode(), digest_size=8, person=b"tokenizer").digest()
     return int.from_bytes(digest, "big") < share * 2**64
 
 
-MEASURED_CHARS = 10_000_000  # held-out text the figures in the manifest are taken from
-SHOWN_LEFT_OUT = 20  # characters named in the log and the manifest
+MEASURED_CHARS = 10_000_000  # characters of held-out text for the statistics in the manifest
+SHOWN_LEFT_OUT = 20  # left-out characters listed in the log and the manifest
 
 
 @renews("tokenizer")
 def build_tokenizer(settings: Settings, paths: Paths) -> None:
-    """Train a WordPiece vocabulary on the corpus, or take ``tokenizer.vocab_file`` (then its size counts).
+    """Train a WordPiece vocabulary on the corpus, or use ``tokenizer.vocab_file`` with its size.
 
     Writes ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` (a folder that ``AutoTokenizer`` loads), the
     same bytes on every run.
 
     Raises:
-        ConfigError: the vocabulary asked for is larger than the corpus allows, or too small for its characters.
+        ConfigError: the requested vocabulary is larger than the corpus allows, or too small for its characters.
         DataError: the corpus or the vocabulary file cannot be used.
         InfrastructureError: workers died, or the disk is full.
     """
@@ -168,9 +168,9 @@ def build_tokenizer(settings: Settings, paths: Paths) -> None:
 
 
 def _train(settings: Settings, corpus: Path, folder: Path) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """The vocabulary, and for the manifest what it was trained on and what was left out.
+    """Return the vocabulary, and the manifest's entries on the training text and the left-out characters.
 
-    Workers of ``cluster`` count the characters and take the sample, file by file.
+    The workers set in ``cluster`` count the characters and draw the sample, file by file.
     """
     files = listed_files(corpus.absolute(), "train-*.parquet")
     with (
@@ -187,8 +187,8 @@ def _train(settings: Settings, corpus: Path, folder: Path) -> tuple[list[str], d
 
 
 def _sample(paths: list[Path], share: float, workers: Workers, scratch: Path) -> Iterator[list[str]]:
-    """Texts to train on, in the order of the corpus."""
-    if workers.in_process or share == 1.0:  # all of it: there is nothing to choose ahead
+    """Yield the texts to train on, in the order of the corpus."""
+    if workers.in_process or share == 1.0:  # with the whole corpus, workers have nothing to select
         for path in paths:
             yield from sampled(path, share)
         return
@@ -278,7 +278,7 @@ class _Fit:
     unknown: int = 0
 
     def facts(self) -> dict[str, float | int | None]:
-        """For the manifest."""
+        """Return the manifest's entry."""
         return {
             "characters": self.characters,
             "words": self.words,
@@ -288,7 +288,7 @@ class _Fit:
 
 
 def _measure(tokenizer: Tokenizer, corpus: Path) -> _Fit:
-    """Count words, wordpieces and ``[UNK]`` in (the start of) the held-out split."""
+    """Count words, wordpieces and ``[UNK]`` in the first ``MEASURED_CHARS`` characters of the held-out split."""
     found = _Fit()
     unknown_id = tokenizer.token_to_id(_unknown_token(tokenizer))
     for texts in _heldout_texts(corpus):
@@ -304,7 +304,7 @@ def _measure(tokenizer: Tokenizer, corpus: Path) -> _Fit:
 
 
 def _unknown_token(tokenizer: Tokenizer) -> str:
-    """``[UNK]``, or what stands in its place in a tokenizer of another make; empty where nothing does."""
+    """Return the tokenizer's unknown token, usually ``[UNK]``; empty if it has none."""
     model = json.loads(tokenizer.to_str())["model"]
     if "unk_id" in model:  # Unigram: entries are pairs of text and score
         return str(model["vocab"][model["unk_id"]][0]) if model["unk_id"] is not None else ""
@@ -312,23 +312,23 @@ def _unknown_token(tokenizer: Tokenizer) -> str:
 
 
 def show_beside(paths: Paths, others: list[Path], console: Console | None = None) -> None:
-    """Print how ``data/tokenizer`` and other vocabularies fit the held-out text.
+    """Print statistics of ``data/tokenizer`` and of other vocabularies on the held-out text.
 
-    Words are those of ``data/tokenizer`` in all lines, so that wordpieces per word can be compared.
+    All rows use the word count of ``data/tokenizer``, so that wordpieces per word can be compared.
 
     Args:
-        others: ``vocab.txt`` as BERT has it, ``tokenizer.json`` of any kind, or folders that hold one of them. A
-            ``vocab.txt`` without a capital letter is taken for one of lowercased text.
+        others: BERT's ``vocab.txt``, ``tokenizer.json`` of any kind, or folders with one of them. A ``vocab.txt``
+            without a capital letter is taken to be for lowercased text.
 
     Raises:
-        ConfigError: one of the others does not exist.
-        DataError: there is no vocabulary or no held-out text yet, or one of the others cannot be read.
+        ConfigError: a path in ``others`` does not exist.
+        DataError: there is no vocabulary or no held-out text yet, or a path in ``others`` cannot be read.
     """
     read_manifest(paths.tokenizer)
-    tokenizers = [(path, _load(path)) for path in (paths.tokenizer, *others)]  # first: a wrong path is said at once
+    tokenizers = [(path, _load(path)) for path in (paths.tokenizer, *others)]  # first, to fail early on a wrong path
     columns = ("vocabulary", "entries", "wordpieces per word", "characters per wordpiece", "[UNK] among wordpieces")
     table = Table(*columns, box=box.SIMPLE)
-    table.columns[0].no_wrap = True  # then the other headers are wrapped first
+    table.columns[0].no_wrap = True  # so that rich wraps the other headers first
     words = 0
     for path, tokenizer in tokenizers:
         found = _fit_of(tokenizer, paths.corpus, path)
@@ -346,17 +346,17 @@ def show_beside(paths: Paths, others: list[Path], console: Console | None = None
 
 
 def _fit_of(tokenizer: Tokenizer, corpus: Path, path: Path) -> _Fit:
-    """The counts of a tokenizer that comes from anywhere."""
+    """Return the counts of a tokenizer from any source; all its errors become DataError."""
     try:
         return _measure(tokenizer, corpus)
     except (ElectraError, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of the library is no Exception, and all its errors are of that class
+    except BaseException as error:  # a panic in the library is not an Exception; its errors are plain Exceptions
         raise DataError(f"the tokenizer cannot be used: {error}", where=str(path)) from None
 
 
 def _load(path: Path) -> Tokenizer:
-    """The tokenizer of a folder, a ``tokenizer.json`` or a ``vocab.txt``."""
+    """Return the tokenizer of a folder, a ``tokenizer.json`` or a ``vocab.txt``."""
     if path.is_dir():
         path = path / ("tokenizer.json" if (path / "tokenizer.json").is_file() else "vocab.txt")
     if not path.is_file():

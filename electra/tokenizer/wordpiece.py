@@ -13,21 +13,21 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from electra.common.errors import ConfigError, DataError
 from electra.config.text import SPECIAL_TOKENS
 
-CHUNK_CHARS = 1_000_000  # counted at a time: sixteen bytes each
+CHUNK_CHARS = 1_000_000  # characters counted at a time; each takes sixteen bytes
 MAX_WORD_CHARS = 200  # a longer word is [UNK], as in the original; the library's default is 100
-LEAST_ALPHABET = 1000  # characters kept whatever they cover: enough for alphabetic scripts, rare signs included
+LEAST_ALPHABET = 1000  # minimum number of characters kept: enough for alphabetic scripts with rare signs
 
 
 @dataclass(frozen=True)
 class Alphabet:
-    """The single characters of a vocabulary, after normalising.
+    """Single characters of a vocabulary, after normalisation.
 
     Attributes:
-        characters: those that get entries, sorted.
-        inside: those of them that can continue a word (no punctuation, no Chinese characters: the pre-tokeniser makes
-            these words of their own), sorted.
-        left_out: the others, most frequent first; a word that holds one becomes [UNK].
-        left_out_share: of the text's characters.
+        characters: characters with entries, sorted.
+        inside: the subset that can continue a word, sorted: no punctuation and no Chinese characters, which the
+            pre-tokeniser turns into words.
+        left_out: characters without entries, most frequent first; a word that contains one becomes [UNK].
+        left_out_share: share of ``left_out`` in the text's characters.
     """
 
     characters: list[str]
@@ -37,12 +37,12 @@ class Alphabet:
 
 
 def make_tokenizer(vocabulary: list[str], *, lowercase: bool, strip_accents: bool | None = None) -> Tokenizer:
-    """A tokenizer of a finished vocabulary: BERT's normaliser and pre-tokeniser, ``[CLS] A [SEP] B [SEP]``.
+    """Return a tokenizer with a finished vocabulary: BERT's normaliser and pre-tokeniser, ``[CLS] A [SEP] B [SEP]``.
 
     Args:
-        vocabulary: entries in the order of their ids; holds the special tokens.
+        vocabulary: entries in the order of their ids, with the special tokens.
         lowercase: lowercase the text.
-        strip_accents: remove combining marks; None: where the text is lowercased.
+        strip_accents: remove combining marks; None: same as ``lowercase``.
     """
     ids = {entry: index for index, entry in enumerate(vocabulary)}
     model = models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_CHARS)
@@ -60,9 +60,9 @@ def make_tokenizer(vocabulary: list[str], *, lowercase: bool, strip_accents: boo
 def bert_normalizer(
     *, lowercase: bool, strip_accents: bool | None = None, handle_chinese_chars: bool = True
 ) -> normalizers.Normalizer:
-    """BERT's normaliser, after NFC where accents stay: the corpus is NFC, and so must be all text that is tokenized.
+    """Return BERT's normaliser, preceded by NFC if accents stay: tokenized text must be NFC like the corpus.
 
-    Where accents are stripped text is decomposed first, so that it does not matter how they were written.
+    If accents are stripped, the normaliser decomposes the text first, so that the original form does not matter.
     """
     bert = normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=strip_accents, handle_chinese_chars=handle_chinese_chars
@@ -72,17 +72,17 @@ def bert_normalizer(
 
 
 def normalizer_facts(tokenizer: Tokenizer) -> dict[str, Any]:
-    """``lowercase``, ``strip_accents`` and what else a tokenizer's BERT normaliser is set to; empty if it has none."""
+    """Return the options of a tokenizer's BERT normaliser, such as ``lowercase``; empty if it has none."""
     state = json.loads(tokenizer.to_str())["normalizer"] or {}
     found = (part for part in state.get("normalizers", [state]) if part.get("type") == "BertNormalizer")
     return {key: value for key, value in next(found, {}).items() if key != "type"}
 
 
 def transformers_config(*, lowercase: bool, strip_accents: bool | None, max_length: int) -> dict[str, Any]:
-    """Contents of ``tokenizer_config.json``: what ``transformers`` needs besides tokenizer.json to load a folder.
+    """Return the content of ``tokenizer_config.json``, which ``transformers`` needs besides tokenizer.json.
 
-    The class is the one that takes tokenizer.json as it is. ``ElectraTokenizer`` would build its own normaliser and
-    model, without NFC and with a limit of 100 characters a word.
+    ``PreTrainedTokenizerFast`` uses tokenizer.json unchanged. ``ElectraTokenizer`` would build a normaliser and a model
+    without NFC and with a limit of 100 characters per word.
     """
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -102,14 +102,14 @@ def alphabet_of(
     coverage: float = 1.0,
     max_alphabet: int | None = None,
 ) -> Alphabet:
-    """Choose the single characters that get entries: the most frequent ones, the lower code point among equals.
+    """Choose the single characters that get entries: the most frequent ones, ties by the lower code point.
 
     Args:
-        characters: how often each character stands in the raw text.
+        characters: count of each character in the raw text.
         lowercase, strip_accents: as in :func:`make_tokenizer`.
-        coverage: share of the text that the chosen characters make up (SentencePiece's ``character_coverage``), though
-            never fewer than ``LEAST_ALPHABET`` are chosen.
-        max_alphabet: keep this many instead, whatever they cover.
+        coverage: share of the text that the chosen characters make up (SentencePiece's ``character_coverage``); at
+            least ``LEAST_ALPHABET`` characters are chosen.
+        max_alphabet: choose this many characters instead, regardless of coverage.
     """
     normalizer = bert_normalizer(lowercase=lowercase, strip_accents=strip_accents)
     counts: Counter[str] = Counter()
@@ -123,7 +123,7 @@ def alphabet_of(
     kept = sorted(ordered[:max_alphabet])
 
     def continues_a_word(character: str) -> bool:
-        # after a letter that no accent is composed with
+        # test it after "q", with which no accent composes
         pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str("q" + character))
         return [piece for piece, _ in pieces] == ["q" + character]
 
@@ -143,15 +143,15 @@ def train_vocabulary(
 ) -> list[str]:
     """Train WordPiece; the same texts give the same entries in the same order on every run and machine.
 
-    The trainer breaks ties between equally frequent pairs by the ids of their parts, but gives ``##`` characters their
-    ids in the order of a randomly seeded hash table, so that it alone differs from run to run (tokenizers issue 1794).
-    Listing all single characters as special tokens fixes their ids, and with them every later tie.
+    The trainer breaks ties between equally frequent pairs by the ids of their parts, but assigns ids to ``##``
+    characters in the order of a randomly seeded hash table, so that its result alone differs from run to run
+    (tokenizers issue 1794). Listing all single characters as special tokens fixes their ids, and with them every tie.
 
     Args:
-        texts: batches of documents, or of their lines: no word goes beyond one.
+        texts: batches of documents or of lines; no word crosses them.
         alphabet: see :func:`alphabet_of`.
-        size: entries asked for; there are fewer if no pair is left that occurs ``min_frequency`` times.
-        min_frequency: least count of a pair to be merged.
+        size: requested number of entries; there are fewer if no pair occurs ``min_frequency`` times any more.
+        min_frequency: minimum count of a pair to be merged.
         lowercase, strip_accents: as in :func:`make_tokenizer`.
 
     Returns:
@@ -166,7 +166,7 @@ def train_vocabulary(
         initial_alphabet=alphabet.characters,
         limit_alphabet=len(
             alphabet.characters
-        ),  # nothing but the alphabet given: the trainer's own cut has unordered ties
+        ),  # exactly the given alphabet: the trainer's selection would break ties in random order
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
@@ -175,12 +175,12 @@ def train_vocabulary(
 
 
 def single_entries(alphabet: Alphabet) -> list[str]:
-    """The entries every vocabulary begins with: special tokens, characters, characters that continue a word."""
+    """Return the first entries of a vocabulary: special tokens, characters, characters that continue a word."""
     return [*SPECIAL_TOKENS, *alphabet.characters, *("##" + character for character in alphabet.inside)]
 
 
 def count_characters(batches: Iterator[list[str]]) -> Counter[str]:
-    """How often each character stands in the texts (vectorised: ten times faster than counting strings)."""
+    """Return the count of each character in the texts (vectorised: ten times faster than counting strings)."""
     counts = np.zeros(0x110000, dtype=np.int64)
     for texts in batches:
         joined = "".join(texts)
@@ -198,15 +198,15 @@ def _blank(model: models.WordPiece, normalizer: normalizers.Normalizer) -> Token
 
 
 def read_vocab_file(path: Path) -> list[str]:
-    """Read and check a vocabulary; ids are kept.
+    """Return the entries of a vocabulary file in the order of their ids, after checking them.
 
     Raises:
         ConfigError: there is no such file.
-        DataError: it is no UTF-8 text, lacks a special token, repeats an entry, or ``[PAD]`` is not its first line
+        DataError: it is not UTF-8 text, lacks a special token, repeats an entry, or ``[PAD]`` is not its first line
             (shards are padded with zeros).
     """
     try:
-        # bytes: read_text would take a carriage return within an entry for a line end
+        # bytes, because read_text would treat a carriage return within an entry as a line end
         entries = path.read_bytes().decode("utf-8").split("\n")
     except (FileNotFoundError, IsADirectoryError):
         raise ConfigError(
