@@ -1,7 +1,7 @@
-"""Writing artefacts whole or not at all, and the manifest every artefact folder carries.
+"""Atomic writing of artefact folders, and the manifest in each of them.
 
-A stage builds its folder beside the final place and renames it when complete (:func:`building`), so that an
-interrupted stage never leaves a half-written artefact that the next stage could read. How single files are written:
+A stage builds its folder next to the final path and renames it when it is complete (:func:`building`), so that an
+interrupted stage never leaves a partial artefact that the next stage could read. Single files are written by
 :mod:`electra.common.output`.
 """
 
@@ -31,7 +31,7 @@ MADE_BY_A_STAGE = "run the stage that makes it: dvc repro"
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the sha256 of a file's bytes in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -43,15 +43,19 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, keys in the order given, stable bytes."""
+    """Write JSON atomically; equal values, with keys in the same order, give the same bytes."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, next_step: str = "remove it and run: dvc repro", missing: str = MADE_BY_A_STAGE) -> Any:
-    """Read JSON; a missing or broken file names the stage's artefact instead of raising a traceback.
+    """Return the value in a JSON file.
 
     Args:
-        next_step, missing: what the user can do about a broken file, and about a missing one.
+        next_step: advice in the error for a damaged file.
+        missing: advice in the error for a missing file.
+
+    Raises:
+        DataError: the file is missing, cannot be read or is damaged.
     """
     try:
         content = path.read_bytes()
@@ -63,10 +67,10 @@ def read_json(path: Path, next_step: str = "remove it and run: dvc repro", missi
 
 
 def refuse_strange(folder: Path) -> None:
-    """Refuse a folder that an artefact would replace and that is none: what somebody else put there would be lost.
+    """Refuse to replace a folder that is not an artefact, because files that the user put there would be lost.
 
     Raises:
-        ConfigError: it holds files and no manifest, is no folder, or cannot be one.
+        ConfigError: ``folder`` holds files but no manifest, is not a folder, or cannot be created.
     """
     try:
         os.lstat(folder)
@@ -86,7 +90,7 @@ def refuse_strange(folder: Path) -> None:
 
 
 def refuse_inside_artefact(target: Path) -> None:
-    """Refuse a place inside an artefact, which would no longer be what its manifest says.
+    """Refuse to write inside an artefact, which would then differ from its manifest.
 
     Raises:
         ConfigError: a folder above ``target`` has a manifest.
@@ -101,13 +105,13 @@ def refuse_inside_artefact(target: Path) -> None:
 
 @contextmanager
 def writing_named(path: Path, inputs: Iterable[Path | int] = ()) -> Iterator[TextIO]:
-    """A file that a user names to be written; see :func:`writing`.
+    """Open a file whose path the user chose for writing; see :func:`writing`.
 
     Args:
-        inputs: what the command reads.
+        inputs: files that the command reads.
 
     Raises:
-        ConfigError: it is a folder, lies in an artefact, is an input, or cannot be written to.
+        ConfigError: ``path`` is a folder, is inside an artefact, is an input, or cannot be written to.
         InfrastructureError: the disk is full or read-only.
     """
     refuse_inside_artefact(path)
@@ -117,26 +121,26 @@ def writing_named(path: Path, inputs: Iterable[Path | int] = ()) -> Iterator[Tex
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """A scratch folder that becomes ``folder`` when the block ends well, and vanishes when it does not.
+    """Yield a temporary folder that is renamed to ``folder`` if the block succeeds, and removed if it fails.
 
-    A link to a folder stays, and the folder it leads to is replaced.
+    If ``folder`` is a symbolic link, the link stays and its target is replaced.
 
     Raises:
-        ConfigError: ``folder`` holds something that is no artefact.
+        ConfigError: ``folder`` exists and is not an artefact.
         InfrastructureError: another process is writing it; see :func:`exclusive`.
     """
     refuse_strange(folder)
     with nullcontext() if holds(folder) else exclusive(folder), disk_errors(folder):
         final = Path(os.path.realpath(folder))
         scratch = beside(final, ".building")
-        for left in final.parent.glob(f"{glob.escape(scratch.name)}*"):  # by a process that was killed
+        for left in final.parent.glob(f"{glob.escape(scratch.name)}*"):  # of a process that was killed
             shutil.rmtree(left)
         scratch.mkdir()
         try:
             yield scratch
             old = scratch.with_name(f"{scratch.name}.old")
             with suppress(FileNotFoundError):
-                os.rename(final, old)  # removing it takes time, in which a killed process would have lost both
+                os.rename(final, old)  # renaming is faster than removing: a killed process rarely loses both
             os.replace(scratch, final)
             shutil.rmtree(old, ignore_errors=True)
         finally:
@@ -147,13 +151,13 @@ Stage = Callable[[Any, Paths], None]  # of the settings and the paths
 
 
 def renews(artefact: str) -> Callable[[Stage], Stage]:
-    """Decorate a stage: from its start until it ends well, the artefact that is there counts as one of an earlier run.
+    """Decorate a stage: until it succeeds, an existing artefact counts as the output of an earlier run.
 
-    Where a stage fails, what it made before stays as it is, and must not be judged as what it was asked for now. A
-    second start of the stage meanwhile is refused.
+    If the stage fails, its earlier output stays, and must not be mistaken for the requested one. A second process of
+    the same stage is refused.
 
     Args:
-        artefact: the property of ``Paths`` that is the folder; also the command's name.
+        artefact: name of the folder's property in ``Paths``; also the command's name.
     """
 
     def decorate(stage: Stage) -> Stage:
@@ -172,10 +176,10 @@ def renews(artefact: str) -> Callable[[Stage], Stage]:
 
 
 def refuse_earlier(paths: Paths, artefact: str) -> None:
-    """Refuse an artefact that the last run of its stage was to replace and did not.
+    """Refuse an artefact that the last run of its stage should have replaced but did not.
 
     Raises:
-        DataError: it is still the one of an earlier run.
+        DataError: the artefact is still that of an earlier run.
     """
     note, folder = _unfinished(paths, artefact), getattr(paths, artefact)
     manifest = folder / MANIFEST
@@ -188,14 +192,14 @@ def refuse_earlier(paths: Paths, artefact: str) -> None:
 
 
 def _unfinished(paths: Paths, artefact: str) -> Path:
-    """Beside the logs: an artefact must be the same whether or not a run has failed."""
+    """Return the path of the stage's marker, in the logs: a failed run must not change an artefact."""
     return paths.logs / "unfinished" / artefact
 
 
 def write_manifest(folder: Path, **facts: Any) -> None:
-    """Write ``manifest.json``: the facts given, then name, size and sha256 of every file in the folder, sorted."""
+    """Write ``manifest.json``: ``facts``, then path, size and sha256 of every file in the folder, sorted."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST)
-    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing runs beside other threads
+    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing releases the GIL
         sums = threads.map(sha256, files)
         facts["files"] = [
             {"path": p.relative_to(folder).as_posix(), "bytes": p.stat().st_size, "sha256": digest}
@@ -205,13 +209,13 @@ def write_manifest(folder: Path, **facts: Any) -> None:
 
 
 def read_manifest(folder: Path, shape: type[BaseModel] | None = None) -> dict[str, Any]:
-    """The manifest of an artefact folder.
+    """Return the manifest of an artefact folder.
 
     Args:
-        shape: a model of what is read from it, such as :class:`ShardsManifest`.
+        shape: model to validate it with, such as :class:`ShardsManifest`.
 
     Raises:
-        DataError: the folder has none, so the stage that makes it has not finished; or it is not of that shape.
+        DataError: there is no manifest, because the stage has not finished, or it does not match ``shape``.
     """
     return read_facts(folder / MANIFEST, shape)
 
@@ -222,7 +226,7 @@ def read_facts(
     next_step: str = "restore it with: dvc checkout --force; or remove its folder and run: dvc repro",
     missing: str = MADE_BY_A_STAGE,
 ) -> dict[str, Any]:
-    """A JSON file that holds an object of a shape; see :func:`read_manifest` and :func:`read_json`."""
+    """Return the object in a JSON file, validated; see :func:`read_manifest` and :func:`read_json`."""
     facts = read_json(path, next_step, missing)
     try:
         (shape or _Facts).model_validate(facts, strict=True)
@@ -238,7 +242,7 @@ def read_facts(
 
 
 class _Facts(BaseModel):
-    """Anything with names and values."""
+    """Any JSON object."""
 
 
 class FileFacts(BaseModel):
@@ -292,15 +296,15 @@ class ShardsManifest(Manifest):
 
 
 class JudgedShardsManifest(ShardsManifest):
-    """Further fields that the checks read."""
+    """Fields read from the manifest of ``data/shards`` by the checks."""
 
     tokenizer_sha256: str
 
 
 class SourceFacts(BaseModel):
-    """Where the rows of ``data/tasks`` are from."""
+    """Source of the rows in ``data/tasks``."""
 
-    kind: Literal["files", "hub", "own"]  # own: tasks of tasks.own alone, or none
+    kind: Literal["files", "hub", "own"]  # own: only tasks of tasks.own, or no tasks
 
 
 class TaskFacts(BaseModel):
@@ -314,16 +318,16 @@ class TasksManifest(Manifest):
 
     source: SourceFacts
     tasks: dict[str, TaskFacts]
-    evaluations: dict[str, TaskFacts] = {}  # tasks that are scored with the models of another one
+    evaluations: dict[str, TaskFacts] = {}  # evaluation sets scored with another task's models
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A file as its artefact's manifest lists it.
+    """A file listed in an artefact's manifest.
 
     Attributes:
-        path: where it lies.
-        num_bytes, sha256: what it should hold.
+        path: path of the file.
+        num_bytes, sha256: expected size and content.
     """
 
     path: Path
@@ -334,7 +338,7 @@ class Listed:
         """Compare the file with the manifest.
 
         Raises:
-            DataError: it is missing, of another size, or of other content.
+            DataError: the file is missing, or its size or content differs.
         """
         try:
             found = self.path.stat().st_size
@@ -354,7 +358,7 @@ class Listed:
 
 
 def listed_files(folder: Path, pattern: str = "*") -> list[Listed]:
-    """The files of an artefact whose path in it matches a shell pattern (``*`` also matches ``/``), in sorted order.
+    """Return the files of an artefact whose paths match a shell pattern (``*`` also matches ``/``), sorted.
 
     Raises:
         DataError: there is no manifest, or it lists no files.
@@ -367,10 +371,10 @@ def listed_files(folder: Path, pattern: str = "*") -> list[Listed]:
 
 
 def verify_files(files: Iterable[Listed]) -> None:
-    """Check many files, some at a time: hashing runs beside other threads.
+    """Check files against the manifest, in parallel threads.
 
     Raises:
-        DataError: of the first file, in the order given, that is not as listed.
+        DataError: for the first file, in the given order, that differs from the manifest.
     """
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:
         for _ in threads.map(Listed.verify, files):
@@ -378,9 +382,9 @@ def verify_files(files: Iterable[Listed]) -> None:
 
 
 def verify_folder(folder: Path) -> None:
-    """Check a whole artefact.
+    """Check all files of an artefact against its manifest.
 
     Raises:
-        DataError: the manifest or a file is missing, or a file is not as listed.
+        DataError: the manifest or a file is missing, or a file differs from the manifest.
     """
     verify_files(listed_files(folder))

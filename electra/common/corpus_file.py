@@ -1,4 +1,4 @@
-"""Reading one file of the corpus as a stream, a few megabytes of text at a time, however long its documents are."""
+"""Streaming a corpus file in batches of a few megabytes of text, regardless of the length of its documents."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 
 from electra.common.errors import DataError
 
-BATCH_BYTES = 2 * 2**20  # of text, on average; documents may be whole books
+BATCH_BYTES = 2 * 2**20  # average text per batch; documents may be whole books
 MAX_ROWS = 1000
 
 
 def read_documents(path: Path) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches of (document ids, texts), in the order of the file.
+    """Yield batches of (document ids, texts), in the order of the file.
 
     Raises:
         DataError: the file is damaged.

@@ -1,13 +1,13 @@
-"""Errors shown to the user, each kind with its exit code.
+"""Errors shown to the user; each class has its exit code.
 
-Every error says what happened, where, and what to do next, in a few lines and without a traceback (the CLI prints
-the message only). Anything else that escapes is a defect of this project and keeps its traceback.
+Every error says in a few lines what happened, where, and what to do next. The CLI prints only the message. Any other
+exception is a bug in this project and is printed with its traceback.
 """
 
 from electra.common.printing import printable, shortened
 
-LONGEST = 4_000  # characters of a message's line, which may quote what a file holds
-LONGEST_REPORT = 40_000  # of a message of many lines, such as all failed checks of a suite
+LONGEST = 4_000  # characters per line of a message, which may quote a file's content
+LONGEST_REPORT = 40_000  # characters of a message of many lines, such as all failed checks of a suite
 
 
 class ElectraError(Exception):
@@ -38,7 +38,7 @@ class ConfigError(ElectraError):
 
 
 class DataError(ElectraError):
-    """Data that cannot be used: unreadable, malformed, or refused by a validation suite."""
+    """Data that cannot be used: unreadable, malformed, or rejected by a validation suite."""
 
     exit_code = 3
 
@@ -50,6 +50,6 @@ class TrainingError(ElectraError):
 
 
 class InfrastructureError(ElectraError):
-    """Disk, memory, network, locks, lost processes: the same command may succeed later."""
+    """A failure of disk, memory, network, locks or processes: the same command may succeed later."""
 
     exit_code = 5

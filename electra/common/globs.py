@@ -1,4 +1,4 @@
-"""Globs whose ``**`` ends: a folder that links lead to again is not read again."""
+"""Globs with ``**`` that read each folder once, also if symbolic links lead to it again."""
 
 import glob
 import os
@@ -8,11 +8,11 @@ from collections.abc import Iterator
 def expanded(pattern: str, root: str | os.PathLike[str] = ".") -> list[str]:
     """Return what ``glob.glob`` with ``recursive=True`` finds below ``root``, links included, but each folder once.
 
-    ``glob`` follows links to folders, so a link to a folder above it gives each file 41 names, and two of them no end.
-    A folder is listed by its own path where it has one below the pattern, else by the first link to it.
+    ``glob`` follows links to folders, so a link to a parent folder gives each file 41 names, and with two such links
+    the search does not end. A folder is listed by its real path if the pattern reaches it, else by the first link.
 
     Returns:
-        Names relative to ``root``, or absolute where the pattern is; dangling links are among them.
+        Names relative to ``root``, or absolute if the pattern is absolute; includes dangling links.
     """
     parts = pattern.split("/")
     if "**" not in parts:
@@ -31,7 +31,7 @@ def expanded(pattern: str, root: str | os.PathLike[str] = ".") -> list[str]:
 
 
 def _folders(base: str, root: str) -> Iterator[str]:
-    """The folder and all below it, those behind links last, without hidden ones."""
+    """Yield the folder and all folders below it except hidden ones; folders behind links come last."""
     seen: set[str] = set()
     waiting, linked = [base], list[str]()
     while waiting or linked:
@@ -46,6 +46,6 @@ def _folders(base: str, root: str) -> Iterator[str]:
             with os.scandir(place) as entries:
                 below = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.name)
         except OSError:
-            continue  # as glob: a folder that must not be read holds nothing
+            continue  # like glob, treat an unreadable folder as empty
         linked += [os.path.join(folder, entry.name) for entry in below if entry.is_symlink()]
         waiting += [os.path.join(folder, e.name) for e in reversed(below) if not e.is_symlink() and e.is_dir()]

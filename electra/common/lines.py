@@ -1,7 +1,7 @@
-"""Lines of files that others wrote, one at a time: no line beyond a bound is ever in memory.
+"""Reading lines of files from outside the project, one at a time and with bounded memory.
 
-Every reader of lines reads them here: corpus files, task files, and the inputs of `electra predict` and `score`. Files
-in other encodings or with other line ends are recoded on the way: readers get UTF-8 and line feeds.
+Used for corpus files, task files, and the inputs of `electra predict` and `score`. Other encodings and line ends are
+converted while reading: readers get UTF-8 and line feeds.
 """
 
 import codecs
@@ -17,27 +17,27 @@ from typing import BinaryIO, Protocol, TypeVar
 from electra.common.errors import DataError
 
 CHUNK_BYTES = 1 << 20
-BLANK_LINES = 64  # in a row, before the rest of them is looked for: looking takes as long as reading so many
-# A carriage return that is a line end of its own. One or more before a line feed belong to that: "\r\r\n" is what comes
-# of "\r\n" that is written as text twice.
+BLANK_LINES = 64  # consecutive blank lines before searching for the rest: the search costs as much as reading 64
+# A carriage return that ends a line alone. Carriage returns before a line feed belong to the line feed: writing "\r\n"
+# in text mode twice gives "\r\r\n".
 LONE_CR = re.compile(rb"\r(?!\r*\n)")
 
 
 class Lines(Protocol):
-    """The least a file must offer."""
+    """Minimal interface of a file."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
 
 
 def recoded(file: BinaryIO, name: str, encoding: str, next_step: str) -> BinaryIO:
-    """The file's text in UTF-8; closing it closes the file. UTF-8 is checked too.
+    """Return a file with the text converted to UTF-8; UTF-8 itself is validated. Closing it closes ``file``.
+
+    Reading raises :class:`DataError` with line and byte if the text is not in the encoding.
 
     Args:
-        name: of the file, for messages.
-        encoding: one that Python knows.
-        next_step: what the user can do about text in another encoding.
-
-    Reading raises :class:`DataError` with line and byte where the text is not of that encoding.
+        name: the file's name for messages.
+        encoding: an encoding known to Python.
+        next_step: advice in the error for text in another encoding.
     """
     return io.BufferedReader(_Recoded(file, name, encoding, next_step), CHUNK_BYTES)
 
@@ -77,7 +77,7 @@ class _Recoded(io.RawIOBase):
     def _undecodable(self, error: UnicodeError, chunk: bytes) -> DataError:
         what, line = f"not {self._encoding.upper()} text", self._num_lines + 1
         if isinstance(error, UnicodeDecodeError):
-            # what the decoder was given: bytes left over from the chunk before, and the chunk
+            # error.object: bytes left over from the previous chunk, then this chunk
             given, at = error.object, error.start
             offset = self._num_bytes + len(chunk) - len(given) + at
             what += f": byte 0x{given[at]:02x} at byte {offset}"
@@ -90,9 +90,9 @@ def _num_ends(text: str) -> int:
 
 
 class JoinedBlanks:
-    """Lines of a file; of many blank ones in a row those that were read ahead come together, as one "line".
+    """Lines of a file in which many consecutive blank lines are returned together, as one "line".
 
-    Each blank line alone takes as long as a line of text, and a megabyte holds a million of them.
+    A blank line costs as much time as a line of text, and a megabyte holds a million of them.
     """
 
     def __init__(self, file: BinaryIO):
@@ -101,7 +101,7 @@ class JoinedBlanks:
         self._num_blank = 0  # lines in a row
 
     def readline(self, size: int = -1, /) -> bytes:
-        """The next line with its end, or blank lines; of what is longer the first ``size`` bytes."""
+        """Return the next line with its end, or several blank lines; at most ``size`` bytes."""
         line = self._file.readline(size)
         self._num_blank = self._num_blank + 1 if line.isspace() and line.endswith(b"\n") else 0
         if self._num_blank < BLANK_LINES or not self._peek:
@@ -112,9 +112,9 @@ class JoinedBlanks:
 
 
 class LineFeeds:
-    """Lines of a file in UTF-8 in which a carriage return alone ends a line too: it becomes a line feed.
+    """Lines of a UTF-8 file in which a lone carriage return also ends a line and is converted to a line feed.
 
-    No byte is added or removed, and no more is held than a line and a chunk.
+    No byte is added or removed, and at most a line and a chunk are in memory.
     """
 
     def __init__(self, file: Lines):
@@ -122,10 +122,10 @@ class LineFeeds:
         self._lines: deque[bytes] = deque()
         self._begun: list[bytes] = []  # parts of a line whose end was not read yet
         self._num_begun = 0
-        self._undecided = b""  # carriage returns: what follows decides what they are
+        self._undecided = b""  # carriage returns at the end of a chunk; the next byte decides
 
     def readline(self, size: int = -1, /) -> bytes:
-        """The next line with its end, of a longer one the first ``size`` bytes; nothing at the end of the file."""
+        """Return the next line with its end, at most ``size`` bytes; empty at the end of the file."""
         size = size if size >= 0 else 1 << 62
         while not self._lines:
             part = self._file.readline(min(size, CHUNK_BYTES))
@@ -157,14 +157,14 @@ class LineFeeds:
         self._begun, self._num_begun = [], 0
 
 
-MAX_LINE_BYTES = 4 << 20  # what the tokenizer returns takes some 170 bytes per byte of text
-MAX_BATCH_CHARS = 1 << 20  # of texts that are tokenised together, for the same reason
+MAX_LINE_BYTES = 4 << 20  # the tokenizer's result takes some 170 bytes per byte of text
+MAX_BATCH_CHARS = 1 << 20  # characters tokenised together, for the same reason
 
 Item = TypeVar("Item")
 
 
 class ByteLines(Protocol):
-    """The least a file must offer."""
+    """Minimal interface of a file."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
 
@@ -173,7 +173,7 @@ def open_input(path: Path) -> BinaryIO:
     """Open a file for reading.
 
     Raises:
-        DataError: there is no such file, it is a folder, or it must not be read.
+        DataError: there is no such file, it is a folder, or reading is not permitted.
     """
     try:
         return open(path, "rb")
@@ -189,19 +189,19 @@ def byte_lines(
     what: str = "line",
     next_step: str = "split or shorten what the line holds; only a line feed (\\n) ends a line",
 ) -> Iterator[bytes]:
-    """Lines with their ends; only a line feed ends one.
+    """Yield lines with their ends; only a line feed ends a line.
 
     Args:
         name: the file's name for messages.
-        max_bytes: of one line, its end included.
-        what, next_step: what a line is called and what the user can do, in the message about one that is too long.
+        max_bytes: maximum length of a line with its end.
+        what, next_step: name of a line and advice, in the error for a line that is too long.
 
     Raises:
-        DataError: a longer line, with its number; while iterating.
+        DataError: a line is too long; raised during iteration, with the line's number.
     """
     number = 0
     while line := file.readline(max_bytes + 1):
-        number += line.count(b"\n") or 1  # blank lines may come together
+        number += line.count(b"\n") or 1  # blank lines may be returned together
         if len(line) > max_bytes:
             raise DataError(
                 f"a {what} of more than {max_bytes >> 20} MiB",
@@ -212,17 +212,17 @@ def byte_lines(
 
 
 def text_lines(file: ByteLines, name: str, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, str]]:
-    """Numbers from 1 and lines with their ends of UTF-8 text, without the byte order mark it may begin with.
+    """Yield line numbers from 1 and lines with their ends of UTF-8 text, without the byte order mark.
 
     Raises:
-        DataError: a line of more than ``max_bytes``, or one that is not UTF-8, with its number; while iterating.
+        DataError: a line is longer than ``max_bytes`` or not UTF-8; raised during iteration, with the line's number.
     """
     for number, line in enumerate(byte_lines(file, name, max_bytes), start=1):
         yield number, decoded(line, name, number)
 
 
 def decoded(line: bytes, name: str, number: int) -> str:
-    """A line as text; the first one of a file (number 1) without its byte order mark.
+    """Return a line as text; the first one of a file (number 1) without its byte order mark.
 
     Raises:
         DataError: it is not UTF-8.
@@ -239,17 +239,17 @@ def decoded(line: bytes, name: str, number: int) -> str:
 
 
 def csv_records(lines: Iterable[tuple[int, str]], name: str, *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
-    """Records of a CSV file (RFC 4180), each with the number of its last line; blank lines are left out.
+    """Yield the records of a CSV file (RFC 4180), each with the number of its last line; skip blank lines.
 
-    A record may have several lines, within quotes; all together are bounded like a line, since a quote that is never
-    closed would gather the rest of the file.
+    A quoted record may span several lines. Its length is limited like that of a line, since an unclosed quote would
+    take in the rest of the file.
 
     Args:
-        lines: what :func:`text_lines` gives.
-        strict: refuse quotes that are not doubled or not closed.
+        lines: numbers and lines from :func:`text_lines`.
+        strict: raise an error for quotes that are not doubled or not closed.
 
     Raises:
-        DataError: a record that is too long or, where ``strict``, malformed, with the number of its last line.
+        DataError: a record is too long or, if ``strict``, malformed; with the number of its last line.
     """
     held = 0
 
@@ -263,7 +263,7 @@ def csv_records(lines: Iterable[tuple[int, str]], name: str, *, strict: bool = T
                     where=f"{name}:{number}",
                     next_step="close the quote that was opened before it, or shorten the texts",
                 )
-            # Some spreadsheets end lines with a carriage return alone.
+            # some spreadsheets end lines with a lone carriage return
             yield from io.StringIO(line, newline="") if "\r" in line else (line,)
 
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))  # 128 KiB by default: contexts may be longer
@@ -285,7 +285,7 @@ def csv_records(lines: Iterable[tuple[int, str]], name: str, *, strict: bool = T
 def batches(
     items: Iterable[Item], most: int, size: Callable[[Item], int], max_size: int = MAX_BATCH_CHARS
 ) -> Iterator[list[Item]]:
-    """Lists of ``most`` items, fewer where their sizes add up to ``max_size``; the last may be shorter."""
+    """Yield lists of ``most`` items, or fewer if their sizes add up to ``max_size``; the last one may be shorter."""
     batch: list[Item] = []
     held = 0
     for item in items:

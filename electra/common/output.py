@@ -1,4 +1,4 @@
-"""How files are written: whole or not at all, through links, never over an input, and by one process at a time."""
+"""Atomic writing of files: through links, never over an input, and by one process at a time."""
 
 import errno
 import fcntl
@@ -30,10 +30,10 @@ NEXT_STEPS = {
 
 @contextmanager
 def disk_errors(where: Path) -> Iterator[None]:
-    """Turn a disk that is full or read-only, and a file that may not grow, into a message; other errors pass through.
+    """Convert errors of a full or read-only disk and of a file size limit; other errors pass through.
 
     Raises:
-        InfrastructureError: with what to do.
+        InfrastructureError: the disk is full or read-only, or a file reached the size limit; with advice.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def disk_errors(where: Path) -> Iterator[None]:
 
 
 def _system_error(error: Exception) -> int | None:
-    """The system's number of an error; tokenizers and safetensors, written in Rust, only mention it in their text."""
+    """Return the errno of an error; tokenizers and safetensors, written in Rust, mention it only in the message."""
     if isinstance(error, OSError):
         return error.errno
     mentioned = re.search(r"\(os error (\d+)\)", str(error))
@@ -55,11 +55,11 @@ def _system_error(error: Exception) -> int | None:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """A hidden path in the same folder, for what is there only while ``path`` is written.
+    """Return a hidden path in the same folder for a temporary file or folder.
 
     Args:
-        suffix: at most :data:`LONGEST_SUFFIX` characters. A name that would be too long with it is cut, and told from
-            others that begin alike by a hash.
+        suffix: at most :data:`LONGEST_SUFFIX` characters. A name that would become too long is cut and gets a hash, so
+            that it stays unique.
     """
     name = os.fsencode(path.name)
     if 1 + len(name) + LONGEST_SUFFIX > LONGEST_NAME:
@@ -73,7 +73,7 @@ _held: dict[Path, int] = {}  # lock files that this process holds, and their des
 
 
 def _let_go_after_fork() -> None:
-    """Close the locks in a forked child: otherwise they would last until it ends, also where its parent is killed."""
+    """Close the locks in a forked child; otherwise they would outlive a parent that is killed."""
     for descriptor in _held.values():
         if descriptor >= 0:
             os.close(descriptor)
@@ -85,16 +85,16 @@ os.register_at_fork(after_in_child=_let_go_after_fork)
 
 @contextmanager
 def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of what the block writes; the system frees it when this process dies, however it dies.
+    """Hold an exclusive lock for ``path`` during the block; the system releases it if this process dies.
 
-    The lock is a file beside ``path``, which says who holds it and is removed with the lock.
+    The lock is a file next to ``path`` that names its holder and is removed with the lock.
 
     Args:
         path: a file or folder, which need not exist; links are followed.
-        wait: until the other process has ended, instead of refusing.
+        wait: wait for the other process to end instead of raising an error.
 
     Raises:
-        InfrastructureError: another process, or another block of this one, holds it.
+        InfrastructureError: another process, or another block of this process, holds the lock.
     """
     file = _lock_file(path)
     with disk_errors(path):
@@ -111,8 +111,8 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
                 os.write(descriptor, holder.encode())
             yield
         finally:
-            if _held.pop(file, -1) >= 0:  # nothing is there in a forked child that leaves the block
-                file.unlink(missing_ok=True)  # before it is freed: another process may have the file open already
+            if _held.pop(file, -1) >= 0:  # a forked child that leaves the block holds no lock
+                file.unlink(missing_ok=True)  # before the release: another process may have opened the file already
                 os.close(descriptor)
 
 
@@ -126,7 +126,7 @@ def _lock_file(path: Path) -> Path:
 
 
 def _locked(file: Path, path: Path, wait: bool) -> int:
-    """The descriptor of the locked file; -1 where the file system has no locks."""
+    """Return the descriptor of the locked file; -1 if the file system has no locks."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -134,7 +134,7 @@ def _locked(file: Path, path: Path, wait: bool) -> int:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(file)):
                     return descriptor
-            os.close(descriptor)  # its holder has removed it meanwhile: it locks nothing any more
+            os.close(descriptor)  # its holder removed the file meanwhile: try again with a new file
         except BlockingIOError:
             holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "it has only just started"
             os.close(descriptor)
@@ -160,10 +160,10 @@ def _locked(file: Path, path: Path, wait: bool) -> int:
 
 
 def refuse_input(output: Path | int, inputs: Iterable[Path | int]) -> None:
-    """Refuse to write over a file that is read, under whatever name: through links and hard links too.
+    """Refuse to overwrite an input file, also through symbolic and hard links.
 
     Args:
-        output, inputs: paths, or descriptors such as 0 for standard input; those that do not exist are passed over.
+        output, inputs: paths, or descriptors such as 0 for standard input; missing files are ignored.
 
     Raises:
         ConfigError: the output is one of the inputs.
@@ -183,7 +183,7 @@ def _named(file: Path | int) -> str:
 
 
 def _regular(file: Path | int) -> os.stat_result | None:
-    """Facts of a regular file; None for what is none."""
+    """Return the status of a regular file; None for anything else."""
     try:
         facts = os.stat(file)
     except OSError:
@@ -193,24 +193,23 @@ def _regular(file: Path | int) -> os.stat_result | None:
 
 @contextmanager
 def writing(path: Path, inputs: Iterable[Path | int] = ()) -> Iterator[TextIO]:
-    """A text file (UTF-8) that becomes ``path`` when the block ends well; until then, what was there stays.
+    """Yield a UTF-8 text file that replaces ``path`` if the block succeeds; until then the old file stays.
 
-    A link stays, and the content of its target is replaced; permissions stay. What is no regular file (a device, a
-    pipe, a terminal) is written to directly, and so is a descriptor of this process (``/dev/stdout``). The folder of
-    ``path`` is made.
+    A symbolic link stays, and its target's content is replaced; permissions stay. A device, pipe or terminal is
+    written to directly, and so is a descriptor of this process (``/dev/stdout``). The folder of ``path`` is created.
 
     Args:
-        inputs: what the command reads; see :func:`refuse_input`.
+        inputs: files that the command reads; see :func:`refuse_input`.
 
     Raises:
-        ConfigError: it is a folder or an input, is protected, or cannot be written to.
+        ConfigError: ``path`` is a folder or an input, is write-protected, or cannot be written to.
         InfrastructureError: the disk is full or read-only.
     """
     with disk_errors(path):
         try:
             facts = os.stat(path)
         except FileNotFoundError:
-            facts = None  # it is new, or a link to what is new
+            facts = None  # a new file, or a link to one
         except (OSError, ValueError) as error:
             raise cannot_write(path, error) from None
         if facts is not None and stat.S_ISDIR(facts.st_mode):
@@ -218,13 +217,13 @@ def writing(path: Path, inputs: Iterable[Path | int] = ()) -> Iterator[TextIO]:
         refuse_input(path, inputs)
         number = _descriptor(path)
         if number is not None or (facts is not None and not stat.S_ISREG(facts.st_mode)):
-            sys.stdout.flush()  # what was printed before comes before
+            sys.stdout.flush()  # keep the order with earlier prints
             with _opened(path, path if number is None else number, "w") as file:
                 yield file
             return
         if facts is not None and not facts.st_mode & 0o222:
             raise ConfigError(f"{path} is write-protected", next_step="name another file, or allow it: chmod u+w")
-        with suppress(OSError):  # said when the file is opened
+        with suppress(OSError):  # opening the file reports it
             path.parent.mkdir(parents=True, exist_ok=True)
         target = Path(os.path.realpath(path))
         unfinished = beside(target, f".{_host()}-{os.getpid()}-{uuid4().hex[:6]}")
@@ -262,8 +261,8 @@ def cannot_write(path: Path, error: OSError | ValueError) -> ElectraError:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Number of the descriptor of this process that a path such as ``/dev/stdout`` leads to."""
-    for _ in range(40):  # links, as many as the system follows
+    """Return the descriptor of this process that a path such as ``/dev/stdout`` leads to; None for other paths."""
+    for _ in range(40):  # the system follows at most 40 links
         folder = os.path.realpath(path.parent)
         if re.fullmatch(rf"/proc/{os.getpid()}(/task/\d+)?/fd", folder):
             return int(path.name) if path.name.isdigit() else None
@@ -275,12 +274,12 @@ def _descriptor(path: Path) -> int | None:
 
 
 def _host() -> str:
-    """A few letters for this machine: a number of a process says nothing about those of another one."""
+    """Return a short id of this machine: process ids are unique only within one machine."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 
 
 def _remove_left_over(path: Path) -> None:
-    """Remove what processes of this machine that were killed have left beside this file."""
+    """Remove the temporary files for ``path`` that killed processes of this machine have left."""
     start = beside(path, f".{_host()}-").name
     with suppress(OSError):
         for left in os.scandir(path.parent):

@@ -1,4 +1,4 @@
-"""Parsing JSON, YAML and Parquet that others wrote: whatever they hold, the result is a value or a message."""
+"""Parsing JSON, YAML and Parquet from outside: any content gives a value or an error with a message."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from electra.common.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_SHORT = reprlib.Repr()  # aliases of YAML can make a value of any size
+_SHORT = reprlib.Repr()  # YAML aliases can expand to a value of any size
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 60, 60
 
 
@@ -24,16 +24,16 @@ def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, w
     """Parse a JSON text.
 
     Args:
-        where: the file, with the line's number where the text is one line of it.
-        what: begins the message, such as a task's name with a colon.
+        where: the file; with the line number if the text is one line of it.
+        what: prefix of the message, such as a task's name with a colon.
 
     Raises:
         DataError: it is not UTF-8, malformed, too deeply nested, or holds a number of thousands of digits.
     """
     try:
-        # UTF-8 only: json itself would also take UTF-16, which no other reader of the same file does
+        # UTF-8 only: json would also accept UTF-16, unlike the other readers of the same file
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        return json.loads(decoded.rstrip())  # the end of a line is not its second line
+        return json.loads(decoded.rstrip())  # else errors at the line end would be reported on line 2
     except json.JSONDecodeError as error:
         where = f"{where}:{error.lineno}" if error.lineno > 1 else where
         reason = f"{error.msg} at column {error.colno}"
@@ -47,7 +47,7 @@ def parse_json(text: str | bytes, *, where: str, next_step: str | None = None, w
 
 
 def is_text(text: str) -> bool:
-    """True if a string can be written: JSON may hold half of a surrogate pair, ``"\\ud83d"``, which is none."""
+    """Return whether a string can be encoded: JSON may hold half of a surrogate pair, ``"\\ud83d"``, which cannot."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -57,10 +57,10 @@ def is_text(text: str) -> bool:
 
 @contextmanager
 def parquet_errors(where: str) -> Iterator[None]:
-    """Turn what pyarrow raises for a damaged file into a message; other errors pass through.
+    """Convert pyarrow's errors for a damaged file into DataError; other errors pass through.
 
     Raises:
-        DataError: the file is no Parquet file, is damaged, or holds text that is not UTF-8.
+        DataError: the file is not a Parquet file, is damaged, or holds text that is not UTF-8.
     """
     import pyarrow as pa
 
@@ -69,7 +69,7 @@ def parquet_errors(where: str) -> Iterator[None]:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
         raise DataError(f"not a readable parquet file: {error}", where=where) from error
     except OSError as error:
-        # damaged pages come as an OSError without a number; a disk or a network gives one
+        # damaged pages raise an OSError without errno; disks and networks set errno
         if type(error) is not OSError or error.errno is not None:
             raise
         raise DataError(f"not a readable parquet file: {error}", where=where) from error
@@ -81,7 +81,7 @@ def read_tokenizer(
     """Return the tokenizer of a ``tokenizer.json``.
 
     Raises:
-        DataError: the file is missing, damaged or no tokenizer.
+        DataError: the file is missing, damaged or not a tokenizer.
     """
     from tokenizers import Tokenizer
 
@@ -89,12 +89,12 @@ def read_tokenizer(
         return Tokenizer.from_file(str(path))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except BaseException as error:  # a panic of the library is no Exception, and all its errors are of that class
+    except BaseException as error:  # a panic in the library is not an Exception; its errors are plain Exceptions
         raise DataError(f"the tokenizer cannot be read: {error}", where=str(path), next_step=next_step) from None
 
 
 def read_yaml(path: Path) -> Any:
-    """The value in a YAML file; tags that make Python objects are refused.
+    """Return the value in a YAML file; tags for Python objects are refused.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -114,7 +114,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def quick_yaml(content: bytes) -> Any:
-    """The value in a YAML text, ten times faster than :func:`read_yaml` where libyaml is there; plain values only.
+    """Return the value in a YAML text; with libyaml ten times faster than :func:`read_yaml`; plain values only.
 
     Raises:
         yaml.YAMLError, ValueError: it is not YAML.
@@ -127,15 +127,15 @@ def quick_yaml(content: bytes) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in a message: a few words of it, however large it is."""
+    """Return a short form of a value of any size, for a message."""
     return f"{_SHORT.repr(value):.80}"
 
 
-_EXPONENT = re.compile(r"[-+]?\d+e[-+]?\d+")  # 1e-06, as DVC writes it, is a text in YAML 1.1
+_EXPONENT = re.compile(r"[-+]?\d+e[-+]?\d+")  # DVC writes 1e-06, which is a string in YAML 1.1
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested settings by the path of their key; a list of plain values is a leaf."""
+    """Yield the path and value of each leaf of nested settings; a list of plain values is a leaf."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else str(name))

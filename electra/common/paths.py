@@ -1,4 +1,4 @@
-"""Places of all artefacts relative to the workspace (the folder that holds ``dvc.yaml``), and folders of the hub."""
+"""Paths of all artefacts in the workspace (the folder that holds ``dvc.yaml``), and folders of hub repositories."""
 
 import re
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ class Paths:
     # data/: made by the text stages
     @property
     def inputs(self) -> Path:
-        """``{corpus,tasks,tokenizer,pretrain}.json``: the files from outside that a stage reads + ``manifest.json``."""
+        """``{corpus,tasks,tokenizer,pretrain}.json``: the external files that a stage reads + ``manifest.json``."""
         return self.root / "data/inputs"
 
     @property
     def evaluation_texts(self) -> Path:
-        """Texts that ``corpus.decontamination`` looks for: those of development and test sets + ``manifest.json``."""
+        """Texts of development and test sets, for ``corpus.decontamination`` + ``manifest.json``."""
         return self.root / "data/evaluation"
 
     @property
@@ -55,31 +55,31 @@ class Paths:
 
     @property
     def milestones(self) -> Path:
-        """``{6.25,12.5,25,50}/``: the model at these percentages of pre-training, each as ``models/pretrained``."""
+        """``{6.25,12.5,25,50}/``: the model at these percentages of pre-training, like ``models/pretrained``."""
         return self.root / "models/milestones"
 
     def finetuned(self, key: str) -> Path:
-        """``predictions.jsonl`` and ``run.json`` of one fine-tuning cell; the model too, where it is kept."""
+        """``predictions.jsonl`` and ``run.json`` of one fine-tuning run, and its model if models are kept."""
         return self.root / "models/finetuned" / key
 
     def intermediate(self, key: str) -> Path:
-        """A fine-tuned model that cells of other tasks start from (``cells.intermediate``)."""
+        """A fine-tuned model from which fine-tuning runs of other tasks start (``cells.intermediate``)."""
         return self.root / "models/intermediate" / key
 
     def kept(self, key: str) -> Path:
-        """A cell that was fine-tuned with ``--keep``, model included: no stage's, so that `dvc repro` leaves it."""
+        """A fine-tuning run with ``--keep``, with its model; not a stage's output, so `dvc repro` keeps it."""
         return self.root / "models/kept" / key
 
     def exported(self, key: str) -> Path:
-        """A fine-tuned model as a folder of ``transformers``; no stage makes it: ``electra export --task``."""
+        """A fine-tuned model as a ``transformers`` folder; written by ``electra export --task``, not by a stage."""
         return self.root / "models/exported" / key
 
     def set_aside(self, key: str) -> Path:
-        """A cell that lay in ``models/finetuned`` and that ``cells`` does not ask for (any more)."""
+        """A fine-tuning run moved from ``models/finetuned`` because it is not listed in ``cells`` (any more)."""
         return self.root / "models/set-aside" / key
 
     def submission(self, seed: int) -> Path:
-        """``glue.zip`` and the SQuAD files of one fine-tuning seed; no stage makes it: ``electra submission``."""
+        """``glue.zip`` and the SQuAD files of one fine-tuning seed; written by ``electra submission``, not a stage."""
         return self.root / "models/submission" / str(seed)
 
     @property
@@ -114,22 +114,22 @@ class Paths:
 
     @property
     def stage_folders(self) -> list[Path]:
-        """The artefacts of single stages."""
+        """Folders of artefacts that one stage writes."""
         return [self.corpus, self.tokenizer, self.shards, self.tasks, self.pretrained, self.milestones, self.export]
 
     @property
     def taken(self) -> list[Path]:
-        """Where commands write without being told; what a user names to be written must lie elsewhere."""
+        """Folders that commands write to by default; paths chosen by the user must be elsewhere."""
         kinds = (self.finetuned, self.intermediate, self.kept, self.exported, self.set_aside)
         cells = [*(kind("x").parent for kind in kinds), self.submission(1).parent]
         return [*self.stage_folders, *cells, self.results, self.checkpoints, self.logs]
 
 
 def local_folder(source: Path, revision: str | None, files: Sequence[str]) -> Path:
-    """A local folder as it is; a repository ``owner/name`` of the hub after fetching the files asked for.
+    """Return a local folder unchanged, or the local copy of a hub repository ``owner/name`` after fetching ``files``.
 
     Args:
-        revision: full commit on the hub.
+        revision: full commit hash on the hub.
         files: names or patterns of the files to fetch.
 
     Raises:

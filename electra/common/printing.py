@@ -1,20 +1,20 @@
-"""What reaches a terminal: texts and names from outside cannot control it, and no message is endless."""
+"""Safe printing: texts and names from outside cannot control the terminal, and messages have a maximum length."""
 
 import re
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-# C0 but tab and line feed, DEL, C1, marks that turn the direction of writing, and bytes of names that are not UTF-8
+# C0 except tab and line feed, DEL, C1, marks that change the writing direction, and bytes of names that are not UTF-8
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# In a stream also the carriage return of progress bars and the bold of headings pass. JSON may hold characters from DEL
-# on as they are, and texts any mark: only on a terminal, where they act, do they become escapes.
+# Streams also pass the carriage return of progress bars and the bold of headings. JSON may contain characters from DEL
+# on, and texts any mark: these are escaped only on a terminal, where they have an effect.
 _PIPED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\ud800-\udfff]|\x1b(?!\\[[01]m)")
 _TERMINAL = re.compile(f"{_PIPED.pattern}|[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str, control: re.Pattern[str] = CONTROL) -> str:
-    """Return the text with characters that control a terminal, or cannot be written, as escapes such as ``\\x1b``."""
+    """Return the text with terminal control characters and unencodable characters escaped, such as ``\\x1b``."""
     return text if text.isascii() and text.isprintable() else control.sub(_escape, text)
 
 
@@ -26,7 +26,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text, or of a longer one its beginning and its end with what is left out between them."""
+    """Return the text; if it is longer than ``most``, its beginning and end with the number of characters between."""
     if len(text) <= most:
         return text
     end = most // 4
@@ -34,16 +34,16 @@ def shortened(text: str, most: int) -> str:
 
 
 def listed(names: Iterable[Any], most: int = 20) -> str:
-    """Return names for a message, separated by commas: the first ones, and how many there are."""
+    """Return names for a message, separated by commas: the first ``most`` and, if there are more, their number."""
     every = [shortened(str(name), 100) for name in names]
     return ", ".join(every[:most]) + (f", ... ({len(every):,} in all)" if len(every) > most else "")
 
 
 class PlainStream:
-    """A text stream that shows control characters instead of obeying them.
+    """A text stream that escapes control characters.
 
     Attributes:
-        raw: the stream itself, for data that must arrive as they are and for what draws with control characters.
+        raw: the underlying stream, for data that must stay unchanged and for libraries that use control characters.
     """
 
     def __init__(self, raw: TextIO):
@@ -63,7 +63,7 @@ class PlainStream:
 
 
 def guard_streams() -> None:
-    """Make what is printed safe for a terminal of any encoding: standard output and standard error, from here on."""
+    """Replace standard output and standard error by streams that are safe for a terminal of any encoding."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or isinstance(stream, PlainStream):
@@ -74,5 +74,5 @@ def guard_streams() -> None:
 
 
 def raw_stream(stream: TextIO) -> TextIO:
-    """Return the stream behind a guarded one."""
+    """Return the stream underlying a :class:`PlainStream`; any other stream unchanged."""
     return stream.raw if isinstance(stream, PlainStream) else stream

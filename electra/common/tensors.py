@@ -1,4 +1,4 @@
-"""Reading files of tensors: every loader of weights gets finite numbers of a floating type, or a message."""
+"""Reading tensor files: loaders of weights get finite floating-point numbers or a clear error."""
 
 import math
 import zipfile
@@ -14,20 +14,20 @@ from torch import Tensor, is_tensor
 from electra.common.errors import DataError
 
 LARGEST = math.sqrt(torch.finfo(torch.float32).max)  # 1.8e19: the square of a larger weight overflows float32
-BUFFERS = ("position_ids", "token_type_ids")  # whole numbers that older versions of transformers save beside weights
+BUFFERS = ("position_ids", "token_type_ids")  # integer buffers that older versions of transformers save with weights
 FETCH_AGAIN = "get the weights again from where they came from, or make them again"
 
 TensorFacts = tuple[str, tuple[int, ...]]  # type and shape
 
 
 def read_tensors(path: Path, next_step: str = FETCH_AGAIN, buffers: Collection[str] = ()) -> dict[str, Tensor]:
-    """Return the tensors of a ``.safetensors`` file, or of a ``.bin`` file of which no code is run, on the CPU.
+    """Return the tensors of a ``.safetensors`` or ``.bin`` file, on the CPU; code in a ``.bin`` file is never run.
 
     Args:
         buffers: last parts of the names of tensors that may be of any type; they are not returned.
 
     Raises:
-        DataError: the file is missing or damaged, or holds other things than weights (:func:`check_tensors`).
+        DataError: the file is missing or damaged, or its tensors cannot be weights (:func:`check_tensors`).
     """
     if not path.is_file():
         raise DataError(f"there is no file {path.name}", where=str(path), next_step=next_step)
@@ -39,7 +39,7 @@ def read_tensors(path: Path, next_step: str = FETCH_AGAIN, buffers: Collection[s
 
 
 def check_tensors(tensors: Mapping[str, Tensor], where: str, next_step: str = FETCH_AGAIN) -> None:
-    """Check in one pass over the numbers, without a copy of them, that they can be weights.
+    """Check that tensors can be weights, in one pass over the numbers and without a copy.
 
     Raises:
         DataError: a tensor is not of a floating type, or a number in it is not finite or above :data:`LARGEST`.
@@ -49,7 +49,7 @@ def check_tensors(tensors: Mapping[str, Tensor], where: str, next_step: str = FE
         if not tensor.numel():
             continue
         values = tensor.detach()
-        least, most = (values.float() if values.element_size() == 1 else values).aminmax()  # none for 8 bits
+        least, most = (values.float() if values.element_size() == 1 else values).aminmax()  # not implemented for 8 bits
         if not (-LARGEST <= least.item() and most.item() <= LARGEST):  # false for NaN
             found = "NaN" if math.isnan(most.item()) else f"{max(least.item(), most.item(), key=abs):g}"
             raise DataError(
@@ -67,10 +67,10 @@ def require_floating(name: str, dtype: str, is_floating: bool, where: str, next_
 
 
 def tensor_header(path: Path) -> dict[str, TensorFacts]:
-    """Return type ("F32", "I64") and shape of each tensor of a ``.safetensors`` file; no tensor is read.
+    """Return type ("F32", "I64") and shape of each tensor of a ``.safetensors`` file without reading the tensors.
 
     Raises:
-        DataError: the file is damaged or of another kind.
+        DataError: the file is damaged or not a safetensors file.
     """
     with _readable(path, FETCH_AGAIN), safe_open(path, framework="pt") as opened:
         slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
@@ -81,7 +81,7 @@ def _read_bin(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file that ``torch.save`` wrote.
 
     Raises:
-        ValueError: it is of another form, or would take more memory than it has bytes.
+        ValueError: the file does not hold plain tensors by name, or would take more memory than its size.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -104,7 +104,7 @@ def _readable(path: Path, next_step: str) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except Exception as error:  # damaged files make the libraries fail with any class of error
+    except Exception as error:  # damaged files make the libraries raise errors of any class
         what = f"the weights cannot be read: {_reason(path, error)}"
         raise DataError(what, where=str(path), next_step=next_step) from None
 
@@ -115,5 +115,5 @@ def _reason(path: Path, error: Exception) -> str:
             start = file.read(4)
         is_pickle = start == b"PK\x03\x04" or start[:1] == b"\x80"
         return "this is a pickle, which can run code, and no safetensors file" if is_pickle else str(error)
-    # torch's own advice is to run whatever the file holds, so its message is not passed on
+    # torch's message advises to run the code in the file, so it is not passed on
     return str(error) if type(error) is ValueError else "it is damaged, or holds more than tensors"
