@@ -1,8 +1,9 @@
-"""Checks of ``data/corpus``: statistics per document, file and source, and what must hold.
+"""Checks of ``data/corpus``: statistics per document, file and source, and the expectations on them.
 
-Files are read as streams, side by side. Memory: in a worker one batch of documents and what its file adds to the
-result; in the command a bounded table, 8 bytes per document for its identity (six times that for a moment), and hashes
-of at most four million n-grams, with 32 bytes for each document that has one."""
+Files are streamed and processed in parallel. Memory: in a worker one batch of documents and the file's part of the
+result; in the command a bounded table, 8 bytes per document for its identity (briefly six times that), and hashes of at
+most four million n-grams, with 32 bytes for each document that has one.
+"""
 
 import hashlib
 from collections import Counter
@@ -42,9 +43,9 @@ from electra.config import Cluster, Corpus, FilesCorpus, Settings
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.system.executors import open_workers
 
-MANY_PARTS = 100  # of a corpus, of less than
-SMALL_PART_CHARS = 1_000_000  # on average
-BATCH_BYTES = 16 * 2**20  # text looked at together; documents may hold up to corpus.max_chars characters each
+MANY_PARTS = 100  # number of files, if they are smaller than SMALL_PART_CHARS
+SMALL_PART_CHARS = 1_000_000  # average characters per file
+BATCH_BYTES = 16 * 2**20  # text processed at a time; documents may hold up to corpus.max_chars characters each
 DOC_ID = r"^[0-9a-f]{16}$"
 CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"  # C0 and DEL without tab and line feed
 NAMED_BY = ["file", "row", "doc_id", "begins"]
@@ -54,10 +55,10 @@ COLUMNS = ["file", "row", "split", "doc_id", "source", "begins", *COUNTS, "mean_
 
 
 def validate_corpus(settings: Settings, paths: Paths) -> None:
-    """Judge ``data/corpus``.
+    """Validate ``data/corpus``.
 
     Raises:
-        DataError: a critical expectation failed; the rows are named.
+        DataError: a critical expectation failed; the message names the rows.
     """
     refuse_earlier(paths, "corpus")
     tables, statistics = corpus_tables(settings.corpus, paths.corpus, settings.cluster)
@@ -66,11 +67,11 @@ def validate_corpus(settings: Settings, paths: Paths) -> None:
 
 @dataclass
 class FileCounts:
-    """Counts of one file, or of several added up.
+    """Counts of one file, or of several files added up.
 
     Args:
-        num_documents: of the whole corpus: it decides which rows are in the sample.
-        num_characters: of the whole corpus: it decides which n-grams are compared.
+        num_documents: documents in the whole corpus, which determine the sampled rows.
+        num_characters: characters in the whole corpus, which determine the compared n-grams.
     """
 
     num_documents: int
@@ -85,7 +86,7 @@ class FileCounts:
         self.repeated = RepeatedText(self.num_characters)
 
     def add_all(self, part: "FileCounts") -> None:
-        """Add those of the next file."""
+        """Add the counts of the next file."""
         self.sample.add_all(part.sample)
         self.repeated.add_all(part.repeated)
         self.sums.update(part.sums)
@@ -93,10 +94,10 @@ class FileCounts:
 
 
 def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[str, Table], dict[str, Any]]:
-    """The tables ``documents``, ``sources``, ``text_files``, ``splits``, ``totals``, ``files``, and the report's
-    statistics.
+    """Return the tables of :func:`corpus_suite` and the report's statistics.
 
-    Files are described by the workers that ``cluster`` names; nothing of the result depends on who they are.
+    The tables are ``documents``, ``sources``, ``text_files``, ``splits``, ``totals`` and ``files``. Files are processed
+    by the workers of ``cluster``; the result does not depend on the number of workers.
 
     Raises:
         DataError: the folder has no manifest.
@@ -104,7 +105,7 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
     """
     manifest = read_manifest(folder, CorpusManifest)
     files_state, readable = files_table(folder, manifest, pq.read_table, (pa.ArrowException, OSError))
-    files = [path.absolute() for path in readable if path.suffix == ".parquet"]  # a worker may stand in another folder
+    files = [path.absolute() for path in readable if path.suffix == ".parquet"]  # workers may have another cwd
     split_counts = {"train": 0, "heldout": 0}
     for path in files:
         split_counts[_split_of(path)] += pq.ParquetFile(path).metadata.num_rows
@@ -145,7 +146,7 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
 
 
 def _named_repeats(repeats: list[Repeat], files: list[Path]) -> list[str]:
-    """The documents with most repeated text, each with the document that has it too."""
+    """Return descriptions of the documents with most repeated text, each with a document that shares it."""
     return [
         f"{_named(repeat.document, files)}: {repeat.share:.0%} of it, {repeat.characters:,} characters, "
         f"also in {_named(repeat.other, files)}"
@@ -154,7 +155,7 @@ def _named_repeats(repeats: list[Repeat], files: list[Path]) -> list[str]:
 
 
 def _named(number: int, files: list[Path]) -> str:
-    """File, row and beginning of a document, given its number in the corpus."""
+    """Return file, row and beginning of a document, given its number in the corpus."""
     for path in files:
         parquet = pq.ParquetFile(path)
         row = number
@@ -173,12 +174,12 @@ def _named(number: int, files: list[Path]) -> str:
 def count_file(
     corpus: Corpus, path: Path, size: tuple[int, int], repeated: np.ndarray, in_both: np.ndarray
 ) -> FileCounts:
-    """One file of the corpus.
+    """Count one file of the corpus.
 
     Args:
         size: documents and characters of the whole corpus.
-        repeated: keys, uint64, of the file's documents that the corpus has more than once.
-        in_both: of those that are in both splits.
+        repeated: keys, uint64, of the file's documents that occur more than once in the corpus.
+        in_both: keys of the file's documents that occur in both splits.
     """
     counts = FileCounts(*size)
     first_row = 0
@@ -208,7 +209,7 @@ def count_file(
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Batches of about ``BATCH_BYTES`` of text."""
+    """Yield batches of about ``BATCH_BYTES`` of text."""
     parquet = pq.ParquetFile(path)
     groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
     bytes_per_row = sum(group.total_byte_size for group in groups) / max(1, parquet.metadata.num_rows)
@@ -219,7 +220,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
 def _jobs(
     corpus: Corpus, files: list[Path], size: tuple[int, int]
 ) -> Iterator[tuple[Corpus, Path, tuple[int, int], np.ndarray, np.ndarray]]:
-    """Arguments of :func:`count_file`. What the files share is found first: only all of them together tell."""
+    """Yield arguments of :func:`count_file`. Repeated documents are found first, since that needs all files."""
     keys = [_keys(pq.read_table(path, columns=["doc_id"])["doc_id"].to_pandas()) for path in files]
     by_split = {
         split: np.concatenate(
@@ -235,7 +236,7 @@ def _jobs(
 
 
 def _among(values: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Those of the values that are a file's own; a sound corpus has none to look for."""
+    """Return the values that occur in one file; without values (a sound corpus) nothing is computed."""
     return values[np.isin(values, own)] if len(values) else values
 
 
@@ -244,7 +245,7 @@ def _split_of(path: Path) -> str:
 
 
 def _keys(ids: pd.Series) -> np.ndarray:
-    """Document ids as uint64; ids are hashes, so they serve as sampling keys too. Malformed ones are hashed."""
+    """Return document ids as uint64; ids are hashes, so they also serve as sampling keys. Malformed ids are hashed."""
     ids = ids.fillna("")
     if ids.str.fullmatch(DOC_ID.strip("^$")).all():
         return np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)
@@ -252,7 +253,7 @@ def _keys(ids: pd.Series) -> np.ndarray:
 
 
 def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]) -> pd.DataFrame:
-    """One row per document of the batch, without its text."""
+    """Return one row per document of the batch, without its text."""
     text = pa.array(texts, pa.large_string())
     rows = pd.DataFrame({"file": file, "row": np.arange(first_row, first_row + len(texts))})
     rows["split"] = _split_of(Path(file))
@@ -274,10 +275,7 @@ def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]
 
 
 def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
-    """Sources that read text files: how many documents a file gives, and of what length; do they look like paragraphs?
-
-    They do where files give many short documents, whatever the settings say: `electra init` writes every key.
-    """
+    """Return documents per file and their mean length for each source of text files; do they look like paragraphs?"""
     rows = []
     for source in corpus.sources:
         facts = manifest.get("sources", {}).get(source.name, {})
@@ -292,7 +290,7 @@ def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
 
 
 def _source_shares(corpus: Corpus, characters: dict[str, int]) -> Table:
-    """Share of characters per source beside the share the settings ask for."""
+    """Return each source's share of characters and the share requested in the settings."""
     asked = {source.name: source.weight / sum(s.weight for s in corpus.sources) for source in corpus.sources}
     total = max(1, sum(characters.values()))
     rows = [
@@ -310,7 +308,7 @@ CLEANING = "repair or drop these documents in the source, then: dvc repro corpus
 
 
 def corpus_suite(corpus: Corpus) -> Suite:
-    """Expectations per table of :func:`corpus_tables`."""
+    """Return the expectations per table of :func:`corpus_tables`."""
     return {
         "files": files_expectations("data/corpus", "corpus"),
         "splits": [

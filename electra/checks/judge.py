@@ -1,6 +1,7 @@
-"""Judge tables by suites of expectations (Great Expectations), on tables of bounded size.
+"""Validate tables of bounded size against suites of expectations (Great Expectations).
 
-A table has all rows where they fit, else a fixed sample by hash and every row that breaks a rule."""
+A table has all rows if they fit, else a fixed sample by hash and every row that breaks a rule.
+"""
 
 import json
 import subprocess
@@ -22,28 +23,28 @@ from electra.common.artifacts import MANIFEST, sha256, write_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 
-MAX_ROWS = 200_000  # rows in a table; more are sampled
+MAX_ROWS = 200_000  # rows in a table; larger tables are sampled
 MAX_OFFENDERS = 1_000  # rule-breaking rows that are added to the sample
-DRIFT, DRIFT_POINTS = 0.1, 0.01  # of a statistic since the last commit, which is then told
+DRIFT, DRIFT_POINTS = 0.1, 0.01  # relative and absolute change of a statistic since the last commit that is reported
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a suite judges, and the columns that name a row in messages (none: it has one row)."""
+    """A table to validate, and the columns that identify a row in messages (none for tables with one row)."""
 
     frame: pd.DataFrame
     named_by: list[str]
 
 
 class RowSample:
-    """Collects a table from a stream of rows.
+    """Collect a table of bounded size from a stream of rows.
 
-    A row is in the sample where its 64-bit key falls below a bound, so the choice depends on the row alone. Rows that
-    break a rule are always taken (up to ``MAX_OFFENDERS``): a rule that must hold everywhere is judged everywhere.
+    A row is sampled if its 64-bit key is below a bound, so the choice depends on the row alone. Rows that break a rule
+    are always kept (up to ``MAX_OFFENDERS``): rules that must hold for every row are checked on every row.
 
     Args:
         expected_rows: rows in the whole stream.
-        named_by: columns that name a row to a person.
+        named_by: columns that identify a row in messages.
     """
 
     def __init__(self, expected_rows: int, named_by: list[str]):
@@ -53,11 +54,11 @@ class RowSample:
         self._taken: list[tuple[pd.DataFrame, np.ndarray, np.ndarray]] = []
 
     def chooses(self, keys: np.ndarray) -> np.ndarray:
-        """Which rows are in the sample proper, bool [N]: for figures that are too dear to take everywhere."""
+        """Return a mask [N] of the sampled rows, for statistics that are too expensive for every row."""
         return keys <= self._bound
 
     def add(self, rows: pd.DataFrame, keys: np.ndarray, breaks_rule: np.ndarray) -> None:
-        """Take the rows [N] that belong in the table; keys uint64 [N], breaks_rule bool [N]."""
+        """Add the rows [N] that belong in the table; keys uint64 [N], breaks_rule bool [N]."""
         sampled = self.chooses(keys)
         extra = breaks_rule & ~sampled
         extra &= np.cumsum(extra) + self._offenders <= MAX_OFFENDERS
@@ -66,12 +67,12 @@ class RowSample:
         self._taken.append((rows[taken], keys[taken], breaks_rule[taken]))
 
     def add_all(self, part: "RowSample") -> None:
-        """Take what a sample of the next part of the stream has; the result is that of one sample of both parts."""
+        """Add the sample of the next part of the stream; the result equals one sample of both parts."""
         for rows, keys, breaks_rule in part._taken:
             self.add(rows, keys, breaks_rule)
 
     def table(self, columns: list[str]) -> Table:
-        """The rows in the order of the stream; ``columns`` serves where there was none."""
+        """Return the rows in the order of the stream; ``columns`` is used if there are none."""
         frames = [rows for rows, _, _ in self._taken if len(rows)] or [pd.DataFrame(columns=columns)]
         return Table(pd.concat(frames, ignore_index=True), self.named_by)
 
@@ -79,12 +80,12 @@ class RowSample:
 CRITICAL, WARNING = FailureSeverity.CRITICAL, FailureSeverity.WARNING
 MAX_EXAMPLES = 5
 
-Suite = dict[str, list[gxe.Expectation]]  # table name -> what must hold there
+Suite = dict[str, list[gxe.Expectation]]  # table name -> expectations on it
 
 
 @dataclass(frozen=True)
 class Check:
-    """One judged expectation."""
+    """Result of one expectation."""
 
     table: str
     description: str
@@ -92,13 +93,13 @@ class Check:
     column: str | None
     severity: str
     success: bool
-    observed: Any  # the value of a one-row table, else {"unexpected": rows that break the rule, "rows": rows judged}
+    observed: Any  # value of a one-row table, else {"unexpected": rows that break the rule, "rows": rows checked}
     hint: str
-    examples: list[str] = field(default_factory=list)  # rows that break the rule, named, at most MAX_EXAMPLES
+    examples: list[str] = field(default_factory=list)  # descriptions of rows that break the rule, at most MAX_EXAMPLES
 
 
 def judge(tables: dict[str, Table], suite: Suite) -> list[Check]:
-    """Judge every table of a suite; checks come in the order of the suite.
+    """Validate every table of a suite; checks are returned in the order of the suite.
 
     Raises:
         RuntimeError: an expectation could not be evaluated: a defect of the suite, not of the data.
@@ -122,7 +123,7 @@ def judge(tables: dict[str, Table], suite: Suite) -> list[Check]:
                 **({"unexpected_index_column_names": table.named_by} if table.named_by else {}),
             },
         )
-        # results come back in any order
+        # results are returned in any order
         by_description = {r.expectation_config.description: r for r in result.results if r.expectation_config}
         checks += [_check(name, table, by_description[e.description]) for e in expectations]
     return checks
@@ -154,7 +155,7 @@ def _check(name: str, table: Table, result: Any) -> Check:
 
 
 def _name(row: dict[str, Any], column: str) -> str:
-    """Where the row is, then the value that breaks the rule: ``file=train-00000.parquet row=7 -> chars=3``."""
+    """Return the row's position, then the offending value: ``file=train-00000.parquet row=7 -> chars=3``."""
     shown = {key: _show(value) for key, value in row.items()}
     return " ".join(f"{key}={shown[key]}" for key in row if key != column) + f" -> {column}={shown[column]}"
 
@@ -165,7 +166,7 @@ def _show(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A JSON value without numpy types; floats with six significant digits, so that reports have stable bytes."""
+    """Return a JSON value without numpy types; floats have six significant digits, so that reports are reproducible."""
     if isinstance(value, (list, tuple, np.ndarray)):
         return [plain(v) for v in value]
     if isinstance(value, (bool, np.bool_)):
@@ -183,17 +184,17 @@ INTACT = "as listed"
 def files_table(
     folder: Path, manifest: dict[str, Any], read: Callable[[Path], object], errors: tuple[type[Exception], ...]
 ) -> tuple[Table, list[Path]]:
-    """One row per file on disk or in the manifest: path and state.
+    """Return one row per file on disk or in the manifest, with path and state.
 
-    A file that is as listed can be read, since its writer is trusted. A changed one is tried, so that a suite can name
-    the rows that changed where the file still opens.
+    Files that match the manifest are trusted to be readable. Changed files are read once as a test, so that the rows of
+    a readable one can still be checked and named.
 
     Args:
-        read: reads one file whole.
-        errors: what ``read`` raises where it cannot.
+        read: reads one whole file.
+        errors: exceptions that ``read`` raises for unreadable files.
 
     Returns:
-        The table, and the paths that can be read, sorted.
+        The table, and the readable paths, sorted.
     """
     listed = {entry["path"]: entry for entry in manifest["files"]}
     on_disk = {p.relative_to(folder).as_posix(): p for p in folder.rglob("*") if p.is_file() and p.name != MANIFEST}
@@ -223,22 +224,22 @@ def _compare(path: Path, entry: dict[str, Any] | None) -> str:
     return INTACT
 
 
-# Conditions on a column, for :func:`expect`. ``mostly`` is the share of rows that must meet one.
+# Conditions on a column, for :func:`expect`. ``mostly`` is the share of rows that must satisfy the condition.
 Condition = Callable[..., gxe.Expectation]
 
 
 def between(low: float | None = None, high: float | None = None, **options: Any) -> Condition:
-    """Values from ``low`` to ``high``, both included."""
+    """Values are from ``low`` to ``high``, inclusive."""
     return partial(gxe.ExpectColumnValuesToBeBetween, min_value=low, max_value=high, **options)
 
 
 def is_in(*values: Any, **options: Any) -> Condition:
-    """One of these values."""
+    """Values are among the given ones."""
     return partial(gxe.ExpectColumnValuesToBeInSet, value_set=list(values), **options)
 
 
 def matches(regex: str) -> Condition:
-    """Values in which the regular expression is found."""
+    """Values contain a match of the regular expression."""
     return partial(gxe.ExpectColumnValuesToMatchRegex, regex=regex)
 
 
@@ -253,12 +254,12 @@ def is_given() -> Condition:
 
 
 def expect(column: str, condition: Condition, severity: FailureSeverity, what: str, remedy: str) -> gxe.Expectation:
-    """One row of a suite: the condition on a column, what it means to the user, and what to do when it fails."""
+    """Return an expectation: a condition on a column, its meaning for the user, and the remedy if it fails."""
     return condition(column=column, severity=severity, description=what, notes=remedy)
 
 
 def files_expectations(folder: str, stage: str) -> list[gxe.Expectation]:
-    """Expectations on a files table; ``folder`` and ``stage`` are the names a user knows."""
+    """Return the expectations on a files table; ``folder`` and ``stage`` are the names used in messages."""
     return [
         expect(
             "state",
@@ -274,7 +275,7 @@ def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: 
     """Write ``results/validation/<name>.json`` and print the warnings.
 
     Raises:
-        DataError: a critical expectation failed; the rows are named.
+        DataError: a critical expectation failed; the message names the rows.
     """
     failed = {s: [c for c in checks if not c.success and c.severity == s] for s in ("critical", "warning")}
     report_path = paths.results / "validation" / f"{name}.json"
@@ -309,7 +310,10 @@ def conclude(name: str, checks: list[Check], statistics: dict[str, Any], paths: 
 
 
 def drift(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Statistics, present on both sides, that moved by more than :data:`DRIFT` (shares also by ``DRIFT_POINTS``)."""
+    """Return descriptions of statistics that moved by more than :data:`DRIFT` (shares also by ``DRIFT_POINTS``).
+
+    Statistics that only one side has are skipped.
+    """
     old, found = leaves(before), []
     for name, value in leaves(now).items():
         was = old.get(name, value)
@@ -321,7 +325,7 @@ def drift(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """The numbers of a tree by their path."""
+    """Return the numbers of a tree by their path."""
     found: dict[str, float] = {}
     for key, value in tree.items():
         if isinstance(value, dict):
@@ -332,7 +336,7 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 def committed_statistics(report: Path) -> dict[str, Any]:
-    """Statistics of the report in the last commit; none where there is no such commit or report."""
+    """Return the statistics of the report in the last commit; empty if there is none."""
     command = ["git", "show", f"HEAD:./{report.name}"]
     try:
         shown = subprocess.run(command, cwd=report.parent, capture_output=True, timeout=10, check=True)
@@ -355,7 +359,7 @@ def _entry(check: Check) -> dict[str, Any]:
 
 
 def _explain(check: Check) -> str:
-    """Two to seven lines: what should hold, what was seen, the rows."""
+    """Return two to seven lines: the expectation, the observed value, and the rows."""
     if isinstance(check.observed, dict):
         seen = f"{check.observed['unexpected']} of {check.observed['rows']} rows break it"
     else:

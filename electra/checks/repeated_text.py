@@ -1,9 +1,9 @@
-"""Text that stands in more than one document: second editions, extracts, templates.
+"""Find text that occurs in more than one document: second editions, extracts, templates.
 
-Documents are compared by their n-grams of words as in :mod:`electra.corpus.near_duplicates`, so case, punctuation in
-any script, and spaces do not count. Of the n-grams those with the smallest hashes are kept (FracMinHash: Irber et al.
-2022): unlike a signature of fixed length, such a sample also shows that a short document is part of a long one, and two
-editions are found wherever each was cut into a training and a held-out part.
+Documents are compared by their n-grams of words as in :mod:`electra.corpus.near_duplicates`, which ignores case,
+punctuation in any script, and spaces. Only n-grams with the smallest hashes are kept (FracMinHash: Irber et al. 2022):
+unlike a signature of fixed length, this sample also shows that a short document is part of a long one, and two editions
+are found wherever each was cut into a training and a held-out part.
 """
 
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ import numpy as np
 from electra.checks.resemblance import hash_bound
 from electra.corpus.near_duplicates import ngram_hashes, word_hashes
 
-NGRAM_WORDS = 13  # as `corpus.decontamination`; of 199 novels no two share more than one in a thousand n-grams
-LEAST_SHARED = 0.5  # of the n-grams of a document, for its text to count
-MAX_NGRAMS = 4_000_000  # held in a script whose every character is a word: 50 MB; of English a fifth of them
-MAX_PAIRS = 10  # named, of those where the share of the document is at least
+NGRAM_WORDS = 13  # same as in `corpus.decontamination`; no two of 199 novels share more than one in a thousand n-grams
+LEAST_SHARED = 0.5  # least share of a document's n-grams in other documents for its text to count
+MAX_NGRAMS = 4_000_000  # limit for text in which every character is a word: 50 MB; English text has a fifth of them
+MAX_PAIRS = 10  # pairs listed, if the document's share is at least LEAST_NAMED
 LEAST_NAMED = 0.1
 
 _DOCUMENT = np.dtype([("number", np.int64), ("characters", np.int64), ("ngrams", np.int64), ("held", np.int64)])
@@ -25,12 +25,12 @@ _NGRAM = np.dtype([("hash", np.uint64), ("times", np.uint32)])
 
 @dataclass(frozen=True)
 class Repeat:
-    """A document with text of another one at least as long.
+    """A document that shares text with another document at least as long.
 
     Args:
-        document, other: numbers in the order in which documents were added, from 0.
-        characters: of the document that are in other documents too.
-        share: of the document.
+        document, other: index in the order in which documents were added, from 0.
+        characters: characters of the document that also occur in other documents.
+        share: these characters as a share of the document.
     """
 
     document: int
@@ -41,10 +41,10 @@ class Repeat:
 
 @dataclass
 class RepeatedText:
-    """Count the text that other documents have too.
+    """Count the text that also occurs in other documents.
 
     Args:
-        expected_characters: of the whole corpus. They decide which hashes are kept, so all parts are given the same.
+        expected_characters: characters of the whole corpus, which determine the kept hashes; equal for all parts.
     """
 
     expected_characters: int
@@ -80,11 +80,11 @@ class RepeatedText:
         self.characters += part.characters
 
     def find(self) -> tuple[float, list[Repeat]]:
-        """Return the share of the characters that a longer document has too, and the documents with most of them.
+        """Return the share of characters that also occur in a longer document, and the documents with most of them.
 
-        Of documents that share at least ``LEAST_SHARED`` of their n-grams with others, each n-gram counts in all but
-        the longest document (of equally long ones, all but the first). The share is estimated from the n-grams held,
-        without bias; where all are held it is exact.
+        For documents that share at least ``LEAST_SHARED`` of their n-grams with others, each n-gram counts in all but
+        the longest document (of equally long ones, all but the first). The share is an unbiased estimate from the kept
+        n-grams, and exact if all are kept.
         """
         documents = np.concatenate([np.empty(0, _DOCUMENT), *self._documents])
         if not len(documents):
@@ -115,4 +115,4 @@ class RepeatedText:
             if (share := repeated[place] / held[place]) >= LEAST_NAMED:
                 number, other = documents["number"][[place, np.bincount(first[repeats & (owners == place)]).argmax()]]
                 pairs.append(Repeat(int(number), int(other), round(share * documents["characters"][place]), share))
-        return min(1.0, float(characters.sum() / self.characters)), pairs  # an estimate may exceed the whole
+        return min(1.0, float(characters.sum() / self.characters)), pairs  # an estimate may exceed 1

@@ -1,4 +1,4 @@
-"""Measures of texts: the length of words, signs of wrong decoding; and the share of rows that repeat an earlier one."""
+"""Measures of texts: length of words, signs of wrong decoding, and the share of rows that repeat an earlier one."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,26 +8,26 @@ import numpy as np
 from ftfy.badness import BADNESS_RE, is_bad
 from ftfy.chardata import UTF8_DETECTOR_RE
 
-MAX_HASHES = 4_000_000  # hashes held while looking for duplicates: 32 MB
+MAX_HASHES = 4_000_000  # hashes kept for finding duplicates: 32 MB
 
-# Scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, bopomofo, Han, Yi, with the
-# punctuation and wide forms that go with them. Hangul has spaces.
+# Scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, bopomofo, Han, Yi, with their
+# punctuation and wide forms. Hangul has spaces.
 UNSPACED = re.compile(
     "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31a0-\u4dbf\u4e00-\ua4cf\uaa60-\uaa7f\uf900-\ufaff"
     "\uff00-\uff9f\uffe0-\uffef\U0001b000-\U0001b16f\U00020000-\U0003ffff]+"
 )
-# ftfy's heuristic was made for short messages. In long texts it fires on what languages write: a quotation mark before
-# an accented letter (»É), one after an ordinal (ª»), the letter œ at the end of a word or before an accent.
+# ftfy's heuristic was made for short messages. In long texts it also matches correct text: a quotation mark before an
+# accented letter (»É), one after an ordinal (ª»), the letter œ at the end of a word or before an accent.
 ORDINARY = re.compile(r"[«»‹›“”„]\w|[ªº][»›”’)]|[Œœ](?:[\x00-\x7f]|\w)")
-LEAST_SIGNS = 3  # of a text that cannot be decoded otherwise
-LEAST_SHARE = 0.01  # of its characters that are not ASCII; mojibake has a sign in every few
+LEAST_SIGNS = 3  # least number of signs in a text that cannot be repaired
+LEAST_SHARE = 0.01  # least share of signs among the characters that are not ASCII; mojibake has one in every few
 
 
 def mean_word_chars(text: str, characters: int, words: int) -> float | None:
-    """Characters per word of the scripts that set words apart; None where more than half of a text has others.
+    """Return characters per word in scripts with spaces; None if more than half of the text is in other scripts.
 
     Args:
-        characters, words: of the text, words being what stands between spaces.
+        characters, words: counts of the text, where words are separated by spaces.
     """
     if text.isascii() or not (unspaced := sum(map(len, UNSPACED.findall(text)))):
         return characters / max(1, words)
@@ -38,7 +38,7 @@ def mean_word_chars(text: str, characters: int, words: int) -> float | None:
 
 
 def is_mojibake(text: str) -> bool:
-    """True if a text was decoded wrongly: ftfy would repair a line, or it has many unlikely character pairs."""
+    """Return True if a text was decoded wrongly: ftfy would repair a line, or it has many unlikely character pairs."""
     if text.isascii():
         return False
     lines = [line for line in text.split("\n") if not line.isascii()]
@@ -53,8 +53,8 @@ def is_mojibake(text: str) -> bool:
 class DuplicateCount:
     """Share of rows whose 64-bit hash was seen before.
 
-    Above ``MAX_HASHES`` expected rows only hashes below a bound are held. Equal rows have equal hashes, so they are in
-    or out together and the share stays an unbiased estimate.
+    Above ``MAX_HASHES`` expected rows only hashes below a bound are kept. Equal rows have equal hashes, so all or none
+    of them are kept, and the share is an unbiased estimate.
     """
 
     expected_rows: int
@@ -65,19 +65,19 @@ class DuplicateCount:
         self._held.append(hashes[hashes <= hash_bound(self.expected_rows, MAX_HASHES)])
 
     def add_all(self, part: "DuplicateCount") -> None:
-        """Count the rows of another count that expects as many."""
+        """Add the rows of another count with the same ``expected_rows``."""
         self._held += part._held
 
     def hashes(self) -> np.ndarray:
-        """The hashes held, uint64."""
+        """Return the kept hashes, uint64."""
         return np.concatenate([*self._held, np.empty(0, np.uint64)])
 
     def share(self) -> float:
-        """Rows that repeat an earlier one, as a share of all rows."""
+        """Return the rows that repeat an earlier one, as a share of all rows."""
         hashes = self.hashes()
         return (len(hashes) - len(np.unique(hashes))) / max(1, len(hashes))
 
 
 def hash_bound(expected: int, wanted: int) -> np.uint64:
-    """The largest 64-bit hash to take so that about ``wanted`` of ``expected`` are taken."""
+    """Return the bound on 64-bit hashes below which about ``wanted`` of ``expected`` hashes fall."""
     return np.uint64(2**64 - 1) if expected <= wanted else np.uint64(2**64 * wanted // expected)

@@ -1,6 +1,7 @@
-"""Checks of ``data/tokenizer`` and ``data/shards``: statistics, read once as a stream, and what must hold.
+"""Checks of ``data/tokenizer`` and ``data/shards``: statistics from one pass, and the expectations on them.
 
-Memory: one block of rows, a bounded table, and at most 32 MB of hashes per split."""
+Memory: one block of rows, a bounded table, and at most 32 MB of hashes per split.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,17 +41,17 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.text import SPECIAL_TOKENS
 
-BLOCK = 8192  # examples looked at together
+BLOCK = 8192  # examples processed at a time
 NAMED_BY = ["file", "row", "begins"]
 RULES = ["spans_possible", "ids_known", "starts_with_cls", "segments_end_with_sep", "padding_is_zero"]
 COLUMNS = ["file", "row", "begins", "tokens", "first_segment", "max_id", *RULES, "stray_specials"]
 
 
 def validate_shards(settings: Settings, paths: Paths) -> None:
-    """Judge ``data/tokenizer`` and ``data/shards``.
+    """Validate ``data/tokenizer`` and ``data/shards``.
 
     Raises:
-        DataError: a critical expectation failed; the rows are named.
+        DataError: a critical expectation failed; the message names the rows.
     """
     refuse_earlier(paths, "tokenizer")
     refuse_earlier(paths, "shards")
@@ -59,8 +60,9 @@ def validate_shards(settings: Settings, paths: Paths) -> None:
 
 
 def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
-    """The tables ``vocabulary``, ``tokenizer_files``, ``shard_files``, ``shards``, ``examples`` and ``totals``, and the
-    statistics of the report.
+    """Return the tables of :func:`shards_suite` and the report's statistics.
+
+    The tables are ``vocabulary``, ``tokenizer_files``, ``shard_files``, ``shards``, ``examples`` and ``totals``.
 
     Raises:
         DataError: a folder has no manifest.
@@ -103,7 +105,7 @@ def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Token -> id from tokenizer.json, which is plain JSON."""
+    """Return token -> id from tokenizer.json."""
     try:
         return read_json(path)["model"]["vocab"]
     except (KeyError, TypeError):
@@ -113,7 +115,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _vocabulary(entries: list[str], ids: dict[str, int]) -> Table:
-    """One row per line of vocab.txt; ``id`` is the tokenizer's, which must be the line's number."""
+    """Return one row per line of vocab.txt, with the difference between the tokenizer's id and the line number."""
     rows = pd.DataFrame({"line": np.arange(len(entries)), "token": entries})
     rows["id_minus_line"] = [ids.get(token, -1) - line for line, token in enumerate(entries)]
     rows["chars"] = rows["token"].str.len()
@@ -121,7 +123,7 @@ def _vocabulary(entries: list[str], ids: dict[str, int]) -> Table:
 
 
 class ShardScan:
-    """Looks at every example of every shard.
+    """Collect statistics of every example of every shard.
 
     Args:
         ids: token -> id of the tokenizer the shards were made with.
@@ -138,13 +140,13 @@ class ShardScan:
         self._is_used = np.zeros(max(1, self._vocab_size), bool)
         self._specials = [ids[token] for token in SPECIAL_TOKENS if ids.get(token, self._vocab_size) < self._vocab_size]
         self._examples = self._tokens = self._held_out_tokens = self._held_out_unknown = self._two_segments = 0
-        # Row hash: a dot product with fixed odd 64-bit numbers, modulo 2^64
+        # Row hash: dot product with fixed odd 64-bit numbers, modulo 2^64
         self._multipliers = np.random.Generator(np.random.Philox(0)).integers(
             0, 2**63, self._max_length, np.uint64
         ) * np.uint64(2) + np.uint64(1)
 
     def shard(self, folder: Path, split: str, facts: dict[str, Any], readable: list[Path]) -> dict[str, Any]:
-        """Look at one shard; returns its row of the table ``shards``."""
+        """Scan one shard and return its row of the table ``shards``."""
         name = facts["name"]
         row = {"shard": name, "split": split, "examples": 0, "layout": "as listed", "examples_missing": 0}
         files = [folder / f"{name}.tokens.npy", folder / f"{name}.spans.npy"]
@@ -166,13 +168,13 @@ class ShardScan:
         }
 
     def _block(self, file: str, split: str, first_row: int, tokens: np.ndarray, spans: np.ndarray) -> int:
-        """Look at examples [B, max_length] with spans [B, 2]; returns their real tokens."""
+        """Scan examples [B, max_length] with spans [B, 2] and return their number of real tokens."""
         width, length, first = tokens.shape[1], spans[:, 0].astype(np.int64), spans[:, 1].astype(np.int64)
         two_segments = first < length
         real = np.arange(width) < length[:, None]
         rows = pd.DataFrame({"file": file, "row": np.arange(first_row, first_row + len(tokens))})
         rows["tokens"], rows["first_segment"], rows["max_id"] = length, first, tokens.max(axis=1)
-        # the least segment is [CLS] x [SEP]; the least second one is x [SEP]
+        # the shortest segment is [CLS] x [SEP]; the shortest second one is x [SEP]
         rows["spans_possible"] = (first >= 3) & (length <= width) & ((first == length) | (first + 2 <= length))
         rows["ids_known"] = rows["max_id"] < self._vocab_size
         rows["starts_with_cls"] = tokens[:, 0] == self._cls
@@ -200,7 +202,7 @@ class ShardScan:
         return " ".join(self._token_of.get(int(i), f"<{i}>") for i in ids)
 
     def statistics(self) -> dict[str, Any]:
-        """Figures over all examples looked at."""
+        """Return figures over all scanned examples."""
         train, held_out = (self._duplicates[split].hashes() for split in ("train", "heldout"))
         used = np.delete(self._is_used, self._specials)
         return {
@@ -217,7 +219,7 @@ class ShardScan:
 
 
 def _last(tokens: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The token before position ``end`` [B] of each example [B, max_length]."""
+    """Return the token before position ``end`` [B] of each example [B, max_length]."""
     return np.take_along_axis(tokens, np.clip(end - 1, 0, tokens.shape[1] - 1)[:, None], 1)[:, 0]
 
 
@@ -238,7 +240,7 @@ RULE_TEXT = {
 
 
 def shards_suite(settings: Settings) -> Suite:
-    """Expectations per table of :func:`shards_tables`."""
+    """Return the expectations per table of :func:`shards_tables`."""
     return {
         "tokenizer_files": files_expectations("data/tokenizer", "tokenizer"),
         "vocabulary": [
@@ -356,8 +358,10 @@ def shards_suite(settings: Settings) -> Suite:
 
 
 def _trained_entries() -> list[gxe.Expectation]:
-    """Expectations on entries that were trained here. A given vocabulary is taken as it is: bert-base-chinese, for one,
-    has U+2028 in two entries."""
+    """Return expectations on trained vocabularies.
+
+    Given vocabularies are not checked: for example, bert-base-chinese has U+2028 in two entries.
+    """
     return [
         expect(
             "token",

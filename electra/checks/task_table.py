@@ -1,4 +1,4 @@
-"""Statistics of the labelled tasks, read once as a stream.
+"""Statistics of the labelled tasks, collected in one pass.
 
 Memory: one block of lines, a bounded table, and about 100 bytes per example of one file.
 """
@@ -18,13 +18,15 @@ from electra.common.artifacts import TasksManifest, read_manifest
 from electra.common.lines import batches, open_input, text_lines
 from electra.tasks.catalogue import Kind, TaskSpec, find_spec, has_official_counts
 
-BLOCK = 4096  # lines looked at together
-BLOCK_CHARS = 1 << 24  # of them, where they are long
+BLOCK = 4096  # lines processed at a time
+BLOCK_CHARS = 1 << 24  # limit of a block of long lines
 PLACE = ["file", "line", "id_repeats"]
 
 
 def tasks_tables(folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
-    """The table ``files``; of tasks, if there are any, ``splits`` and a table per task; the report's statistics.
+    """Return the tables of the tasks and the report's statistics.
+
+    The tables are ``files`` and, if there are tasks, ``splits`` and one table per task.
 
     Raises:
         DataError: the folder has no manifest.
@@ -37,7 +39,7 @@ def tasks_tables(folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
         spec, listed = find_spec(folder, task), tasks_facts[task]["rows"]
         as_released = bool(spec.official_rows) and has_official_counts(spec, listed)
         scan = TaskScan(spec, sum(listed.values()))
-        first = ["train"] if "train" in spec.files else []  # not of a task that is evaluated only
+        first = ["train"] if "train" in spec.files else []  # tasks that are only evaluated have no training split
         for split in [*first, *sorted(set(listed) - {"train"} | {"dev"})]:
             path = folder / task / f"{split}.jsonl"
             facts = scan.split(path, split) if path in readable else TaskScan.absent()
@@ -48,7 +50,7 @@ def tasks_tables(folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
                     "task": task,
                     "split": split,
                     **facts,
-                    # A benchmark's own repeats (CoNLL-2003 has many) are part of its published scores too.
+                    # Repeats within a benchmark as released (CoNLL-2003 has many) also affect its published scores.
                     "avoidable_share": None if as_released else facts["seen_in_train_share"],
                     "dev_rows": facts["rows"] if split.startswith("dev") and not as_released else None,
                     "rows_missing": listed.get(split, 0) - facts["rows"],
@@ -73,7 +75,7 @@ def tasks_tables(folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
 
 
 class TaskScan:
-    """Looks at every line of a task's files; ``train`` must come first, the others are compared with it."""
+    """Scan every line of a task's files; ``train`` must come first, since other splits are compared with it."""
 
     def __init__(self, spec: TaskSpec, expected_rows: int):
         self._spec, self._spans = spec, spec.kind == "span"
@@ -82,7 +84,7 @@ class TaskScan:
         self._train = np.empty(0, np.uint64)
 
     def split(self, path: Path, split: str) -> dict[str, Any]:
-        """Look at one file; returns its columns of the table ``splits``."""
+        """Scan one file and return its columns of the table ``splits``."""
         ids: set[str] = set()
         classes: Counter[Any] = Counter()
         seen_in_train = num_rows = 0
@@ -116,24 +118,24 @@ class TaskScan:
         }
 
     def _majority_share(self, classes: Counter[Any]) -> float | None:
-        """Share of the most frequent class: the accuracy of answering it for every row."""
+        """Return the share of the most frequent class: the accuracy of a constant answer."""
         if self._spec.kind != "classification" or not classes:
             return None
         return max(classes.values()) / classes.total()
 
     def _wanted(self, split: str) -> tuple[str, ...]:
-        """Labels that must occur in a split: an own task's labels may be rare, and dev may lack one."""
+        """Return labels that must occur in a split; of users' own tasks only train must have every label."""
         if self._spec.kind != "classification" or split.startswith("test"):
             return ()
         return self._spec.labels if split == "train" or self._spec.source != "own" else ()
 
     @staticmethod
     def absent() -> dict[str, Any]:
-        """Columns of a file that is not there."""
+        """Return the columns of a missing file."""
         return {"rows": 0, "labels_absent": "", "seen_in_train_share": 0.0, "majority_share": None}
 
     def table(self) -> Table:
-        """One row per example."""
+        """Return the table with one row per example."""
         return self._sample.table(self._columns)
 
     def _row(self, line: str, labelled: bool) -> tuple[dict[str, Any], int]:
@@ -159,7 +161,7 @@ class TaskScan:
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Blocks of lines with the number of their first line, counted from 1."""
+    """Yield blocks of lines with the number of their first line, counted from 1."""
     with open_input(path) as file:
         for block in batches(text_lines(file, str(path)), BLOCK, lambda numbered: len(numbered[1]), BLOCK_CHARS):
             yield block[0][0], [line for _, line in block]
@@ -175,7 +177,7 @@ _KEYS: dict[Kind, Keys] = {
     "tagging": {"id": str, "words": list, "tags": (list, type(None))},
     "multiple_choice": {"id": str, "text_a": str, "choices": list, "label": (str, type(None))},
 }
-_OPTIONAL_KEYS: Keys = {"references": list}  # of spans: answers that count, wherever they stand
+_OPTIONAL_KEYS: Keys = {"references": list}  # of spans: valid answers, even if they do not occur in the context
 _COLUMNS = ["record", "id", "begins", "text_missing"]
 _LABEL_COLUMNS = [*_COLUMNS, "label", "label_missing"]
 COLUMNS: dict[Kind, list[str]] = {
@@ -185,7 +187,7 @@ COLUMNS: dict[Kind, list[str]] = {
     "tagging": [*_COLUMNS, "tags_missing", "unknown_tag"],
     "multiple_choice": _LABEL_COLUMNS,
 }
-_TEXT_KEYS: dict[Kind, tuple[str, ...]] = {  # what must not be both in train and dev
+_TEXT_KEYS: dict[Kind, tuple[str, ...]] = {  # keys whose text must not occur in both train and dev
     "classification": ("text_a", "text_b"),
     "regression": ("text_a", "text_b"),
     "span": ("context",),
@@ -195,7 +197,7 @@ _TEXT_KEYS: dict[Kind, tuple[str, ...]] = {  # what must not be both in train an
 
 
 def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
-    """The record and ``ok``, or an empty record and a complaint."""
+    """Return the record and ``ok``, or an empty record and a description of the error."""
     expected = _KEYS[spec.kind]
     try:
         record = json.loads(line)
@@ -218,16 +220,16 @@ def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
 
 
 def text_of(record: dict[str, Any], spec: TaskSpec) -> str:
-    """Key that is equal for two records of the same example."""
+    """Return a key that is equal for two records of the same example."""
     parts = [record[key] or "" for key in _TEXT_KEYS[spec.kind]]
     return "\x1f".join(" ".join(part) if isinstance(part, list) else part for part in parts)
 
 
 def describe(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
-    """The columns of a record, by the task's kind.
+    """Return the columns of a record, by the task's kind.
 
     Args:
-        labelled: the split must have labels (train and dev).
+        labelled: True if the split must have labels (train and dev).
     """
     if spec.kind == "span":
         return describe_span(record, labelled)
@@ -237,10 +239,10 @@ def describe(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str
 
 
 def describe_sentences(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
-    """Columns of a classification, regression or multiple-choice record."""
+    """Return the columns of a classification, regression or multiple-choice record."""
     texts = [record["text_a"]] if spec.text_b is None else [record["text_a"], record["text_b"]]
     if spec.kind == "multiple_choice":
-        # Too few or too many choices count as a missing text: the label would mean another choice.
+        # A wrong number of choices counts as a missing text: the label would refer to another choice.
         texts = [record["text_a"], *record["choices"], *([""] if len(record["choices"]) != len(spec.labels) else [])]
     return {
         "id": record["id"],
@@ -252,7 +254,7 @@ def describe_sentences(record: dict[str, Any], spec: TaskSpec, labelled: bool) -
 
 
 def describe_tagged(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
-    """Columns of a tagged sentence; ``unknown_tag`` is the first that the task does not have."""
+    """Return the columns of a tagged sentence; ``unknown_tag`` is the first tag that the task does not have."""
     words, tags = record["words"], record["tags"] or []
     return {
         "id": record["id"],
@@ -264,7 +266,7 @@ def describe_tagged(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> d
 
 
 def describe_span(record: dict[str, Any], labelled: bool) -> dict[str, Any]:
-    """Columns of a question with its context; ``found`` is what stands where the first misplaced answer should."""
+    """Return the columns of a question with context; ``found``: the text at the first misplaced answer's position."""
     answers, context = record["answers"], record["context"]
     misplaced = [a for a in answers if not a["text"] or context[a["start"] : a["start"] + len(a["text"])] != a["text"]]
     found = ""

@@ -24,10 +24,10 @@ FIX_LINES = "correct these examples in the source, then: dvc repro tasks"
 
 
 def validate_tasks(settings: Settings, paths: Paths) -> None:
-    """Judge ``data/tasks``.
+    """Validate ``data/tasks``.
 
     Raises:
-        DataError: a critical expectation failed; the rows are named.
+        DataError: a critical expectation failed; the message names the rows.
     """
     refuse_earlier(paths, "tasks")
     tables, statistics = tasks_tables(paths.tasks)
@@ -37,7 +37,7 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
 
 
 def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
-    """Expectations per table of :func:`electra.checks.task_table.tasks_tables`."""
+    """Return the expectations per table of :func:`electra.checks.task_table.tasks_tables`."""
     return {
         "files": files_expectations("data/tasks", "tasks"),
         "splits": [
