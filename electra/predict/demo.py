@@ -1,8 +1,8 @@
-"""A local page to try a model: which tokens look replaced, what the generator would put there, fine-tuned answers.
+"""A local page to try a model: P(replaced) of each token, the generator's proposals, and fine-tuned predictions.
 
-One request, one page: forms and links without scripts, style sheet inline, nothing fetched from anywhere. It is served
-on loopback alone, answers only to a Host header that names loopback (a foreign name that was made to resolve to
-127.0.0.1 is refused), and takes requests of at most ``MAX_BODY`` bytes.
+Each request returns one page: forms and links without scripts, an inline style sheet, and no external resources. The
+server listens on loopback only, accepts only Host headers that name loopback (which blocks DNS rebinding: foreign names
+that resolve to 127.0.0.1), and limits requests to ``MAX_BODY`` bytes.
 """
 
 import socket
@@ -42,7 +42,7 @@ MAX_TEXT = 4_000  # characters of a text
 PROPOSALS = 8
 EXAMPLE = "The robin sang in the garden, and the cat [MASK] under the table."
 TEMPLATE = Path(__file__).with_name("demo.html.j2")
-HEADED = ("ElectraForPreTraining", "ModernBertForTokenClassification")  # classes with the discriminator's head
+HEADED = ("ElectraForPreTraining", "ModernBertForTokenClassification")  # classes that include the discriminator's head
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
@@ -54,12 +54,12 @@ HEADERS = {
 
 @dataclass
 class Demo:
-    """The models behind the page.
+    """Models behind the page.
 
     Attributes:
-        name: of the model, for the page.
-        has_head, has_generator: whether the folder has them; what an import drew at random is not shown.
-        cells: folders of fine-tuned models; each is loaded when it is first asked.
+        name: name of the model, shown on the page.
+        has_head, has_generator: whether the model folder has them; randomly initialised parts are not shown.
+        cells: folders of fine-tuned models; each is loaded on first use.
     """
 
     name: str
@@ -73,12 +73,12 @@ class Demo:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, text: str, second: str = "", chosen: int | None = None, asked: list[str] | None = None) -> str:
-        """The page for a text.
+        """Return the page for a text.
 
         Args:
-            second: of a pair; the context of a question; the endings of a choice, one a line.
-            chosen: the piece to propose others for; those that are ``[MASK]`` where None.
-            asked: names of the fine-tuned models to ask.
+            second: second text of a pair; context of a question; endings of a choice, one per line.
+            chosen: index of the wordpiece to propose alternatives for; all ``[MASK]`` if None.
+            asked: names of the fine-tuned models to run.
         """
         with self._lock:
             pieces = pieces_of(self.probe, text)
@@ -109,7 +109,7 @@ class Demo:
         )
 
     def _answer(self, name: str, text: str, second: str) -> dict[str, Any]:
-        """What a fine-tuned model says of the text: names of values to values, or ``error``."""
+        """Return a fine-tuned model's prediction for the text as names and values, or ``error``."""
         try:
             if name not in self._loaded:
                 self._loaded[name] = load_model(self.cells[name])
@@ -133,10 +133,10 @@ def _shown(piece: Piece, score: float | None) -> dict[str, Any]:
 
 
 def row_of(saved: SavedModel, text: str, second: str) -> Row:
-    """A row of the model's task from the two texts of the page.
+    """Return a row of the model's task from the two texts of the page.
 
     Raises:
-        ConfigError: the task takes other texts.
+        ConfigError: the task needs other texts.
     """
     kind, spec = kind_of(saved.spec), saved.spec
     fields = kind.fields(spec)
@@ -151,7 +151,7 @@ def row_of(saved: SavedModel, text: str, second: str) -> Row:
 
 
 def application(demo: Demo) -> Starlette:
-    """The page as an ASGI application."""
+    """Return the page as an ASGI application."""
 
     async def page(request: Request) -> Response:
         body = b""
@@ -176,12 +176,12 @@ def application(demo: Demo) -> Starlette:
 
 
 def load_demo(paths: Paths, folder: Path | None, device: torch.device, bf16: bool, scratch: Path) -> Demo:
-    """The models to show.
+    """Load the models to show.
 
     Args:
-        folder: one that ``electra export`` wrote, or a folder of it, or published ones; the workspace's own weights
-            where None.
-        scratch: an empty folder for what an import writes.
+        folder: a folder that ``electra export`` wrote, one of its subfolders, or a published model; the workspace's
+            weights if None.
+        scratch: an empty folder for imported weights.
 
     Raises:
         ConfigError: the folder holds no model that can be shown.
@@ -202,11 +202,11 @@ def load_demo(paths: Paths, folder: Path | None, device: torch.device, bf16: boo
 
 
 def _halves(folder: Path) -> tuple[Path, Path | None]:
-    """Folders of the discriminator, with its head where there is one, and of the generator."""
+    """Return the folders of the discriminator (with its head, if there is one) and of the generator."""
     names = ("detector", "discriminator", "generator")
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", next_step="name a folder that electra export wrote")
-    whole = folder.parent if folder.name in names else folder  # the folder that holds both
+    whole = folder.parent if folder.name in names else folder  # the folder that contains both
     halves = [whole / name for name in names if (whole / name / "config.json").is_file()]
     if not halves:
         return folder, None
@@ -216,7 +216,7 @@ def _halves(folder: Path) -> tuple[Path, Path | None]:
 
 @contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
-    """A socket bound to a port of this machine alone.
+    """Yield a socket bound to a port on loopback.
 
     Raises:
         InfrastructureError: the port is taken.
@@ -233,7 +233,7 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 
 def serve(demo: Demo, listener: socket.socket) -> None:
-    """Serve the page on loopback until it is interrupted."""
+    """Serve the page on loopback until interrupted."""
     import uvicorn
 
     print(f"demo: http://{HOST}:{listener.getsockname()[1]}/ shows {demo.name}; Ctrl-C ends it", flush=True)
@@ -246,7 +246,7 @@ def run_demo(paths: Paths, folder: Path | None, port: int, device: torch.device,
     """Load the models and serve the page; see :func:`load_demo`.
 
     Raises:
-        InfrastructureError: the port is taken; no model is loaded then.
+        InfrastructureError: the port is taken; this is checked before models are loaded.
     """
     with listening(port) as listener, tempfile.TemporaryDirectory() as scratch:
         serve(load_demo(paths, folder, device, bf16, Path(scratch)), listener)

@@ -1,12 +1,13 @@
-"""A fine-tuned model as a folder of ``transformers``: its own class for the kind of task, with the same logits.
+"""Export fine-tuned models for ``transformers``: its class for the kind of task, with the same logits.
 
-Our heads are one linear layer. ``transformers`` has more between encoder and output in some classes, and computes the
-same function with the right weights:
+The project's heads are one linear layer. Some classes of ``transformers`` have more layers between encoder and output;
+they compute the same function with suitable weights:
 
-* The sentence heads of ELECTRA and RoFormer are dense, GELU, dense. gelu(x) - gelu(-x) = x, so two hidden units for
-  each class hold its logit and the negative of it.
-* ModernBERT's heads are dense, activation, LayerNorm, dense. The last norm of the encoder is divided out, the
-  activation is ``linear``, and the head's norm, of what is normalized already, multiplies the weight in again.
+* The sentence heads of ELECTRA and RoFormer are dense, GELU, dense. Since gelu(x) - gelu(-x) = x, two hidden units per
+  class hold its logit and the negated logit.
+* ModernBERT's heads are dense, activation, LayerNorm, dense. The dense layer divides by the weight of the encoder's
+  last norm, the activation is ``linear``, and the head's norm, whose input is already normalised, multiplies by that
+  weight again.
 """
 
 from pathlib import Path
@@ -50,19 +51,20 @@ CLASSES = {
 }
 PIPELINES = {"ForSequenceClassification": "text-classification", "ForTokenClassification": "token-classification",
              "ForQuestionAnswering": "question-answering", "ForMultipleChoice": "multiple-choice"}  # fmt: skip
-INITIALIZER_RANGE = 0.02  # of weights that somebody adds; nothing of ours is drawn anew
+INITIALIZER_RANGE = 0.02  # config.json needs a value; no exported weight is initialised with it
 
 
 def export_task(paths: Paths, task: str, seed: int | None = None, out: Path | None = None) -> Path:
     """Write a fine-tuned model as a folder that ``transformers`` loads, and return the folder.
 
     Args:
-        task: a task with a model that was kept, the name of a cell, or a cell's folder.
-        seed: of the cell; the lowest one that was kept where None.
-        out: the folder to write; ``models/exported/<cell>`` where None.
+        task: a task with a kept model, the name of a fine-tuning run, or its folder.
+        seed: seed of the fine-tuning run; the lowest kept one if None.
+        out: the folder to write; ``models/exported/<run>`` if None.
 
     Raises:
-        ConfigError: no such model was kept, no class of ``transformers`` computes it, or the folder is another's.
+        ConfigError: no such model was kept, no class of ``transformers`` can compute it, or the folder holds something
+            else.
         DataError: the model's files are missing or damaged.
     """
     cell = _cell(paths, task, seed)
@@ -89,7 +91,7 @@ def export_task(paths: Paths, task: str, seed: int | None = None, out: Path | No
 
 
 def left_out(saved: SavedModel) -> list[str]:
-    """What ``electra predict`` computes and the class of ``transformers`` has no place for."""
+    """Return what ``electra predict`` computes but the class of ``transformers`` cannot represent."""
     if isinstance(saved.model.head, SpanHead) and saved.model.head.impossible is not None:
         return [
             "the logit of having no answer is left out: the class has start and end alone; they are exact, and a "
@@ -99,22 +101,22 @@ def left_out(saved: SavedModel) -> list[str]:
 
 
 def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The weights by ``transformers``' names, and ``config.json``.
+    """Return the weights by ``transformers``' names, and the content of ``config.json``.
 
     Raises:
-        ConfigError: with the reason why no class computes the same.
+        ConfigError: no class computes the same; the message gives the reason.
     """
     model, spec = saved.model, saved.spec
     encoder = model.encoder
     if not isinstance(encoder, Encoder):
         raise ConfigError(
-            f"the encoder of this {spec.name} model is of another make, and only the project's own are exported",
+            f"the encoder of this {spec.name} model is a third-party one; only the project's encoders can be exported",
             next_step="fine-tune the pre-trained encoder: leave out --encoder",
         )
     modernbert.check_home(encoder.config)
     if isinstance(model.head, JointSpanHead):
         raise ConfigError(
-            "transformers has no class for this span head: it makes the end's logits for each start, theirs are apart",
+            "transformers has no class for this span head, whose end logits depend on the start",
             where="finetune.span_head: joint",
             next_step="fine-tune with finetune.span_head: plain, and --keep",
         )
@@ -125,7 +127,7 @@ def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, 
     if shape.is_modern:
         special = {"pad": inputs.pad, "cls": inputs.before[0], "sep": inputs.after[0]}
         facts = modernbert.modernbert_config(shape, f"ModernBert{kind}", INITIALIZER_RANGE, special)
-        for key in ("id2label", "label2id"):  # those of the detector
+        for key in ("id2label", "label2id"):  # labels of the detector
             facts.pop(key, None)
         facts |= {"classifier_activation": "linear", "classifier_dropout": HEAD_DROPOUT}
         weights = modernbert.encoder_weights(encoder, "model.") | _modern_head(encoder, weight, bias)
@@ -147,7 +149,7 @@ def _label_names(spec: TaskSpec) -> tuple[str, ...]:
 
 
 def _in_the_targets_units(spec: TaskSpec, output: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the last layer; a score is learned as a share of its range."""
+    """Return weight and bias of the last layer in units of the target: scores are learned scaled to 0..1."""
     low, high = spec.score_range if spec.kind == "regression" else (0.0, 1.0)
     return output.weight * (high - low), output.bias * (high - low) + low
 
@@ -160,7 +162,7 @@ def _electra_head(kind: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
     (num_outputs, width), unit = weight.shape, torch.eye(len(weight))
     if 2 * num_outputs > width:
         raise ConfigError(
-            f"transformers' head has room for {width // 2} classes behind {width} hidden units, the task has "
+            f"transformers' head can compute {width // 2} classes from {width} hidden units, the task has "
             f"{num_outputs}",
             next_step="use electra predict, or model.architecture: modern",
         )
@@ -177,9 +179,10 @@ def _electra_head(kind: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
 
 
 def _modern_head(encoder: Encoder, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
-    """The head's norm repeats the encoder's last one; a part of that which is zero is not divided out.
+    """Return a head whose norm repeats the encoder's last one; zero weights of that norm are not divided out.
 
-    A stream of variance v comes out of both norms times 1 + eps/2 * (1 - 1/v) of what came out of the first: rounding.
+    Normalising twice changes the result only by rounding: for hidden states of variance v, the second norm scales by
+    1 + eps/2 * (1 - 1/v).
     """
     norm = dict(encoder.layers[-1].named_parameters())["feed_forward_norm.weight"]
     divisor = norm.where(norm != 0, 1.0)
@@ -193,7 +196,7 @@ def _modern_head(encoder: Encoder, weight: Tensor, bias: Tensor) -> dict[str, Te
 
 
 def _cell(paths: Paths, task: str, seed: int | None) -> Path:
-    """The folder of the cell with a model."""
+    """Return the folder of the fine-tuning run with a model."""
     roots = [paths.kept(task).parent, paths.finetuned(task).parent]
     if seed is not None:
         return find_model(paths, cell_key(task, seed, PRETRAINED))
@@ -203,7 +206,7 @@ def _cell(paths: Paths, task: str, seed: int | None) -> Path:
 
 
 def _tokenizer_files(saved: SavedModel) -> dict[str, str]:
-    """Files of the tokenizer; ``truncation=True`` cuts texts where fine-tuning did."""
+    """Return the tokenizer's files; ``truncation=True`` truncates texts to the length used in fine-tuning."""
     tokenizer = saved.vocabulary.tokenizer
     ids = tokenizer.get_vocab(with_added_tokens=True)
     lowercase = bool(normalizer_facts(tokenizer).get("lowercase"))
@@ -211,14 +214,14 @@ def _tokenizer_files(saved: SavedModel) -> dict[str, str]:
 
 
 def _longest(saved: SavedModel) -> int:
-    """Wordpieces of the longest input that fine-tuning made."""
+    """Return the maximum number of wordpieces of an input in fine-tuning."""
     options = saved.options
     by_kind = {"span": options.span_max_length, "tagging": options.tagging_max_length or options.max_length}
     return by_kind.get(saved.spec.kind, options.max_length)
 
 
 def _scores(paths: Paths, cell: Path, spec: TaskSpec) -> dict[str, float]:
-    """All metrics of the cell on the development set, in percent; none where its rows or predictions are not here."""
+    """Return all metrics on the development set, in percent; empty if its rows or predictions are missing."""
     try:
         rows = read_rows(paths, spec.name, spec.dev_splits[0])
         predictions = read_lines(cell / "predictions.jsonl", "")
@@ -229,7 +232,7 @@ def _scores(paths: Paths, cell: Path, spec: TaskSpec) -> dict[str, float]:
 
 
 def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
-    """Return whether the settings here are those of the model, as far as its tokenizer tells."""
+    """Return True if the model's tokenizer is the workspace's, so that the settings here describe the model."""
     tokenizer = paths.tokenizer / "tokenizer.json"
     if not (paths.root / "params.yaml").is_file() or not tokenizer.is_file():
         return False
@@ -237,7 +240,7 @@ def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
 
 
 def _card(paths: Paths, cell: Path, saved: SavedModel, facts: dict[str, Any]) -> str:
-    """The model card: metadata of the hub, how to use the folder, its scores, and what it is not good for."""
+    """Return the model card: hub metadata, usage, scores, and limits."""
     spec, name = saved.spec, facts["architectures"][0]
     kind = CLASSES[spec.kind]
     scores = _scores(paths, cell, spec)
@@ -277,12 +280,12 @@ _BIOES = (
 
 
 def _usage(kind: str, spec: TaskSpec) -> list[str]:
-    """Python that runs the model."""
+    """Return example Python code that runs the model."""
     path, pipeline_tag = '"path/to/this/folder"', PIPELINES[kind]
     if kind in ("ForSequenceClassification", "ForTokenClassification"):
         pair = kind == "ForSequenceClassification" and spec.text_b
         text = '{"text": "One text.", "text_pair": "And another."}' if pair else '"A text."'
-        cut = ", truncation=True" if kind == "ForSequenceClassification" else ""  # the other one cuts by itself
+        cut = ", truncation=True" if kind == "ForSequenceClassification" else ""  # the other pipeline truncates
         code = ["from transformers import pipeline", "", f'pipeline("{pipeline_tag}", {path})({text}{cut})']
     elif kind == "ForQuestionAnswering":
         code = [

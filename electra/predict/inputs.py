@@ -1,4 +1,4 @@
-"""Rows to predict from a file or a pipe: JSONL, CSV, TSV or plain lines, one after the other."""
+"""Read rows to predict from a file or a pipe, as a stream: JSONL, CSV, TSV or plain lines."""
 
 import json
 import queue
@@ -19,21 +19,21 @@ from electra.tasks.format import Row
 
 InputFormatName = Literal["jsonl", "csv", "tsv", "lines"]
 _SUFFIXES: dict[str, InputFormatName] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-_PATIENCE = 0.2  # seconds a row of a pipe waits for company
-_WINDOW_CHARS = 4 << 20  # of the rows that are in memory together
+_PATIENCE = 0.2  # seconds to wait for more rows of a pipe
+_WINDOW_CHARS = 4 << 20  # limit of the rows in memory
 
 
 def format_of(path: Path | None, num_texts: int) -> InputFormatName:
-    """By the file's suffix; a pipe (None) has plain lines, or JSONL where a row has several texts."""
+    """Return the format by the file's suffix; a pipe (None) has plain lines, or JSONL if rows have several texts."""
     default: InputFormatName = "lines" if num_texts == 1 else "jsonl"
     return default if path is None else _SUFFIXES.get(path.suffix.lower(), default)
 
 
 def sniffed(lines: Iterable[bytes], format: InputFormatName) -> tuple[InputFormatName, Iterator[bytes]]:
-    """The format, JSONL instead of plain lines where the first line is a JSON object or list or begins one.
+    """Detect JSONL: used instead of plain lines if the first line is, or begins, a JSON object or list.
 
     Returns:
-        The format, and all lines, the first one too.
+        The format, and all lines including the first one.
     """
     rest = iter(lines)
     first = list(islice(rest, 1 if format == "lines" else 0))
@@ -47,36 +47,36 @@ def _is_json(line: bytes) -> bool:
     try:
         return text[:1] in (b"{", b"[") and isinstance(json.loads(text), dict | list)
     except (ValueError, RecursionError):
-        return False  # a text that begins with a bracket
+        return False  # a text that starts with a bracket
 
 
 def text_of(value: Any) -> str | None:
-    """A text that is not empty, and has whole characters only: no half of a surrogate pair."""
+    """Return the value if it is a text that is not empty and valid Unicode (no lone surrogates), else None."""
     return value if isinstance(value, str) and value.strip() and is_text(value) else None
 
 
 def words_of(value: Any) -> list[str] | None:
-    """A list of words, or a text with spaces between them; none of them empty."""
+    """Return a list of words, also from a text separated by spaces; None if a word is empty."""
     words = value.split() if isinstance(value, str) else value
     return words if isinstance(words, list) and words and all(text_of(word) for word in words) else None
 
 
 class Rows:
-    """Iterates over rows with ``id`` and the task's texts; ``id`` is the input's own, or else the row's number from 1.
+    """Iterate over rows with ``id`` and the task's texts; ``id`` is the input's or the row's number from 1.
 
-    Several texts may stand in one list: a column ``choices.0`` is also the first of a list ``choices``.
+    Several texts may be given as one list: a column ``choices.0`` may also be the first item of a list ``choices``.
 
     Args:
         lines: the input, as bytes with their line ends.
         format: CSV follows RFC 4180; TSV has no quoting; both have a header line.
         fields: names of the texts in the row.
         columns: their names in the input, in the same order.
-        where: the input's name in messages.
-        value: what a field is as a value of a row; None where it is nothing.
+        where: name of the input in messages.
+        value: converts a field of the input to a value of the row; None if it is invalid.
 
     Raises:
         ConfigError: plain lines for a task with several texts.
-        DataError: a malformed line, with its number; while iterating.
+        DataError: a malformed line, with its number; raised while iterating.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Rows:
             yield row
 
     def _with_lists(self, record: Row) -> Row:
-        """The record with each text of a list under a name of its own."""
+        """Return the record with each item of a list under a separate name."""
         for name, number in self.lists.items():
             texts = record.get(name)
             if isinstance(texts, list):
@@ -170,18 +170,18 @@ class Rows:
 
 
 def windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Lists of ``size`` rows, fewer where their texts are long; the last may be shorter."""
+    """Yield lists of ``size`` rows, or fewer if their texts are long; the last may be shorter."""
     yield from batches(rows, size, num_chars, _WINDOW_CHARS)
 
 
 def num_chars(row: Row) -> int:
-    """Characters of a row's texts and words."""
+    """Return the number of characters of a row's texts and words."""
     texts = (text for value in row.values() for text in (value if isinstance(value, list) else [value]))
     return sum(len(text) for text in texts if isinstance(text, str))
 
 
 class _RowQueue(queue.Queue["Row | Exception | None"]):
-    """A queue of rows that is full at ``maxsize`` rows, or fewer where their texts are long."""
+    """A queue that is full at ``maxsize`` rows, or at fewer rows if their texts are long."""
 
     def __init__(self, maxsize: int):
         super().__init__(maxsize)
@@ -202,9 +202,9 @@ class _RowQueue(queue.Queue["Row | Exception | None"]):
 
 
 def impatient_windows(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """As :func:`windows`, for a pipe: what has come is passed on after a moment, even if more may come.
+    """Group rows of a pipe like :func:`windows`, but pass on incomplete lists after a short wait.
 
-    A thread reads ahead, at most one window. What it raises is raised here, after the rows before it.
+    A thread reads ahead, at most one window. Its exceptions are raised here, after the rows before them.
     """
     waiting = _RowQueue(maxsize=size)
 

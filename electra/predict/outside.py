@@ -1,16 +1,15 @@
-"""Predictions made elsewhere, scored against a task's own file with the figures of the official evaluation scripts.
+"""Score predictions made by other tools against a task's own file, with the metrics of the official evaluation scripts.
 
-    SQuAD1.1, SQuAD2.0    evaluate-v1.1.py and evaluate-v2.0.py, under the names that they print
+    SQuAD1.1, SQuAD2.0    evaluate-v1.1.py and evaluate-v2.0.py, with the names that they print
     MRQA's tasks          mrqa_official_eval.py: as SQuAD 1.1
     column files          conlleval.pl, version of 2004-01-26
     GLUE, SuperGLUE, SWAG the metrics of the task, as scikit-learn and scipy compute them
 
 All scores are percent.
 
-conlleval.pl follows its own table of tags (:func:`tag_scores`). It agrees with the entities of
-:mod:`electra.tasks.format`, by which the project's own scores are counted, for IOB1 and IOB2 and thus for everything
-that this project writes. For BIOES it does not: it has no rule for S, nor for B after E, and joins neighbours of a
-type.
+conlleval.pl has a separate table of tags (:func:`tag_scores`). For IOB1 and IOB2, and thus for everything this project
+writes, it agrees with the entities of :mod:`electra.tasks.format`, on which the project's scores are based. For BIOES
+it does not: it has no rule for S, nor for B after E, and joins neighbours of the same type.
 """
 
 import codecs
@@ -32,8 +31,8 @@ from electra.readers.tables import DOCUMENT_START, as_label, column_lines, encod
 from electra.tasks.catalogue import TASKS, TaskSpec
 from electra.tasks.format import Row, entities, is_entity_tag
 
-COLUMNS = "conll"  # in place of a task: column files with tags of any kind
-Token = tuple[str, list[str]]  # where it stands, and its columns
+COLUMNS = "conll"  # used instead of a task's name: column files with tags of any kind
+Token = tuple[str, list[str]]  # its position, and its columns
 
 
 def print_outside_scores(
@@ -46,8 +45,8 @@ def print_outside_scores(
     """Print :func:`outside_scores` as JSON.
 
     Raises:
-        ConfigError: as there; or the task or the predictions are not named.
-        DataError: as there.
+        ConfigError: as :func:`outside_scores`, or no task or no predictions are given.
+        DataError: as :func:`outside_scores`.
     """
     if predictions is None or task is None:
         raise ConfigError(
@@ -65,21 +64,21 @@ def outside_scores(
     na_prob_file: Path | None = None,
     na_prob_thresh: float = 1.0,
 ) -> dict[str, Any]:
-    """The scores of a file of predictions, in percent.
+    """Return the scores of a file of predictions, in percent.
 
     Args:
         task: a name of the catalogue, or ``conll``.
         predictions: SQuAD and MRQA: JSON, question id -> answer, "" for none. GLUE, SuperGLUE and SWAG:
-            ``index<TAB>prediction``, as GLUE's leaderboard takes it, or ``{"idx": ..., "label": ...}``, as SuperGLUE's.
+            ``index<TAB>prediction`` as on GLUE's leaderboard, or ``{"idx": ..., "label": ...}`` as on SuperGLUE's.
             Column files: the predicted tag is the last column.
-        gold: the file of the task with the right answers; None for a column file of predictions whose last column but
-            one is the right tag, as conlleval reads it.
-        na_prob_file: SQuAD 2.0: JSON, question id -> how much it is held to have no answer.
-        na_prob_thresh: above it no answer is given.
+        gold: the task's file with the correct answers; None for a column file of predictions whose last column but one
+            is the correct tag, as for conlleval.
+        na_prob_file: SQuAD 2.0: JSON, question id -> score of "no answer".
+        na_prob_thresh: no answer is given above this score.
 
     Raises:
-        ConfigError: no such task, or options that do not belong together.
-        DataError: a file is missing or malformed, or the predictions are not those of the gold file.
+        ConfigError: no such task, or options that contradict each other.
+        DataError: a file is missing or malformed, or the predictions do not match the gold file.
     """
     if task != COLUMNS and task not in TASKS:
         raise ConfigError(
@@ -159,14 +158,14 @@ def _squad_v2(
             result |= {f"{prefix}{name}": 100 * found[f"{prefix}{name}"] for name in ("exact", "f1")}
             result[f"{prefix}total"] = total
     if na_prob_file is not None:
-        tuned = scores([id for id in odds if id in references])  # questions of one score are taken in that file's order
+        tuned = scores([id for id in odds if id in references])  # equal scores in that file's order
         for name in ("best_exact", "best_f1"):
             result |= {name: 100 * tuned[name], f"{name}_thresh": tuned[f"{name}_threshold"]}
     return result
 
 
 def _references(spec: TaskSpec, gold: Path) -> list[tuple[str, list[str]]]:
-    """Ids and reference answers as they stand: unlike in training, an answer need not occur in its context."""
+    """Return ids and reference answers unchanged: unlike in training, an answer need not occur in its context."""
     found = []
     for _, item, where in squad_items(spec, gold):
         try:
@@ -206,7 +205,7 @@ def _row_scores(spec: TaskSpec, predictions: Path, gold: Path) -> dict[str, Any]
 
 
 def _row_predictions(spec: TaskSpec, path: Path, rows: list[Row]) -> list[dict[str, Any]]:
-    """The predictions in the rows' order."""
+    """Return the predictions in the order of the rows."""
     key = "score" if spec.kind == "regression" else "label"
     found: dict[str, Any] = {}
     for index, value, where in _indexed(path):
@@ -226,7 +225,7 @@ def _row_predictions(spec: TaskSpec, path: Path, rows: list[Row]) -> list[dict[s
 
 
 def _indexed(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Index, prediction and place of each line: GLUE's ``index<TAB>prediction`` or SuperGLUE's JSON lines."""
+    """Yield index, prediction and position of each line: GLUE's ``index<TAB>prediction`` or SuperGLUE's JSON lines."""
     with open(path, encoding="utf-8-sig", newline="\n") as file:
         is_json: bool | None = None
         for number, line in enumerate(file, start=1):
@@ -283,7 +282,7 @@ def _column_scores(predictions: Path, gold: Path | None) -> dict[str, Any]:
         predicted = tokens
     else:
         predicted = [token for sentence in _sentences(predictions) for token in sentence]
-        if len(predicted) != len(tokens):  # some tools leave out the lines that begin a document
+        if len(predicted) != len(tokens):  # some tools omit the lines that begin a document
             sentences = [[token for token in sentence if not _begins_document(token)] for sentence in sentences]
             tokens = [token for sentence in sentences for token in sentence]
             predicted = [token for token in predicted if not _begins_document(token)]
@@ -323,22 +322,24 @@ def _check_same_words(golds: list[Token], predicted: list[Token], predictions: P
         )
 
 
-BOUNDARY = "-X-"  # a line of it parts sentences for conlleval.pl
+BOUNDARY = "-X-"  # a line with it separates sentences for conlleval.pl
 _CHUNK_TAG = re.compile(r"O|[BIE\[\]](-.*)?|S-.+")
-# Pairs of neighbouring tags between which conlleval.pl ends, and begins, a chunk whatever their types
+# Pairs of neighbouring tags between which conlleval.pl ends, or begins, a chunk whatever their types
 ENDS = {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")}
 BEGINS = {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")}
 _OUTSIDE = ("O", "")
 
 
 def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str, Any]:
-    """The figures of conlleval.pl, in percent; of tags that mark no entities the accuracy alone.
+    """Return the figures of conlleval.pl, in percent; for tags that mark no entities only the accuracy.
 
-    A chunk ends between two tags of ``ENDS``, after one whose type is not that of the next, and after ``[`` and ``]``.
-    It begins between two tags of ``BEGINS``, at one whose type is not that of the tag before, and at ``[`` and ``]``.
+    A chunk ends between two tags of ``ENDS``, after a tag whose type differs from the next one's, and after ``[`` and
+    ``]``. It begins between two tags of ``BEGINS``, at a tag whose type differs from the previous one's, and at ``[``
+    and ``]``.
 
     Args:
-        golds: the right tags per sentence; ``predictions`` the same.
+        golds: the correct tags per sentence.
+        predictions: the predicted tags per sentence.
     """
     num_tokens = sum(map(len, golds))
     num_right = sum(
@@ -358,7 +359,7 @@ def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str
             )
         return result
     phrases, found, correct = Counter[str](), Counter[str](), Counter[str]()
-    is_open = False  # a chunk that has been right so far
+    is_open = False  # a chunk that is correct so far
     before = guessed_before = _OUTSIDE
     for tag, guess in _tag_pairs(golds, predictions):
         ends, guess_ends = _ends(before, tag), _ends(guessed_before, guess)
@@ -392,7 +393,7 @@ def tag_scores(golds: list[list[str]], predictions: list[list[str]]) -> dict[str
     return result
 
 
-_Parts = tuple[str, str]  # of a tag: prefix and type
+_Parts = tuple[str, str]  # prefix and type of a tag
 
 
 def _parts(tag: str) -> _Parts:
@@ -401,7 +402,7 @@ def _parts(tag: str) -> _Parts:
 
 
 def _tag_pairs(golds: list[list[str]], predictions: list[list[str]]) -> Iterator[tuple[_Parts, _Parts]]:
-    """Right and predicted tags of all sentences, an ``O`` after each sentence."""
+    """Yield correct and predicted tags of all sentences, with an ``O`` after each sentence."""
     for sentence, guesses in zip(golds, predictions, strict=True):
         yield from zip(map(_parts, sentence), map(_parts, guesses), strict=True)
         yield _OUTSIDE, _OUTSIDE

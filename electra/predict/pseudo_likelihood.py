@@ -1,4 +1,4 @@
-"""How likely texts are: pseudo-log-likelihoods of a model pre-trained by ``electric``.
+"""Pseudo-log-likelihoods of texts, by a model pre-trained by ``electric``.
 
 Shape legend: B texts or parts of texts, T tokens.
 """
@@ -21,7 +21,7 @@ _BATCH = 64
 
 @dataclass
 class _Part:
-    """Wordpieces of a text that the model sees together; ``first`` to ``last`` (exclusive) are scored."""
+    """Wordpieces of a text in one model input; ``first`` to ``last`` (exclusive) are scored."""
 
     text: int
     ids: list[int]
@@ -33,13 +33,13 @@ class _Part:
 def score_lines(
     paths: Paths, lines: Iterable[str], device: torch.device, bf16: bool
 ) -> Iterator[tuple[str, float, int]]:
-    """Each text with the sum over its wordpieces of log p(wordpiece | the others), nats, and how many they are.
+    """Yield each text with its sum of log p(wordpiece | the others) in nats, and its number of wordpieces.
 
-    A text that is longer than the model's inputs is scored in parts that overlap by half: each of its wordpieces once,
-    given the others of the part that shows most on both sides of it. Lines stream: nothing is kept.
+    A text longer than the model's inputs is scored in parts that overlap by half: each wordpiece once, in the part with
+    most context on both sides. Lines are streamed.
 
     Args:
-        bf16: matrix products in bf16.
+        bf16: compute matrix products in bf16.
 
     Raises:
         DataError: the model was pre-trained by another method.
@@ -55,7 +55,7 @@ def score_lines(
     tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
     special = special_token_ids(paths.tokenizer)
-    room = model.discriminator.config.max_positions - 2  # beside [CLS] and [SEP]
+    room = model.discriminator.config.max_positions - 2  # without [CLS] and [SEP]
     for texts in batches((line.rstrip("\r\n") for line in lines), _BATCH, len):
         ids = [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
         scores = np.zeros(len(texts))
@@ -69,7 +69,7 @@ def score_lines(
 
 
 def _parts(text: int, ids: list[int], room: int) -> Iterator[_Part]:
-    """The parts of a text, ``room`` wordpieces long; neighbours meet in the middle of their overlap."""
+    """Yield the parts of a text, ``room`` wordpieces long; neighbours meet in the middle of their overlap."""
     starts = [*range(0, len(ids) - room, max(1, room // 2)), max(0, len(ids) - room)]
     borders = [0, *((here + room + after) // 2 for here, after in zip(starts, starts[1:], strict=False)), len(ids)]
     for number, start in enumerate(starts):
@@ -77,7 +77,7 @@ def _parts(text: int, ids: list[int], room: int) -> Iterator[_Part]:
 
 
 def _inputs(parts: list[_Part], special: list[int]) -> list[torch.Tensor]:
-    """Tokens, segments, mask and candidates [B, T] of parts, with [CLS] before and [SEP] after each."""
+    """Return tokens, segments, mask and candidates [B, T] of parts, with [CLS] before and [SEP] after each."""
     pad, cls, sep = special[:3]
     width = max(len(part.ids) for part in parts) + 2
     tokens_BT = torch.full((len(parts), width), pad)

@@ -1,6 +1,6 @@
 """Predict with a fine-tuned model: rows in, JSONL or CSV out, in the input's order.
 
-Each kind of task has its inputs and outputs; a new kind needs one entry in ``KINDS``.
+Each kind of task has separate inputs and outputs; a new kind needs one entry in ``KINDS``.
 """
 
 import csv
@@ -54,10 +54,10 @@ class PredictKind:
     """One kind of task.
 
     Attributes:
-        fields: the texts that a row must have; ``choices.0`` is the first of a list ``choices``.
-        records: a saved model, rows, examples per batch and whether matrix products are in bf16 -> one record per row.
-        window: rows that are sorted by length together and kept in memory.
-        value: what a field of the input is as a value of a row; None where it is nothing.
+        fields: texts that a row must have; ``choices.0`` is the first of a list ``choices``.
+        records: function of a saved model, rows, examples per batch and bf16; returns one record per row.
+        window: rows that are kept in memory and sorted by length together.
+        value: converts a field of the input to a value of a row; None if it is invalid.
     """
 
     fields: Callable[[TaskSpec], tuple[str, ...]]
@@ -67,10 +67,10 @@ class PredictKind:
 
 
 def kind_of(spec: TaskSpec) -> PredictKind:
-    """How a task is predicted.
+    """Return how tasks of this kind are predicted.
 
     Raises:
-        ConfigError: tasks of its kind cannot be.
+        ConfigError: tasks of this kind cannot be predicted.
     """
     if spec.kind not in KINDS:
         raise ConfigError(f"{spec.name}: tasks of kind {spec.kind} cannot be predicted from a file")
@@ -146,7 +146,7 @@ def _tags(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) -> li
 
 
 def _most_probable(logits_BTC: Tensor) -> list[tuple[list[int], list[float]]]:
-    """Per example the best class of each token and its probability."""
+    """Return per example the best class of each token and its probability."""
     values_BT, classes_BT = logits_BTC.float().softmax(-1).max(-1)
     return list(zip(classes_BT.tolist(), values_BT.tolist(), strict=True))
 
@@ -184,14 +184,14 @@ Write = Callable[[list[dict[str, Any]]], None]
 
 @contextmanager
 def writing(path: Path | None, format: OutputFormat, inputs: Iterable[Path | int] = ()) -> Iterator[Write]:
-    """A function that writes records; what it has written can be read when it returns, unless it goes to a file.
+    """Yield a function that writes records; they are flushed when it returns, unless they go to a file.
 
     Args:
-        path: as :func:`writing_named` has it; standard output where None.
-        inputs: what is read.
+        path: as in :func:`writing_named`; standard output if None.
+        inputs: files that are read.
 
     Raises:
-        ConfigError: it is a folder, lies in an artefact, is an input, or cannot be written to.
+        ConfigError: the path is a folder or an input, is inside an artefact, or cannot be written to.
         DataError: the file's folder does not exist.
         InfrastructureError: the disk is full or read-only.
     """
@@ -206,7 +206,7 @@ def writing(path: Path | None, format: OutputFormat, inputs: Iterable[Path | int
 
 
 def _writer(file: TextIO, format: OutputFormat) -> Write:
-    table: list[Any] = []  # the CSV writer, once the first record has told the columns
+    table: list[Any] = []  # the CSV writer, created when the first record gives the columns
 
     def write(records: list[dict[str, Any]]) -> None:
         if format == "jsonl":
@@ -223,7 +223,7 @@ def _writer(file: TextIO, format: OutputFormat) -> Write:
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
-    """Values inside a value get a column each, ``probabilities.1``; a list is one cell, as JSON."""
+    """Give values of a dict a column each, ``probabilities.1``; lists become one JSON cell."""
     flat: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, dict):
@@ -247,26 +247,26 @@ def predict_file(
 ) -> int:
     """Write one record per row: label and probabilities, score, tags, choice or answer (docs/encoders.md).
 
-    Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe wait
-    at most a moment for others, so their batches, and with them the last digits, depend on when they come.
+    Memory does not grow with the input: rows are read, sorted by length and written in windows. Rows of a pipe are
+    passed on after a short wait, so their batches, and with them the last digits, depend on their timing.
 
     Args:
-        model: name of a cell that was fine-tuned with ``--keep``, or its folder.
-        source: the input; standard input where None.
-        output: the file to write, complete or not at all; standard output where None.
-        text_columns: names of the texts in the input, where they are not those of the project.
-        batch_size: examples per batch; twice fine-tuning's where None.
+        model: name of a fine-tuning run made with ``--keep``, or its folder.
+        source: the input; standard input if None.
+        output: the file to write, complete or not at all; standard output if None.
+        text_columns: names of the texts in the input, if they differ from the project's.
+        batch_size: examples per batch; twice the batch size of fine-tuning if None.
 
     Returns:
         The number of rows.
 
     Raises:
-        ConfigError: no such model, columns that do not fit the task.
-        DataError: no such input, a malformed or overlong line (with its number), a damaged model.
+        ConfigError: no such model, or columns that do not fit the task.
+        DataError: no such input, a malformed or overlong line (with its number), or a damaged model.
     """
     folder = find_model(paths, model)
     with ExitStack() as stack:
-        # input and output first: a model takes a while to load
+        # open files before loading the model, which takes a while
         file = sys.stdin.buffer if source is None else stack.enter_context(open_input(source))
         write = stack.enter_context(writing(output, format, [file.fileno(), paths.root / "params.yaml"]))
         device, bf16 = prepare_machine(cluster)
@@ -301,17 +301,17 @@ def predict_file(
 
 
 def round_weights(model: torch.nn.Module) -> None:
-    """Weights of linear layers in bf16, once and for all: autocast would round them for every batch, to the same."""
+    """Convert weights of linear layers to bf16 once: autocast would round them to the same values for every batch."""
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = module.weight.data.to(torch.bfloat16)
 
 
 def find_model(paths: Paths, model: str) -> Path:
-    """The folder of a cell by its name, or the folder that ``model`` is a path of.
+    """Return the folder of a fine-tuning run by its name, or the folder at the path ``model``.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: neither exists.
     """
     folders = (paths.kept(model), paths.finetuned(model), paths.set_aside(model), Path(model))
     found = [folder for folder in folders if folder.is_dir()]
@@ -320,19 +320,19 @@ def find_model(paths: Paths, model: str) -> Path:
     cells = {path.parent.name for folder in folders[:3] for path in folder.parent.glob("*/model.safetensors")}
     kept = ", ".join(sorted(cells)) or "none"
     raise ConfigError(
-        f"there is no cell and no folder {model!r}",
-        next_step=f"fine-tune with --keep; cells with a model are: {kept}",
+        f"there is no fine-tuning run and no folder {model!r}",
+        next_step=f"fine-tune with --keep; runs with a model are: {kept}",
     )
 
 
 def _regular_size(file: BinaryIO) -> int | None:
-    """Bytes of a file; None for a pipe or a terminal."""
+    """Return the size of a file in bytes; None for a pipe or a terminal."""
     facts = os.fstat(file.fileno())
     return facts.st_size if stat.S_ISREG(facts.st_mode) else None
 
 
 def _bar() -> Progress:
-    """On a terminal only, and never among the predictions."""
+    """Return a progress bar on standard error, shown only on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     return Progress(
         *columns, console=Console(file=raw_stream(sys.stderr)), disable=not sys.stderr.isatty(), transient=True

@@ -1,4 +1,4 @@
-"""Files for leaderboards and official scripts, from the predictions of one seed's cells.
+"""Files for leaderboards and official scripts, from the predictions of one seed's fine-tuning runs.
 
 GLUE (gluebenchmark.com): a zip of eleven TSV files, ``index`` and ``prediction``. SQuAD: JSON by question id; test sets
 are not public, so the files are of the development sets, for evaluate-v1.1.py and evaluate-v2.0.py.
@@ -18,7 +18,7 @@ from electra.common.paths import Paths
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same predictions give the same zip
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed timestamp: the same predictions give the same zip
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ GLUE_FILES = tuple(
             for spec in TASKS.values()
             for split, file in spec.glue_files.items()
         ),
-        key=lambda file: file.split == "test_diagnostic",  # AX stands last
+        key=lambda file: file.split == "test_diagnostic",  # AX is last
     )
 )
 SQUAD_TASKS = tuple(name for name, spec in TASKS.items() if spec.source == "squad")
@@ -48,15 +48,15 @@ SQUAD_TASKS = tuple(name for name, spec in TASKS.items() if spec.source == "squa
 def write_submission(
     paths: Paths, *, seed: int, fill_missing: bool = False, null_threshold: float = 0.0, start_from: str | None = None
 ) -> None:
-    """Write ``models/submission/<seed>/``: what can be made of the cells of this seed.
+    """Write ``models/submission/<seed>/`` from the fine-tuning runs of this seed.
 
     Args:
-        fill_missing: GLUE files without predictions get the majority class; they are listed.
+        fill_missing: fill GLUE files without predictions with the majority class; they are listed.
         null_threshold: SQuAD 2.0 questions with a higher no-answer score get no answer.
-        start_from: tasks that were also fine-tuned from this task's encoder are handed in from there; they are listed.
+        start_from: submit tasks that were also fine-tuned from this task's encoder from there; they are listed.
 
     Raises:
-        DataError: there is nothing to hand in, GLUE files are missing, or predictions are of other data.
+        DataError: there is nothing to submit, GLUE files are missing, or predictions are of other data.
     """
     predicted = {
         file: lines
@@ -106,19 +106,19 @@ def _made(predicted: dict[Handed, Any], questions: dict[str, Any]) -> list[str]:
 
 
 def _cell(paths: Paths, task: str, seed: int, start_from: str | None) -> Path:
-    """The folder of the cell that is handed in."""
+    """Return the folder of the fine-tuning run to submit."""
     later = start_from and _found(paths, cell_key(task, seed, Start("task", start_from)))
     return later if later and later.is_dir() else _found(paths, cell_key(task, seed, PRETRAINED))
 
 
 def _found(paths: Paths, key: str) -> Path:
-    """A cell that the score card does not ask for may have been set aside since it was fine-tuned."""
+    """Return a fine-tuning run's folder; runs the score card does not request may have been moved to ``set-aside``."""
     folders = (paths.finetuned(key), paths.set_aside(key))
     return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
 def _predictions(cell: Path, split: str) -> Iterator[dict[str, Any]]:
-    """A cell's predictions of one split; none where the cell or the split is not there."""
+    """Yield a run's predictions of one split; none if the run or the split does not exist."""
     path = cell / "predictions.jsonl"
     if not path.is_file():
         return
@@ -160,7 +160,7 @@ def _write_glue(paths: Paths, path: Path, predicted: dict[Handed, list[dict[str,
 
 
 def _word(file: Handed, line: dict[str, Any]) -> str:
-    """The label's word; a score within the scale."""
+    """Return the label, or the score clipped to the scale."""
     spec = TASKS[file.task]
     if spec.kind == "regression":
         low, high = spec.score_range
@@ -169,7 +169,7 @@ def _word(file: Handed, line: dict[str, Any]) -> str:
 
 
 def _write_squad(folder: Path, task: str, lines: list[dict[str, Any]], null_threshold: float) -> None:
-    """``<task>.predictions.json``, and for 2.0 what evaluate-v2.0.py needs to look for the best threshold itself."""
+    """Write ``<task>.predictions.json``, and for 2.0 the files from which evaluate-v2.0.py finds the best threshold."""
     texts = {line["id"]: line["text"] for line in lines}
     if not TASKS[task].has_unanswerable:
         write_json(folder / f"{task}.predictions.json", texts)

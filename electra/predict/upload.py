@@ -1,4 +1,4 @@
-"""Publish exported folders on the Hugging Face hub: a repository each, its card completed, in one commit."""
+"""Publish exported folders on the Hugging Face hub: one repository per folder, with its card, in one commit."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from electra.common.paths import Paths
 from electra.system.run_facts import machine_file
 
-MAIN = ("discriminator", "encoder")  # folders of models/export that others are derived from
+MAIN = ("discriminator", "encoder")  # folders of models/export from which others are derived
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Upload:
 
     Attributes:
         repo: ``owner/name`` on the hub.
-        files: path in the repository -> file; the card is apart.
+        files: path in the repository -> file, without the card.
         card: ``README.md``.
     """
 
@@ -37,10 +37,10 @@ class Upload:
 
 
 def check_upload(name: str, license: str) -> None:
-    """Check what a user types for the hub.
+    """Check the name and licence given by the user.
 
     Raises:
-        ConfigError: name or licence are none of the hub's.
+        ConfigError: name or licence are not valid on the hub.
     """
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
         raise ConfigError(
@@ -51,7 +51,7 @@ def check_upload(name: str, license: str) -> None:
 
 
 def plan_uploads(paths: Paths, name: str, license: str, tasks: list[Path]) -> list[Upload]:
-    """A repository for every folder of ``models/export``, ``<name>-<folder>``, and for every fine-tuned model.
+    """Return a repository for every folder of ``models/export``, ``<name>-<folder>``, and every fine-tuned model.
 
     Args:
         name: ``owner/name`` that the repositories' names begin with.
@@ -59,8 +59,8 @@ def plan_uploads(paths: Paths, name: str, license: str, tasks: list[Path]) -> li
         tasks: folders of :func:`electra.predict.finetuned.export_task`.
 
     Raises:
-        ConfigError: name or licence are none of the hub's.
-        DataError: an export is missing, or its files are not as it was written.
+        ConfigError: name or licence are not valid on the hub.
+        DataError: an export is missing, or its files have changed.
     """
     check_upload(name, license)
     verify_files([file for folder in (paths.export, *tasks) for file in listed_files(folder)])
@@ -68,7 +68,7 @@ def plan_uploads(paths: Paths, name: str, license: str, tasks: list[Path]) -> li
     main = next((folder for folder in folders if folder in MAIN), folders[0])
     ran_on, uploads = _machine(paths), []
     for folder in sorted(folders, key=lambda folder: folder != main):
-        base = f"{name}-{main}" if folder == "detector" else None  # the generator is made of nothing else
+        base = f"{name}-{main}" if folder == "detector" else None  # the generator is not derived from another folder
         uploads.append(_upload(paths.export / folder, name, folder, license, base, ran_on))
     for path in tasks:
         slug = re.sub(r"[^a-z0-9.]+", "-", read_manifest(path)["task"].lower()).strip("-.")
@@ -98,7 +98,7 @@ def _upload(folder: Path, name: str, suffix: str, license: str, base: str | None
 
 
 def _machine(paths: Paths) -> str:
-    """What pre-training ran on and for how long: no part of the artefact, whose bytes repeat."""
+    """Return machine and duration of pre-training; kept out of the artefact, whose bytes are reproducible."""
     file = machine_file(paths)
     facts: dict[str, Any] = (read_json(file) if file.is_file() else {}).get("pretrain", {})
     if not facts:
@@ -110,7 +110,7 @@ def _machine(paths: Paths) -> str:
 
 
 def describe(uploads: list[Upload]) -> str:
-    """The repositories with their files, and the cards."""
+    """Return the repositories with their files and cards as text."""
     lines = []
     for upload in uploads:
         lines.append(f"{upload.repo}: {upload.num_bytes:,} bytes")
@@ -123,7 +123,7 @@ def hub_token() -> str:
     """Return the token of the hub's library.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no token.
     """
     if (token := get_token()) is None:
         raise ConfigError(
@@ -134,13 +134,13 @@ def hub_token() -> str:
 
 
 def upload_all(uploads: list[Upload], *, private: bool = False) -> list[str]:
-    """Write the repositories, each in one commit, and return their addresses; made where they are not there.
+    """Write the repositories, each in one commit, creating them if needed, and return their addresses.
 
     The token is the library's: ``HF_TOKEN`` or ``hf auth login``.
 
     Raises:
-        ConfigError: there is no token, it has no right to write, or the hub refuses the card.
-        InfrastructureError: the hub cannot be reached or failed; repositories before stay as they were written.
+        ConfigError: there is no token, it has no write access, or the hub rejects the card.
+        InfrastructureError: the hub cannot be reached or failed; earlier repositories stay written.
     """
     token = hub_token()
     disable_progress_bars()
@@ -163,7 +163,7 @@ def _commit(api: HfApi, upload: Upload, private: bool) -> str:
 
 
 def _explained(error: Exception, upload: Upload, done: list[str], token: str) -> ElectraError:
-    """The library's error as this project's: what a token or a card is to blame for, and what a second try may mend."""
+    """Convert the library's error: ConfigError for the token or the card, InfrastructureError if a retry may help."""
     causes = [error, *([error.__cause__] if error.__cause__ else [])]
     said = ": ".join(" ".join(str(cause).split()) for cause in causes).replace(token, "<token>")
     response = next((cause.response for cause in causes if isinstance(cause, HfHubHTTPError)), None)
@@ -182,5 +182,5 @@ def _explained(error: Exception, upload: Upload, done: list[str], token: str) ->
     return InfrastructureError(
         f"{upload.repo} could not be published: {said:.500}",
         where=written,
-        next_step="check the network and run the same command again: what is there already is not sent again",
+        next_step="check the network and run the same command again: uploaded files are not sent again",
     )

@@ -222,7 +222,9 @@ def test_seed_folder_and_missing_models(keep: Keep, paths: Paths, tmp_path: Path
     assert export_task(paths, "CoLA-12", out=tmp_path / "mine") == tmp_path / "mine"
     assert (tmp_path / "mine/config.json").read_bytes() == (paths.exported("CoLA-12") / "config.json").read_bytes()
     for task, seed in (("CoLA", 4), ("RTE", None)):
-        with pytest.raises(ConfigError, match=r"there is no cell[\s\S]*cells with a model are: CoLA-12, CoLA-3"):
+        with pytest.raises(
+            ConfigError, match=r"there is no fine-tuning run[\s\S]*runs with a model are: CoLA-12, CoLA-3"
+        ):
             export_task(paths, task, seed)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/notes.txt").write_text("mine")
@@ -235,7 +237,7 @@ def test_seed_folder_and_missing_models(keep: Keep, paths: Paths, tmp_path: Path
     [
         ("SQuAD2.0", {"span_head": "joint"}, "no class for this span head"),
         ("CoLA", {"parts": {**PAPERS, "norm": "pre"}}, "transformers has no model of these parts"),
-        ("CoLA", {"parts": {**PAPERS, "hidden_size": 2, "num_heads": 1}}, "room for 1 classes behind 2 hidden units"),
+        ("CoLA", {"parts": {**PAPERS, "hidden_size": 2, "num_heads": 1}}, "can compute 1 classes from 2 hidden units"),
     ],
 )
 def test_what_no_class_computes_is_refused(
@@ -250,7 +252,7 @@ def test_what_no_class_computes_is_refused(
 def test_encoders_of_other_makes_are_refused(keep: Keep, paths: Paths) -> None:
     saved = keep("CoLA", PAPERS)
     saved.model.encoder = torch.nn.Identity()
-    with pytest.raises(ConfigError, match="of another make"):
+    with pytest.raises(ConfigError, match="third-party"):
         transformers_model(saved)
 
 

@@ -121,7 +121,7 @@ def test_wrong_command_lines_are_refused(paths, kept, tmp_path):
         predict(paths, cell, source, input_format="lines")
     with pytest.raises(ConfigError, match="has 2 texts"):
         predict(paths, cell, source, text_columns=("a",))
-    with pytest.raises(ConfigError, match=r"no cell and no folder 'CoLA-9'[\s\S]*STS-B-1-scratch"):
+    with pytest.raises(ConfigError, match=r"no fine-tuning run and no folder 'CoLA-9'[\s\S]*STS-B-1-scratch"):
         predict(paths, "CoLA-9", source)
     with pytest.raises(DataError, match="cannot be read"):
         predict(paths, cell, tmp_path / "nothing.jsonl")
