@@ -1,8 +1,8 @@
-"""The export stage: discriminator and generator as folders that ``transformers`` loads.
+"""The export stage: write discriminator and generator as folders that ``transformers`` loads.
 
 The paper's blocks are written as ``transformers``' ELECTRA, with rotary positions as its RoFormer (papers.py), the
-modern architecture as its ModernBERT (modernbert.py). Each folder gets a model card: what it is, what it was trained
-on, how good it is.
+modern architecture as its ModernBERT (modernbert.py). Each folder gets a model card: a description, the training data
+and the scores.
 """
 
 import re
@@ -32,17 +32,17 @@ from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks
 from electra.tasks.catalogue import TASKS, TaskSpec
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
-OWN_PARTS = "own_parts.safetensors"  # of a folder: read by electra import-huggingface alone
+OWN_PARTS = "own_parts.safetensors"  # parts of a folder that only electra import-huggingface reads
 
 
 def export_model(settings: Settings, paths: Paths) -> None:
     """Write ``models/export/{discriminator,generator}``: config, weights, tokenizer and model card.
 
-    A method without a discriminator has ``encoder`` instead, one without a trained generator has no ``generator``. With
-    ``architecture: modern`` the discriminator is a bare encoder, and the token classifier that says what was replaced
-    stands beside it as ``detector``: two labels would otherwise start any two-class fine-tuning. What a class of
-    ``transformers`` has no place for (the tables of a folded one, the discriminator's head in RoFormer) is in the
-    folder's ``own_parts.safetensors``, so that importing gives the same bits.
+    A method without a discriminator has ``encoder`` instead; without a trained generator there is no ``generator``.
+    With ``architecture: modern`` the discriminator is a bare encoder, and ``detector`` is the token classifier that
+    predicts replaced tokens: its two labels would otherwise initialise any two-class fine-tuning. Parts that a class of
+    ``transformers`` cannot hold (the factors of a folded table, the discriminator's head in RoFormer) are stored in the
+    folder's ``own_parts.safetensors``, so that importing restores the same bits.
 
     Raises:
         ConfigError: ``transformers`` has no model of these blocks.
@@ -81,7 +81,7 @@ def export_model(settings: Settings, paths: Paths) -> None:
 
 
 class Exported(NamedTuple):
-    """One folder to write: its class of ``transformers``, the state of that, and what the class has no place for."""
+    """One folder to write: its class of ``transformers``, the state of that class, and parts the class cannot hold."""
 
     folder: str
     architecture: str
@@ -91,12 +91,12 @@ class Exported(NamedTuple):
 
 
 def family(shape: EncoderConfig) -> str:
-    """The name that the classes of ``transformers`` begin with: Electra, RoFormer or ModernBert."""
+    """Return the prefix of the ``transformers`` classes: Electra, RoFormer or ModernBert."""
     return "ModernBert" if shape.is_modern else papers.family(shape)
 
 
 def _models(objective: Objective, encoder: Encoder) -> Iterator[Exported]:
-    """The models to write, the main one first."""
+    """Yield the models to write, the main one first."""
     shape, main, name = encoder.config, objective.main, family(encoder.config)
     of_room = modernbert if shape.is_modern else papers
     mlm_weights, own_parts = of_room.masked_language_model_weights, of_room.own_parts
@@ -125,15 +125,15 @@ def _save(weights: dict[str, Tensor], file: Path) -> None:
     save_file(tensors, file, metadata={"format": "pt"})
 
 
-ROLES = {  # folder -> pipeline of the hub's pages, its own tag, and what it is for
+ROLES = {  # folder -> pipeline tag on the hub, and description
     "discriminator": (
         "feature-extraction",
-        "The discriminator: the encoder to fine-tune. It was trained to tell which tokens of a text were replaced.",
+        "The discriminator: the encoder to fine-tune. It was trained to predict which tokens of a text were replaced.",
     ),
     "detector": (
         "token-classification",
-        "The discriminator with its head: says of each token whether it was replaced. Fine-tune the bare encoder "
-        "beside it instead, since two labels would start any two-class task.",
+        "The discriminator with its head: predicts for each token whether it was replaced. Fine-tune the bare encoder "
+        "beside it instead, since two labels would initialise any two-class task.",
     ),
     "generator": (
         "fill-mask",
@@ -152,15 +152,15 @@ def model_card(
     main: str = "discriminator",
     folder: str | None = None,
 ) -> str:
-    """Markdown with the front matter of the Hugging Face hub.
+    """Return a model card in Markdown, with the hub's front matter.
 
-    Works before the tasks are scored: then the card says so. The licence is left to the publisher, since it depends on
-    the training text.
+    Also works before the tasks are scored; the card then says so. The licence is left to the publisher, since it
+    depends on the training text.
 
     Args:
-        family: the name that the folders' classes begin with.
+        family: prefix of the classes of the folders.
         main: folder of the encoder to fine-tune.
-        folder: of which of the exported folders; the main one where None.
+        folder: the exported folder to describe; the main one if None.
     """
     facts, folder = gather(settings, paths), folder or main
     pipeline_tag, role = ROLES[folder]
@@ -183,13 +183,13 @@ def model_card(
     return "\n".join(part for part in parts if part)
 
 
-METRIC_NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # the hub's
+METRIC_NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # names on the hub
 HUB_TASKS = {"classification": "text-classification", "regression": "text-classification",
              "tagging": "token-classification", "span": "question-answering"}  # fmt: skip
 
 
 def result(spec: TaskSpec, metric: str, value: float, data: str) -> EvalResult:
-    """An entry of the hub's ``model-index``: a score in percent on a development set."""
+    """Return an entry of the hub's ``model-index``: a score in percent on a development set."""
     return EvalResult(
         task_type=HUB_TASKS.get(spec.kind, "multiple-choice"),
         dataset_type=re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-"),
@@ -202,7 +202,7 @@ def result(spec: TaskSpec, metric: str, value: float, data: str) -> EvalResult:
 
 
 def encoder_results(facts: Facts) -> list[EvalResult]:
-    """Scores of the tasks that were fine-tuned from the encoder; tasks of the user's own are named by their metric."""
+    """Return scores of the tasks fine-tuned from the encoder; users' own tasks are described by their metric."""
     tasks = (facts.scores or {}).get("tasks", {})
     return [
         result(
@@ -216,11 +216,11 @@ def encoder_results(facts: Facts) -> list[EvalResult]:
 
 
 def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResult], name: str | None = None) -> str:
-    """The hub's metadata as YAML; licence and base model are added when the folder is published.
+    """Return the hub's metadata as YAML; licence and base model are added when the folder is published.
 
     Args:
-        facts: of the run; None where its settings are not here.
-        name: of the model; by the profile where None.
+        facts: facts of the run; None if its settings are not available.
+        name: name of the model; derived from the profile if None.
     """
     sources = facts.settings.corpus.sources if facts else []
     datasets = sorted({source.dataset for source in sources if source.kind == "hub"})
@@ -238,7 +238,7 @@ def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResul
 
 
 def _languages(facts: Facts) -> list[str] | None:
-    """Languages that the corpus was cut to; None where it was not, since nothing is known."""
+    """Return the languages that the corpus was filtered by; None without such a filter, since they are unknown."""
     rules = [rule for rule in facts.settings.corpus.cleaning if rule.kind == "language"]
     return sorted({code for rule in rules for code in rule.languages}) or None
 
@@ -254,7 +254,7 @@ def _listed(lines: list[str]) -> str:
 
 
 def _sources(facts: Facts) -> str:
-    """Licences of the training text, and what became of evaluation text in it; empty where nothing is known of both."""
+    """Return licences of the training text and evaluation text found in it; empty if neither is known."""
     manifest = facts.manifests.get("corpus", {})
     licences = [f"- {name}: {f['license']}" for name, f in manifest.get("sources", {}).items() if f.get("license")]
     parts = ["## Licences of the training text", "", *licences, ""] if licences else []
@@ -304,7 +304,7 @@ The generator loads with `ElectraForMaskedLM.from_pretrained("path/to/generator"
 
 
 def _how_to_load_others(main: str, family: str) -> str:
-    """The same for folders of other classes; an encoder that is a masked language model is its own folder."""
+    """Return loading instructions for other classes; a masked language model has a single folder."""
     lines = [
         "## How to load",
         "",

@@ -1,7 +1,7 @@
 """The modern architecture as ``transformers``' own ModernBERT: names, configuration and folded tables.
 
-ModernBERT has one table as wide as its layers: a narrower table and its projection are written as their product, which
-is exact, since no norm stands between them. Names are those of modeling_modernbert.py.
+ModernBERT has one embedding table as wide as its layers: a narrower table and its projection are written as their
+product, which is exact, since there is no norm between them. Names are those of modeling_modernbert.py.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.shape import EncoderConfig
 from electra.publish.papers import is_roformer
 
-LAYER = {  # but for the norm after the feed-forward part
+LAYER = {  # all but the norm after the feed-forward part
     "attention.qkv": "attn.Wqkv",
     "attention.output": "attn.Wo",
     "attention_norm": "mlp_norm",
     "feed_forward_in": "mlp.Wi",
     "feed_forward_out": "mlp.Wo",
 }
-LABELS = ("original", "replaced")  # of the token classifier
+LABELS = ("original", "replaced")  # labels of the token classifier
 
 
 def check_home(shape: EncoderConfig) -> None:
-    """Refuse what no model class of ``transformers`` computes.
+    """Refuse architectures that no model class of ``transformers`` computes.
 
     Raises:
-        ConfigError: with the reason.
+        ConfigError: there is no such class; the message gives the reason.
     """
     parts = (shape.architecture, shape.positions, shape.norm, shape.feed_forward)
     if shape.is_the_papers or is_roformer(shape) or parts == ("modern", "rotary", "pre", "geglu"):
@@ -49,12 +49,12 @@ def check_home(shape: EncoderConfig) -> None:
 
 
 def encoder_weights(encoder: Encoder, prefix: str = "") -> dict[str, Tensor]:
-    """State of ``ModernBertModel``, or with prefix ``model.`` the part of the other classes that it is."""
+    """Return the state of ``ModernBertModel``; with prefix ``model.``, the encoder part of the other classes."""
     return {prefix + name: tensor for name, tensor in _encoder(encoder)}
 
 
 def detector_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
-    """State of ``ModernBertForTokenClassification``: its softmax over two labels is our sigmoid, exactly."""
+    """Return the state of ``ModernBertForTokenClassification``, whose softmax over two labels equals our sigmoid."""
     weight, bias = head.output.weight / 2, head.output.bias / 2  # halves are exact
     return {
         **encoder_weights(encoder, "model."),
@@ -66,9 +66,9 @@ def detector_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Ten
 
 
 def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
-    """State of ``ModernBertForMaskedLM``; its output matrix is the folded table, as our head goes back the same way.
+    """Return the state of ``ModernBertForMaskedLM``; its output matrix is the folded table, as in the project's head.
 
-    It stands there once, as ``save_pretrained`` writes tied tables: version 5.0 unties what it finds twice.
+    The table is written once, as ``save_pretrained`` writes tied tables: version 5.0 unties tables it finds twice.
     """
     return {
         **encoder_weights(encoder, "model."),
@@ -79,13 +79,13 @@ def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dic
 
 
 def folded_table(encoder: Encoder) -> Tensor:
-    """The word table, times the projection where there is one [V, D]."""
+    """Return the word table, multiplied by the projection if there is one [V, D]."""
     table, projection = encoder.plain_embeddings.word.weight, getattr(encoder.projection, "weight", None)
     return table if projection is None else (table.double() @ projection.double().t()).to(table.dtype)
 
 
 def own_parts(encoder: Encoder) -> dict[str, Tensor]:
-    """The two factors of :func:`folded_table`, where there are two."""
+    """Return the two factors of :func:`folded_table`, if there is a projection."""
     projection = getattr(encoder.projection, "weight", None)
     if projection is None:
         return {}
@@ -95,10 +95,10 @@ def own_parts(encoder: Encoder) -> dict[str, Tensor]:
 def modernbert_config(
     shape: EncoderConfig, architecture: str, initializer_range: float, special_ids: dict[str, int]
 ) -> dict[str, Any]:
-    """``config.json``; what versions before 5 read is written in their names too.
+    """Return ``config.json``; values are also written under the names that versions before 5 read.
 
     Args:
-        special_ids: of pad, cls and sep. ModernBERT's defaults lie outside a smaller vocabulary.
+        special_ids: ids of pad, cls and sep. ModernBERT's defaults lie outside a smaller vocabulary.
     """
     local = [shape.is_local(layer) for layer in range(shape.num_layers)]
     ids = {**special_ids, "bos": special_ids["cls"], "eos": special_ids["sep"]}
@@ -139,7 +139,7 @@ def modernbert_config(
 
 
 def tokenizer_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """``tokenizer_config.json`` for a model without segments."""
+    """Return ``tokenizer_config.json`` for a model without segments."""
     return {**facts, "model_input_names": ["input_ids", "attention_mask"]}
 
 
@@ -151,6 +151,6 @@ def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
         weights = dict(layer.named_parameters())
         for ours, theirs in LAYER.items():
             yield f"layers.{number}.{theirs}.weight", weights[f"{ours}.weight"]
-        # our norms stand after a part, theirs before the next one
+        # our norms follow a part, theirs precede the next one
         after = "final_norm" if number == last else f"layers.{number + 1}.attn_norm"
         yield f"{after}.weight", weights["feed_forward_norm.weight"]

@@ -1,8 +1,8 @@
 """The paper's blocks as ``transformers``' ELECTRA, and with rotary positions as its RoFormer: names and configuration.
 
-Names are those of modeling_electra.py and modeling_roformer.py, which differ in the heads and in two things: RoFormer
-rotates elements 2i and 2i + 1 of a head where we rotate i and i + d/2, so that rows of query and key are written in its
-order; and its angles are a table in the file, so that any base is possible.
+Names are those of modeling_electra.py and modeling_roformer.py. Besides the heads, RoFormer differs in two ways: it
+rotates elements 2i and 2i + 1 of a head together where this project rotates i and i + d/2, so rows of query and key are
+reordered; and its angles are a table in the file, so any base is possible.
 """
 
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ from electra.model.shape import EncoderConfig
 
 
 def is_roformer(shape: EncoderConfig) -> bool:
-    """Return whether the blocks are RoFormer's: the paper's, with rotary positions in every layer."""
+    """Return True if the blocks are RoFormer's: the paper's, with rotary positions in every layer."""
     parts = (shape.architecture, shape.positions, shape.norm, shape.feed_forward, shape.local_attention)
     return parts == ("electra", "rotary", "post", "gelu", None)
 
 
 def family(shape: EncoderConfig) -> str:
-    """The name that classes of ``transformers`` for these blocks begin with."""
+    """Return the prefix of the ``transformers`` classes for these blocks."""
     return "RoFormer" if is_roformer(shape) else "Electra"
 
 
 def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
-    """State of ``ElectraForPreTraining``; RoFormer has no class with this head (:func:`head_weights`)."""
+    """Return the state of ``ElectraForPreTraining``; RoFormer has no class with this head (:func:`head_weights`)."""
     return encoder_weights(encoder) | head_weights(head)
 
 
 def head_weights(head: DiscriminatorHead) -> dict[str, Tensor]:
-    """The discriminator's head by the names of ``ElectraForPreTraining``."""
+    """Return the discriminator's head by the names of ``ElectraForPreTraining``."""
     return {
         f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(head, ours), kind)
         for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
@@ -43,10 +43,10 @@ def head_weights(head: DiscriminatorHead) -> dict[str, Tensor]:
 
 
 def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
-    """State of ``ElectraForMaskedLM`` or ``RoFormerForMaskedLM``.
+    """Return the state of ``ElectraForMaskedLM`` or ``RoFormerForMaskedLM``.
 
-    The output matrix is the word table, and stands there once, as ``save_pretrained`` writes tied ones: version 5.0
-    unties what it finds twice.
+    The output matrix is the word table. It is written once, as ``save_pretrained`` writes tied tables: version 5.0
+    unties tables it finds twice.
     """
     transform, norm, bias = ROFORMER_HEAD if is_roformer(encoder.config) else ELECTRA_HEAD
     return encoder_weights(encoder) | {
@@ -56,7 +56,7 @@ def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dic
     }
 
 
-# of the heads for masked words: two modules, and the bias of the output
+# Heads for masked words: two modules, and the bias of the output
 ELECTRA_HEAD = ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
 ROFORMER_HEAD = (
     "cls.predictions.transform.dense",
@@ -68,7 +68,7 @@ ROFORMER_HEAD = (
 def huggingface_config(
     config: EncoderConfig, architecture: str, initializer_range: float, pad_id: int
 ) -> dict[str, Any]:
-    """``config.json`` of a class of either family."""
+    """Return the ``config.json`` of a class of either family."""
     own = {"rotary_value": False, "rotary_base": config.rotary_base} if is_roformer(config) else {}
     return {
         "architectures": [architecture],
@@ -98,27 +98,27 @@ def huggingface_config(
 
 
 def encoder_weights(encoder: Encoder, prefix: str | None = None) -> dict[str, Tensor]:
-    """The part of every class's state that is the encoder.
+    """Return the encoder's part of the state of any class.
 
     Args:
-        prefix: of all names; ``electra.`` or ``roformer.`` where None. A bare model has none.
+        prefix: prefix of all names; ``electra.`` or ``roformer.`` if None. Bare models have none.
     """
     prefix = f"{family(encoder.config).lower()}." if prefix is None else prefix
     return {prefix + name: tensor for name, tensor in _encoder(encoder)}
 
 
 def own_parts(encoder: Encoder) -> dict[str, Tensor]:
-    """Nothing: encoder and head for masked words have their places in both families."""
+    """Return no tensors: both families hold the whole encoder and the head for masked words."""
     return {}
 
 
 def interleaved(width: int) -> Tensor:
-    """Where RoFormer's rows of a head lie in ours: 0, d/2, 1, d/2 + 1, ... of d = ``width``."""
+    """Return the indices of RoFormer's rows of a head in ours: 0, d/2, 1, d/2 + 1, ... with d = ``width``."""
     return torch.arange(width).view(2, -1).t().flatten()
 
 
 def angles(shape: EncoderConfig) -> Tensor:
-    """RoFormer's table [positions, d]: sines of all pairs, then their cosines."""
+    """Return RoFormer's table [positions, d]: sines of all pairs, then their cosines."""
     places, width = torch.arange(shape.max_positions)[None], shape.hidden_size // shape.num_heads
     rotation = rotation_of(places, width, shape.rotary_base)
     return torch.cat([rotation.sines_BTh, rotation.cosines_BTh], -1)[0]
