@@ -1,4 +1,4 @@
-"""Folders of ``transformers`` -> the project's format: the way back from electra/publish.
+"""Convert folders of ``transformers`` to the project's format: the inverse of electra/publish.
 
 ELECTRA is read here, RoFormer and ModernBERT in roformer.py and modernbert.py.
 """
@@ -35,9 +35,9 @@ from electra.tokenizer.wordpiece import bert_normalizer, make_tokenizer, normali
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 TOKENIZER = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
-OWN_PARTS = "own_parts.safetensors"  # beside the weights: what their class of transformers has no place for
+OWN_PARTS = "own_parts.safetensors"  # beside the weights: parts that their class of transformers cannot hold
 FILES = ("config.json", *WEIGHTS, OWN_PARTS, *TOKENIZER)
-SIZES = {  # names in config.json, and ours
+SIZES = {  # names in config.json -> names in EncoderConfig
     "vocab_size": "vocab_size",
     "embedding_size": "embedding_size",
     "hidden_size": "hidden_size",
@@ -50,7 +50,7 @@ ROPE = dict[str, dict[str, Any] | float | str | None]
 
 
 class ConfigFacts(BaseModel):
-    """Types of the values that are read from a ``config.json``; what it does not have keeps its default."""
+    """Types of the values that are read from a ``config.json``; missing values keep their defaults."""
 
     model_type: str
     initializer_range: NonNegativeFloat = 0.02
@@ -99,17 +99,17 @@ def import_huggingface(
 ) -> None:
     """Write ``target``, a folder like ``models/pretrained`` with the tokenizer in ``tokenizer/``.
 
-    Without a generator, the generator starts from random weights; so does the discriminator's head where the folder has
-    none (a bare ``ElectraModel`` or ``ModernBertModel``, one for masked words, or a fine-tuned one). Weights are read
-    from safetensors, or from a ``.bin`` file with ``weights_only``: nothing in a folder is ever run. Importing what
-    ``electra export`` wrote gives the same bits, as long as the folder has its ``own_parts.safetensors``: without it
-    RoFormer has no discriminator head, and a table that ModernBERT has folded with its projection comes back as wide as
-    the layers, with the same outputs.
+    Without a generator, the generator starts from random weights; so does the discriminator's head if the folder has
+    none (a bare ``ElectraModel`` or ``ModernBertModel``, a masked language model, or a fine-tuned model). Weights are
+    read from safetensors, or from a ``.bin`` file with ``weights_only``: no code of a folder is run. Importing what
+    ``electra export`` wrote restores the same bits if the folder has its ``own_parts.safetensors``. Without this file
+    RoFormer has no discriminator head, and a table that was folded with its projection for ModernBERT is as wide as the
+    layers, with the same outputs.
 
     Args:
-        discriminator: a folder, or ``owner/name`` on the Hugging Face hub; its tokenizer is taken.
-        generator: the same, of the same pre-training run.
-        target: the folder to write; one written before is replaced.
+        discriminator: a folder, or ``owner/name`` on the Hugging Face hub; also gives the tokenizer.
+        generator: a folder or hub name, from the same pre-training run.
+        target: the folder to write; replaces an earlier import.
         revision: full commit of the discriminator on the hub.
         generator_revision: full commit of the generator on the hub.
 
@@ -151,7 +151,7 @@ def import_huggingface(
 
 
 def _half(folder: Path) -> Half:
-    """Weights and shape; the sizes in config.json must be those of the tensors."""
+    """Return weights and shape; checks that the sizes in config.json match the tensors."""
     if not (folder / "config.json").is_file():
         raise DataError("there is no config.json", where=str(folder), next_step="name a folder transformers can load")
     facts = read_facts(folder / "config.json", ConfigFacts, FETCH_AGAIN)
@@ -182,10 +182,10 @@ def _half(folder: Path) -> Half:
     table = tensors.take("electra.embeddings.word_embeddings.weight")
     output = tensors.by_name.get("generator_lm_head.weight", table)
     if not facts.get("tie_word_embeddings", True) and not torch.equal(output, table):
-        raise DataError("the generator's output matrix is not its word table, as here it has to be", where=str(folder))
+        raise DataError("the generator's output matrix must be its word table", where=str(folder))
     shape = EncoderConfig(
         **sizes,
-        num_heads=facts.get("num_attention_heads", 4),  # the defaults of transformers' ElectraConfig
+        num_heads=facts.get("num_attention_heads", 4),  # defaults of transformers' ElectraConfig
         dropout=facts.get("hidden_dropout_prob", 0.1),
         attention_dropout=facts.get("attention_probs_dropout_prob", 0.1),
         layer_norm_eps=facts.get("layer_norm_eps", 1e-12),
@@ -194,7 +194,7 @@ def _half(folder: Path) -> Half:
 
 
 def _read_weights(folder: Path) -> Tensors:
-    """All tensors as float32 on the CPU, named as in ``ElectraForPreTraining`` and ``ElectraForMaskedLM``."""
+    """Return all tensors as float32 on the CPU, named as in ``ElectraForPreTraining`` and ``ElectraForMaskedLM``."""
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise DataError(f"there is neither {' nor '.join(WEIGHTS)}", where=str(folder))
@@ -209,7 +209,7 @@ def _read_weights(folder: Path) -> Tensors:
 
 
 def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str], bool]:
-    """Vocabulary and tokenizer files: those of the folder, the missing ones made from them; is it WordPiece?
+    """Return vocabulary, tokenizer files (missing ones are generated), and whether the tokenizer is WordPiece.
 
     Raises:
         ConfigError: it is neither WordPiece nor byte-level BPE.
@@ -250,11 +250,11 @@ def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str]
 
 
 def _lowercases(settings: dict[str, Any]) -> bool:
-    return settings.get("do_lower_case", True)  # the default of transformers' ElectraTokenizer
+    return settings.get("do_lower_case", True)  # default of transformers' ElectraTokenizer
 
 
 def _entries(tokenizer: Tokenizer, where: Path, *, padded_with_zeros: bool) -> list[str]:
-    """The vocabulary in the order of its ids, which must leave out none."""
+    """Return the vocabulary in the order of its ids, which must be contiguous from 0."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
     entries = sorted(ids, key=ids.__getitem__)
     if [ids[entry] for entry in entries] != list(range(len(entries))):
@@ -275,7 +275,7 @@ def _warn_of_differences(discriminator: Half, generator: Half) -> None:
 
 
 def _origin(source: Path, folder: Path, revision: str | None) -> dict[str, str]:
-    """Manifest entry for one half: a hub repository by name and commit, a folder by its weights' checksum."""
+    """Return the manifest entry of one half: a hub repository by name and commit, a folder by its weights' checksum."""
     path = next(folder / name for name in WEIGHTS if (folder / name).is_file())
     named = {"name": source.name} if source.is_dir() else {"repository": str(source), "revision": str(revision)}
     return {**named, "weights": path.name, "sha256": sha256(path)}

@@ -1,4 +1,4 @@
-"""ModernBERT's names and configuration in ours: the way back from electra/publish/modernbert.py."""
+"""Convert ModernBERT's names and configuration to the project's: the inverse of electra/publish/modernbert.py."""
 
 import json
 import re
@@ -28,9 +28,9 @@ WORDS, PROJECTION = "embeddings.word.weight", "projection.weight"
 
 @dataclass(frozen=True)
 class ModernHalf(Half):
-    """A bare ``ModernBertModel``, one with a token classifier of original and replaced, or one for masked words.
+    """A bare ``ModernBertModel``, its token classifier of original and replaced, or its masked language model.
 
-    A table that was folded with its projection is two where the folder still has both (``own_parts.safetensors``).
+    A table that was folded with its projection is read as two if the folder has both (``own_parts.safetensors``).
     """
 
     def embeddings(self) -> dict[str, Tensor]:
@@ -51,7 +51,7 @@ class ModernHalf(Half):
         return ours
 
     def discriminator_head(self) -> dict[str, Tensor] | None:
-        """None where there is none, or where the two labels are not one logit's: a classifier of something else."""
+        """Return the head; None if there is none, or if its two labels are not one logit's (another classifier)."""
         if not self.tensors.holds("classifier."):
             return None
         weight, bias = self.tensors.take("classifier.weight"), self.tensors.take("classifier.bias")
@@ -63,9 +63,7 @@ class ModernHalf(Half):
     def generator_head(self) -> dict[str, Tensor]:
         decoder = self.tensors.by_name.get("decoder.weight")
         if decoder is not None and not torch.equal(decoder, self.tensors.take(TABLE)):
-            raise DataError(
-                "the generator's output matrix is not its word table, as here it has to be", where=self.tensors.where
-            )
+            raise DataError("the generator's output matrix must be its word table", where=self.tensors.where)
         return self._transform() | {"bias": self.tensors.take("decoder.bias")}
 
     def _transform(self) -> dict[str, Tensor]:
@@ -74,10 +72,10 @@ class ModernHalf(Half):
 
 
 def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> ModernHalf:
-    """Weights and shape; the sizes in config.json must be those of the tensors.
+    """Return weights and shape; checks that the sizes in config.json match the tensors.
 
     Raises:
-        ConfigError: it has biases, another activation, scaled rotary positions or another pattern of layers.
+        ConfigError: the model has biases, another activation, scaled rotary positions or an irregular layer pattern.
         DataError: config.json and the tensors contradict each other.
     """
     biased = [name for name in ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias") if facts.get(name)]
@@ -104,7 +102,7 @@ def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> Mode
         embedding_size=_narrow_width(tensors),
         hidden_size=hidden_size,
         num_layers=sizes["num_hidden_layers"],
-        num_heads=facts.get("num_attention_heads", 12),  # the defaults of transformers' ModernBertConfig
+        num_heads=facts.get("num_attention_heads", 12),  # defaults of transformers' ModernBertConfig
         intermediate_size=sizes["intermediate_size"],
         max_positions=facts.get("max_position_embeddings", 8192),
         dropout=facts.get("embedding_dropout", 0.0),
@@ -123,7 +121,7 @@ def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> Mode
 
 
 def _narrow_width(tensors: Tensors) -> int:
-    """Width of the table that was folded; the layers' own where none was, or where it was trained since."""
+    """Return the width of the table before folding; the layers' width if it was not folded or was trained since."""
     folded, words, projection = (tensors.by_name.get(name) for name in (TABLE, WORDS, PROJECTION))
     assert folded is not None
     if words is not None and projection is not None:
@@ -134,7 +132,7 @@ def _narrow_width(tensors: Tensors) -> int:
 
 
 def restore_segments(files: dict[str, str]) -> dict[str, str]:
-    """Tokenizer files as the tokenizer stage writes them: with the segments that this architecture ignores."""
+    """Return tokenizer files as the tokenizer stage writes them: with segments, which this architecture ignores."""
     facts = json.loads(files["tokenizer_config.json"])
     facts["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return {**files, "tokenizer_config.json": json.dumps(facts, indent=2, ensure_ascii=False) + "\n"}
@@ -149,7 +147,7 @@ def _base(facts: dict[str, Any], kind: str, where: str) -> float:
 
 
 def _local(facts: dict[str, Any], num_layers: int, where: str) -> tuple[int | None, int]:
-    """``model.local_attention`` and ``global_every``."""
+    """Return ``model.local_attention`` and ``global_every``."""
     given, every = facts.get("layer_types"), facts.get("global_attn_every_n_layers", 3)
     local = [kind == "sliding_attention" for kind in given] if given else [bool(n % every) for n in range(num_layers)]
     if not any(local):

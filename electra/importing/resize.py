@@ -1,4 +1,4 @@
-"""A pre-trained folder with another vocabulary: what was learned about wordpieces is carried over."""
+"""Change the vocabulary of a pre-trained model, keeping what was learned about wordpieces."""
 
 import json
 from pathlib import Path
@@ -20,24 +20,24 @@ from electra.tokenizer.wordpiece import make_tokenizer, normalizer_facts, read_v
 def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: Path | None = None) -> None:
     """Write ``target``: the weights of ``source`` for the vocabulary in ``vocab_file``.
 
-    Rows of wordpieces in both vocabularies are carried over, wherever they moved. A new wordpiece starts as the mean of
-    the rows of the old wordpieces that spell it; where the old vocabulary cannot spell it, as at the start of
-    pre-training (tables truncated normal with the model's ``initializer_range``, output biases zero; seeded). This
-    holds for all that has one row per wordpiece: word tables and the output bias.
+    Rows of wordpieces in both vocabularies are copied to their new positions. A new wordpiece is initialised with the
+    mean of the rows of the old wordpieces that spell it. If the old vocabulary cannot spell it, it is initialised as
+    for pre-training (tables truncated normal with the model's ``initializer_range``, output biases zero; seeded). This
+    applies to all parameters with one row per wordpiece: word tables and the output bias.
 
     Weights with a byte-level BPE tokenizer (an imported ModernBERT) change to WordPiece: an entry that begins a word is
-    what they spell it with after a space, one with ``##`` without. The new tokenizer lowercases where no entry of the
-    vocabulary has a capital.
+    spelt by the old tokenizer with a space before it, an entry with ``##`` without one. The new tokenizer lowercases if
+    no entry of the vocabulary has a capital.
 
     Args:
         source: a folder like ``models/pretrained``.
         vocab_file: the new vocab.txt.
-        target: the folder to write, with its tokenizer in ``tokenizer/``; it normalises text as the old one does,
-            where that is WordPiece.
-        tokenizer: folder of the old tokenizer; ``source/tokenizer`` where none is given.
+        target: the folder to write, with its tokenizer in ``tokenizer/``; it normalises text as the old tokenizer does,
+            if that is WordPiece.
+        tokenizer: folder of the old tokenizer; ``source/tokenizer`` if None.
 
     Raises:
-        ConfigError: a file is not there, the tokenizer is not the one the weights were made with, or ``target`` holds
+        ConfigError: a file is missing, the tokenizer is not the one the weights were made with, or ``target`` holds
             something that would be lost.
         DataError: the vocabulary or the weights cannot be used.
     """
@@ -49,7 +49,7 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
     vocabulary = read_vocab_file(vocab_file)
     plan = plan_rows(old, vocabulary)
     counts = {"carried": sum(len(rows) == 1 for rows in plan), "random": sum(not rows for rows in plan)}
-    if not is_byte_level(old):  # here an old entry may be another's only known part
+    if not is_byte_level(old):  # an entry of the old vocabulary may also be the only known part of a new one
         counts["carried"] = sum(entry in old.get_vocab() for entry in vocabulary)
     counts["composed"] = len(vocabulary) - counts["carried"] - counts["random"]
 
@@ -74,7 +74,7 @@ def resize_vocabulary(source: Path, vocab_file: Path, target: Path, tokenizer: P
 
 
 def plan_rows(old: Tokenizer, vocabulary: list[str]) -> list[list[int]]:
-    """For each new entry the old rows it starts as the mean of; none where the old vocabulary cannot spell it."""
+    """Return, for each new entry, the old rows whose mean it is initialised with; empty if they cannot spell it."""
     if is_byte_level(old):
         return [_spelt_by_bytes(old, entry) for entry in vocabulary]
     ids, inside = old.get_vocab(), _inside_words(old)
@@ -91,7 +91,7 @@ def plan_rows(old: Tokenizer, vocabulary: list[str]) -> list[list[int]]:
 
 
 def _spelt_by_bytes(old: Tokenizer, entry: str) -> list[int]:
-    """Rows of byte-level BPE that spell a wordpiece; a word begins with its space, punctuation without one."""
+    """Return the rows of byte-level BPE that spell a wordpiece; words include the space before them."""
     if entry in SPECIAL_TOKENS:
         row = old.token_to_id(entry)
         return [] if row is None else [row]
@@ -102,7 +102,7 @@ def _spelt_by_bytes(old: Tokenizer, entry: str) -> list[int]:
 
 
 def _inside_words(old: Tokenizer) -> Tokenizer:
-    """The same tokenizer for text that continues a word: already its first wordpiece is one with ``##``."""
+    """Return the tokenizer for text that continues a word: even the first wordpiece has ``##``."""
     spec = json.loads(old.to_str())
     ids, prefix = spec["model"]["vocab"], "##"
     continuing = {entry: row for entry, row in ids.items() if entry.startswith(prefix) and entry != prefix}
@@ -132,7 +132,7 @@ def _old_tokenizer(folder: Path, expected_sha256: str) -> Tokenizer:
 
 
 def _vocabulary_sized(model: config.Model, method: config.Method) -> set[str]:
-    """Names of the parameters with one row per wordpiece: those whose shape follows the vocabulary's."""
+    """Return names of the parameters with one row per wordpiece, whose shape depends on the vocabulary's size."""
     with torch.device("meta"):
         one, other = (dict(build_objective(model, size, 0, method).named_parameters()) for size in (10, 11))
     return {name for name in one if one[name].shape != other[name].shape}
@@ -140,7 +140,7 @@ def _vocabulary_sized(model: config.Model, method: config.Method) -> set[str]:
 
 @torch.no_grad()
 def _carry(before: torch.nn.Module, after: torch.nn.Module, by_wordpiece: set[str], plan: list[list[int]]) -> None:
-    """Copy all parameters; those with one row per wordpiece by the plan, rows without one stay as they are."""
+    """Copy all parameters, those with one row per wordpiece by the plan; rows without old rows are not changed."""
     sources = dict(before.named_parameters())
     for name, parameter in after.named_parameters():
         if name not in by_wordpiece:
@@ -148,6 +148,6 @@ def _carry(before: torch.nn.Module, after: torch.nn.Module, by_wordpiece: set[st
             continue
         for row, old_rows in enumerate(plan):
             if len(old_rows) == 1:
-                parameter[row] = sources[name][old_rows[0]]  # exactly: not a mean that may round
+                parameter[row] = sources[name][old_rows[0]]  # exact: a mean may round
             elif old_rows:
                 parameter[row] = sources[name][old_rows].mean(0)

@@ -1,4 +1,4 @@
-"""RoFormer's names in ELECTRA's, which the import goes by: the way back from electra/publish/papers.py."""
+"""Convert RoFormer's names to ELECTRA's, which the import uses: the inverse of electra/publish/papers.py."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ NAMES = {
 
 
 def electra_tensors(facts: dict[str, Any], tensors: Tensors) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors as ``transformers``' ELECTRA would have them, and the fields of the shape that positions take.
+    """Return the tensors by the names of ``transformers``' ELECTRA, and the fields of the shape for positions.
 
-    Rows of query and key go back from RoFormer's order, which rotates elements 2i and 2i + 1 of a head, to ours.
+    Rows of query and key are reordered from RoFormer's order, which rotates elements 2i and 2i + 1 of a head together.
 
     Raises:
-        ConfigError: values are rotated as well, or the angles are not those of rotary positions of one base.
+        ConfigError: values are rotated as well, or the angles are not rotary positions with one base.
         DataError: there is no table of angles, or a tensor does not fit it.
     """
     if facts.get("rotary_value"):

@@ -1,7 +1,7 @@
-"""Checkpoints of google-research/electra (TensorFlow 1) -> the project's format.
+"""Convert checkpoints of google-research/electra (TensorFlow 1) to the project's format.
 
 The variables are those of its model/modeling.py and run_pretraining.py: ``electra/...`` is the discriminator,
-``generator/...`` the generator, which reads ``electra/embeddings``. Optimizer slots are left aside.
+``generator/...`` the generator, which reads ``electra/embeddings``. Optimizer slots are ignored.
 """
 
 import os
@@ -45,14 +45,14 @@ def import_tensorflow(
 ) -> None:
     """Write ``target``, a folder like ``models/pretrained`` with the tokenizer in ``tokenizer/``.
 
-    All shapes are read off the tensors, the attention heads follow from the width as in the original. What the
-    checkpoint lacks (the generator, where it was fine-tuned) starts from random weights.
+    All sizes are derived from the tensors; the number of attention heads follows from the width as in the original.
+    Parts missing in the checkpoint (the generator, if it was fine-tuned) start from random weights.
 
     Args:
-        checkpoint: a prefix such as ``electra_small/electra_small``, or a folder whose last checkpoint is taken.
-        vocab_file: the vocab.txt that belongs to it.
-        target: the folder to write; one written before is replaced.
-        model: settings the checkpoint must fit; they say what tensors cannot: heads, dropout, epsilon.
+        checkpoint: a prefix such as ``electra_small/electra_small``, or a folder whose last checkpoint is used.
+        vocab_file: the vocab.txt of the checkpoint.
+        target: the folder to write; replaces an earlier import.
+        model: settings the checkpoint must fit; they give what tensors do not determine: heads, dropout, epsilon.
         lowercase: False for cased vocabularies.
 
     Raises:
@@ -84,10 +84,10 @@ def import_tensorflow(
 
 
 def split_variables(variables: dict[str, Tensor], where: str) -> tuple[Tensors, Tensors | None]:
-    """Discriminator and generator by the names of ``transformers``; None where there is no generator.
+    """Return discriminator and generator by the names of ``transformers``; None if there is no generator.
 
-    Kernels [in, out] are transposed to weights [out, in]. A generator without layers of its own is the discriminator
-    itself (``untied_generator=false``); one without embeddings reads the discriminator's.
+    Kernels [in, out] are transposed to weights [out, in]. A generator without layers is the discriminator itself
+    (``untied_generator=false``); one without embeddings uses the discriminator's.
     """
     discriminator: dict[str, Tensor] = {}
     generator: dict[str, Tensor] = {}
@@ -122,7 +122,7 @@ def _renamed(variable: str) -> str:
 
 
 def _half(tensors: Tensors, settings: EncoderConfig | None) -> Half:
-    """The shape that the tensors have, with what they cannot tell from the settings, or as the original has it."""
+    """Return a half whose sizes are those of the tensors; other fields are the settings' or the original's."""
     sizes = tensors.sizes()
     if settings is not None:
         return Half(tensors, replace(settings, **sizes))
@@ -130,8 +130,8 @@ def _half(tensors: Tensors, settings: EncoderConfig | None) -> Half:
 
 
 def _read_checkpoint(checkpoint: str) -> dict[str, Tensor]:
-    """All variables but the optimizer's slots, float32."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # it reports on the machine's instruction sets otherwise
+    """Return all variables except the optimizer's slots, float32."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides its report of CPU instruction sets
     try:
         import tensorflow
     except ImportError:

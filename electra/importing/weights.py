@@ -1,6 +1,6 @@
 """Shared parts of all imports: shapes, parameter names, tokenizer files, writing.
 
-All sources meet in the names of ``transformers`` (modeling_electra.py); TensorFlow's are translated to them first.
+All imports use the names of ``transformers`` (modeling_electra.py); TensorFlow's are translated to them first.
 """
 
 import json
@@ -35,8 +35,8 @@ from electra.model.pretrained import fill, save_pretrained
 from electra.model.shape import EncoderConfig
 from electra.tokenizer.wordpiece import normalizer_facts, transformers_config
 
-SEED = 1  # of weights that no source gives
-ORIGINS = {"imported_from", "resized_from"}  # what the manifests of folders say that are written here
+SEED = 1  # of weights that the source lacks
+ORIGINS = {"imported_from", "resized_from"}  # keys of the manifests of folders written here
 EMBEDDINGS = {
     "word.weight": "word_embeddings.weight",
     "position.weight": "position_embeddings.weight",
@@ -63,7 +63,7 @@ GENERATOR_HEAD = {
     "norm.bias": "generator_predictions.LayerNorm.bias",
     "bias": "generator_lm_head.bias",
 }
-# what a generator's shape must have in common with the one that its discriminator's implies
+# fields in which a generator's shape must equal the one implied by the discriminator's
 SHAPE_FIELDS = (
     "vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions",
     "num_segments", "layer_norm_eps",
@@ -72,16 +72,16 @@ SHAPE_FIELDS = (
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of one model by the names of ``transformers``, and where they were found."""
+    """Tensors of one model by the names of ``transformers``, and their origin."""
 
     by_name: dict[str, Tensor]
     where: str
 
     def take(self, name: str) -> Tensor:
-        """One tensor.
+        """Return one tensor.
 
         Raises:
-            DataError: it is not there.
+            DataError: it is missing.
         """
         if name not in self.by_name:
             raise DataError(
@@ -95,9 +95,9 @@ class Tensors:
         return any(name.startswith(prefix) for name in self.by_name)
 
     def sizes(self) -> dict[str, Any]:
-        """The fields of :class:`EncoderConfig` that can be read off the tensors: all sizes, but not the heads.
+        """Return the fields of :class:`EncoderConfig` that the tensors determine: all sizes except the number of heads.
 
-        Without a table of positions their number is left out.
+        ``max_positions`` is left out without a table of positions.
         """
         positions = "electra.embeddings.position_embeddings.weight"
         vocab_size, embedding_size = self.take("electra.embeddings.word_embeddings.weight").shape
@@ -116,7 +116,7 @@ class Tensors:
 
 @contextmanager
 def fitting_tensors(where: Path) -> Iterator[None]:
-    """Turn what torch and the encoder raise for tensors of impossible shapes into a message.
+    """Convert errors of torch and the encoder about impossible tensor shapes to a message.
 
     Raises:
         DataError: the tensors do not fit together.
@@ -130,7 +130,7 @@ def fitting_tensors(where: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Half:
-    """A discriminator or a generator as it was found."""
+    """A discriminator or a generator of the source."""
 
     tensors: Tensors
     shape: EncoderConfig
@@ -141,12 +141,12 @@ class Half:
         return {ours: theirs for ours, theirs in EMBEDDINGS.items() if has_table or ours != "position.weight"}
 
     def embeddings(self) -> dict[str, Tensor]:
-        """What a generator shares with its discriminator, by the names of ``transformers``."""
+        """Return the tensors that a generator shares with its discriminator, by the names of ``transformers``."""
         names = [f"electra.embeddings.{theirs}" for theirs in self._embeddings.values()]
         return {name: self.tensors.take(name) for name in names}
 
     def discriminator_head(self) -> dict[str, Tensor] | None:
-        """Tensors of our head by its own names; None where there is none."""
+        """Return the head's tensors by the project's names; None if there is no head."""
         if not self.tensors.holds("discriminator_predictions."):
             return None
         return {ours: self.tensors.take(theirs) for ours, theirs in DISCRIMINATOR_HEAD.items()}
@@ -155,7 +155,7 @@ class Half:
         return {ours: self.tensors.take(theirs) for ours, theirs in GENERATOR_HEAD.items()}
 
     def encoder(self) -> dict[str, Tensor]:
-        """The encoder's tensors, named as the parameters of :class:`electra.model.encoder.Encoder`."""
+        """Return the encoder's tensors, named as the parameters of :class:`electra.model.encoder.Encoder`."""
         take = self.tensors.take
         ours = {f"embeddings.{name}": take(f"electra.embeddings.{theirs}") for name, theirs in self._embeddings.items()}
         for kind in ("weight", "bias"):
@@ -171,7 +171,7 @@ class Half:
 
 
 def model_of_pair(discriminator: Half, generator: Half | None, initializer_range: float = 0.02) -> config.Model:
-    """The project's settings for a pair; without a generator, its size is the settings' default.
+    """Return the project's settings for a pair; without a generator, its size is the settings' default.
 
     Raises:
         ConfigError: the two do not belong together; the message names the numbers that differ.
@@ -187,7 +187,7 @@ def model_of_pair(discriminator: Half, generator: Half | None, initializer_range
                     where=generator.tensors.where,
                     next_step="check that discriminator and generator are not swapped",
                 )
-        # five digits, as profiles write a third of the width
+        # profiles write a third of the width with five digits
         fields["generator_width"] = round(generator.shape.hidden_size / shape.hidden_size, 5)
         fields["generator_depth"] = round(generator.shape.num_layers / shape.num_layers, 5)
         fields["embedding_sharing"] = _sharing(discriminator, generator)
@@ -201,7 +201,7 @@ def model_of_pair(discriminator: Half, generator: Half | None, initializer_range
 def electra_of_pair(
     discriminator: Half, generator: Half | None, model: config.Model, mask_id: int
 ) -> ReplacedTokenDetection:
-    """The pair with its weights. What the source lacks (generator, discriminator head) starts as in pre-training.
+    """Return the pair with its weights. Parts missing in the source are initialised as for pre-training.
 
     Raises:
         ConfigError: ``model`` has other shapes than the tensors.
@@ -231,20 +231,20 @@ def electra_of_pair(
 
 
 def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:
-    """Names of the embedding tensors that are not the same in both halves."""
+    """Return the names of the embedding tensors that differ between the halves."""
     others = generator.embeddings()
     return [name for name, ours in discriminator.embeddings().items() if not torch.equal(ours, others[name])]
 
 
 def is_byte_level(tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer is byte-level BPE, as ModernBERT's: entries that spell the bytes of a text."""
+    """Return True if a tokenizer is byte-level BPE, like ModernBERT's: its entries spell the bytes of a text."""
     parts = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
     kinds = {part.get("type") for part in parts.get("pretokenizers", [parts])}
     return isinstance(tokenizer.model, models.BPE) and "ByteLevel" in kinds
 
 
 def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: bool, max_length: int) -> dict[str, str]:
-    """Contents of ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json``, as the tokenizer stage writes."""
+    """Return ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` as the tokenizer stage writes them."""
     strip_accents = normalizer_facts(tokenizer).get("strip_accents")
     facts = transformers_config(lowercase=lowercase, strip_accents=strip_accents, max_length=max_length)
     return {
@@ -255,16 +255,16 @@ def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: b
 
 
 def check_target(target: Path, *inputs: Path | None, origins: Set[str] = ORIGINS, allowed: Path | None = None) -> None:
-    """Refuse a folder that a command must not replace; only one of its own may be.
+    """Refuse a target folder unless it is new or an earlier output of the same command.
 
     Args:
         inputs: files and folders that the command reads.
-        origins: facts of the manifest that tell the command's own folders.
-        allowed: a place of the pipeline in which ``target`` may lie nevertheless.
+        origins: keys of the manifest that identify the command's folders.
+        allowed: a folder of the pipeline in which ``target`` may be nevertheless.
 
     Raises:
-        ConfigError: it holds something else, lies in an artefact, holds an input, or is where a stage of the pipeline
-            writes.
+        ConfigError: the folder holds other files or an input, is inside an artefact, or is written by a stage of the
+            pipeline.
     """
     refuse_strange(target)
     refuse_inside_artefact(target)
@@ -292,11 +292,11 @@ def check_target(target: Path, *inputs: Path | None, origins: Set[str] = ORIGINS
 def write_pretrained(
     target: Path, objective: Objective, model: config.Model, vocab_size: int, tokenizer: Mapping[str, str], **facts: Any
 ) -> None:
-    """Write a folder in the project's format with its tokenizer in ``tokenizer/``, whole or not at all.
+    """Write a folder in the project's format with its tokenizer in ``tokenizer/``, completely or not at all.
 
     Args:
-        tokenizer: file name to content; holds ``tokenizer.json``.
-        facts: what the manifest says about the origin.
+        tokenizer: file name -> content; includes ``tokenizer.json``.
+        facts: entries of the manifest about the origin.
 
     Raises:
         ConfigError: ``target`` holds something that would be lost; see :func:`check_target`.
@@ -308,7 +308,7 @@ def write_pretrained(
         folder.mkdir()
         for name, content in tokenizer.items():
             (folder / name).write_text(content, encoding="utf-8", newline="")
-        # written by the one function that knows the format, then moved up beside the tokenizer
+        # written by save_pretrained, then moved up beside the tokenizer
         save_pretrained(inner, weights, model, vocab_size, folder, objective.method)
         facts = {key: value for key, value in read_manifest(inner).items() if key != "files"} | facts
         (inner / MANIFEST).unlink()
@@ -319,7 +319,7 @@ def write_pretrained(
 
 
 def _sharing(discriminator: Half, generator: Half) -> Literal["none", "embeddings", "all"]:
-    """Sharing of the two, as a value of ``model.embedding_sharing``."""
+    """Return the value of ``model.embedding_sharing`` that describes the two halves."""
     if generator.shape == discriminator.shape:
         ours, theirs = discriminator.encoder(), generator.encoder()
         if all(torch.equal(ours[name], theirs[name]) for name in ours):
