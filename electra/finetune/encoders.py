@@ -66,7 +66,7 @@ class EncoderSource:
             raise ConfigError(
                 f"{name!r} cannot be an encoder's name",
                 next_step="give --encoder-name: letters, digits, '-', '_' and '.'; not 'pretrained', 'scratch', "
-                "'from-...' or a number, which name other cells",
+                "'from-...' or a number, which name other fine-tuning runs",
             )
         return cls(folder, name, revision)
 
@@ -178,7 +178,7 @@ def load_transformers_encoder(
     limit = _positions(model)
     if limit is not None and max_length > limit:
         raise ConfigError(
-            f"inputs of {max_length} tokens are asked for, {source.name} takes {limit}",
+            f"the settings need inputs of {max_length} tokens, {source.name} takes {limit}",
             next_step="lower finetune.max_length or finetune.span_max_length",
         )
     encoder, is_local = TransformersEncoder(model, vocabulary.inputs), source.folder.is_dir()
@@ -328,7 +328,7 @@ def _vocabulary(transformers: Any, folder: Path, model: "PreTrainedModel") -> Vo
     )
     if not found.is_fast:
         raise ConfigError(
-            f"its tokenizer, {type(found).__name__}, cannot say where in the text a token stands",
+            f"its tokenizer, {type(found).__name__}, does not give the positions of tokens in the text",
             where=str(folder),
             next_step="put the tokenizer.json of a fast tokenizer beside it",
         )

@@ -109,7 +109,7 @@ PRETRAIN_NAMES = {
     "replace_mlm_accuracy": "encoder: masked tokens predicted",
     "all_tokens_mlm_loss": "encoder: loss on all tokens (nats per token)",
     "all_tokens_mlm_accuracy": "encoder: tokens predicted, without copying",
-    "nsp_accuracy": "encoder: second segments told from random ones",
+    "nsp_accuracy": "encoder: second segments distinguished from random ones",
     "alarms": "collapse alarms raised",
 }
 METHODS = {
