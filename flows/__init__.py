@@ -1,8 +1,8 @@
-"""Prefect flows: when, where and again. Nothing is learned here and nothing is cached: DVC and the stages do that."""
+"""Prefect flows, which decide when and where a stage runs and whether to retry it. Caching is left to DVC."""
 
 import os
 
-# Read by Prefect when it is imported, and by the stages. Nothing is reported to anybody.
+# Read by Prefect when it is imported, and by the stages: telemetry is off.
 for _variable, _value in {
     "DO_NOT_TRACK": "1",
     "DVC_NO_ANALYTICS": "1",

@@ -1,7 +1,7 @@
 """Prepare a Prefect server for the deployments of prefect.yaml: pools, limits, one automation, a worker.
 
-``electra cluster init`` (``python -m flows.cluster init``) creates it on the server that ``PREFECT_API_URL`` or the
-active Prefect profile names. It may be run again at any time: what is there is brought to the values asked for.
+``electra cluster init`` (``python -m flows.cluster init``) creates them on the server that ``PREFECT_API_URL`` or the
+active Prefect profile names. It may be run again at any time: existing ones are updated to the given values.
 """
 
 import sys
@@ -84,14 +84,14 @@ def worker() -> None:
 
 
 def kubernetes_template() -> dict[str, Any]:
-    """The base job template of the Kubernetes pool."""
+    """Return the base job template of the Kubernetes pool."""
     import yaml
 
     return yaml.safe_load(Path(__file__).with_name("kubernetes-pool.yaml").read_text(encoding="utf-8"))
 
 
 def _must_answer() -> None:
-    """Raise an error unless a server is configured and answers; without one, Prefect starts a temporary server."""
+    """Raise an error unless a server is configured and responds; without one, Prefect starts a temporary server."""
     import urllib.error
     import urllib.request
 
@@ -105,7 +105,7 @@ def _must_answer() -> None:
             pass
     except (urllib.error.URLError, OSError) as error:
         raise InfrastructureError(
-            f"the Prefect server does not answer: {error}", where=url, next_step="prefect server start"
+            f"the Prefect server does not respond: {error}", where=url, next_step="prefect server start"
         ) from None
 
 
@@ -132,7 +132,7 @@ def _ensure_pool(client: Any, name: str, kind: str, limit: int | None, template:
 
 
 def _ensure_automation(client: Any) -> None:
-    """A run whose process died without a word is marked as crashed after three missed heartbeats."""
+    """Create or update the automation that marks a run as crashed after three missed heartbeats."""
     from datetime import timedelta
 
     from prefect.client.schemas.objects import StateType
@@ -166,7 +166,7 @@ def _ensure_automation(client: Any) -> None:
 
 
 def main() -> int:
-    """Command line; returns the exit code."""
+    """Run the command line and return its exit code."""
     try:
         app(prog_name="electra cluster")
     except ElectraError as error:

@@ -1,6 +1,6 @@
-"""`electra plan`: which stages are cached, to run or blocked, why, and what that takes; nothing is run.
+"""`electra plan`: show which stages are cached, to run or blocked, with reasons, minutes and disk; nothing is run.
 
-Minutes are those of each stage's last run in this folder (``logs/stages``), bytes those of its outputs in ``dvc.lock``.
+Minutes are from each stage's last run in this folder (``logs/stages``), bytes from its outputs in ``dvc.lock``.
 """
 
 import json
@@ -21,21 +21,21 @@ from electra.common.parsing import flat
 from flows.plan import PlannedStage, kind_of, make_plan
 from flows.stages import StageFailure
 
-MADE = ("data/", "models/", "results/")  # written by stages: missing there is no reason to stop
+MADE = ("data/", "models/", "results/")  # written by stages: a file missing here does not block a stage
 WIDTH = 100
-GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each; asking torch takes seconds
+GPUS = Path("/proc/driver/nvidia/gpus")  # one folder per GPU; importing torch would take seconds
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """One stage of the plan.
+    """Forecast of one stage of the plan.
 
     Attributes:
         state: ``cached``, ``to run`` or ``blocked``.
-        why: reasons, a parameter or a file each.
-        seconds: it is likely to take; None where neither it nor a cell of its kind has run here.
-        num_bytes: of its outputs; None where ``dvc.lock`` does not have them.
-        gpus: it uses where there are some: a number or ``all``.
+        why: reasons, each naming a parameter or a file.
+        seconds: expected duration; None if no stage of its kind has run here.
+        num_bytes: size of its outputs; None if they are not in ``dvc.lock``.
+        gpus: GPUs it uses on a machine that has some: a number or ``all``.
     """
 
     stage: str
@@ -47,8 +47,8 @@ class Forecast:
 
 
 def forecast(root: Path, plan: Sequence[PlannedStage]) -> list[Forecast]:
-    """What each stage of a plan takes, and why it runs."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a lock has thousands of lines
+    """Return for each stage of a plan what it takes and why it runs."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # dvc.lock has thousands of lines
     file = root / "dvc.lock"
     lock = (yaml.load(file.read_text(encoding="utf-8"), Loader=loader) if file.is_file() else None) or {}
     stages = lock.get("stages", {})
@@ -71,7 +71,7 @@ def forecast(root: Path, plan: Sequence[PlannedStage]) -> list[Forecast]:
 
 
 def stage_seconds(root: Path) -> dict[str, float]:
-    """How long each stage took when it last ran in this folder (electra/system/run_facts.py); no damaged notes."""
+    """Return the seconds of each stage's last run in this folder (electra/system/run_facts.py); skip damaged files."""
     found: dict[str, float] = {}
     for file in sorted((root / "logs/stages").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -80,7 +80,7 @@ def stage_seconds(root: Path) -> dict[str, float]:
 
 
 def changed_parameters(root: Path, stages: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Of every stage of ``dvc.lock``: the parameters that differ from the settings, ``key old -> new``."""
+    """Return for each stage of ``dvc.lock`` the parameters that differ from the settings, as ``key old -> new``."""
     files: dict[str, Any] = {}
     found: dict[str, list[str]] = {}
     for name, stage in stages.items():
@@ -107,7 +107,7 @@ def _at(values: Any, key: str) -> Any:
 
 
 def changed_files(root: Path) -> list[str]:
-    """Files that differ from the last commit of ``dvc.lock``, by git; empty where there is no git or no such commit."""
+    """Return the files that git reports as changed since the last commit of ``dvc.lock``; [] without such a commit."""
 
     def git(*arguments: str) -> list[str]:
         done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, errors="replace")
@@ -123,7 +123,7 @@ def changed_files(root: Path) -> list[str]:
 
 
 def blocked_stages(plan: Sequence[PlannedStage]) -> dict[str, str]:
-    """Stages that cannot run, with what is missing: a file that no stage makes, here or before it."""
+    """Return the stages that cannot run and why: they, or stages before them, need a file that no stage writes."""
     found: dict[str, str] = {}
     for stage in plan:
         missing = [path for path in re.findall(r"(\S+) is deleted", stage.why) if not path.startswith(MADE)]
@@ -135,8 +135,8 @@ def blocked_stages(plan: Sequence[PlannedStage]) -> dict[str, str]:
 
 
 def _without_parameters(why: str, files: Sequence[str]) -> list[str]:
-    """DVC's reasons but for those of parameters, which :func:`changed_parameters` tells with their values."""
-    found: dict[str, None] = {}  # in order, each once: cells with one reason are one line
+    """Return DVC's reasons except changed parameters, which :func:`changed_parameters` reports with their values."""
+    found: dict[str, None] = {}  # ordered, without duplicates: cells with the same reason share one line
     for part in why.split("; "):
         if re.search(r" in (?:params\.yaml|params/\S+) is modified", part):
             continue
@@ -154,11 +154,11 @@ def _without_parameters(why: str, files: Sequence[str]) -> list[str]:
 
 
 def render_plan(found: Sequence[Forecast], free_bytes: int, num_gpus: int) -> str:
-    """The plan as text, at most 100 columns: a line for each kind of stage that runs, and one for the cached ones.
+    """Return the plan as text of at most 100 columns: a line per kind of stage to run, and one for all cached stages.
 
     Args:
-        free_bytes: of the disk.
-        num_gpus: of this machine.
+        free_bytes: free bytes of the disk.
+        num_gpus: number of GPUs of this machine.
     """
     num = {state: sum(stage.state == state for stage in found) for state in ("cached", "to run", "blocked")}
     counts = ", ".join(f"{number} {state}" for state, number in num.items())
@@ -187,7 +187,7 @@ def render_plan(found: Sequence[Forecast], free_bytes: int, num_gpus: int) -> st
 
 
 def _reasons(cells: Sequence[Forecast]) -> list[str]:
-    """Reasons of the cells of a kind, each once, with how many have it where not all do."""
+    """Return the distinct reasons of stages of one kind, each with its number of stages unless all share it."""
     count: dict[str, int] = {}
     for cell in cells:
         for reason in cell.why:
@@ -198,7 +198,7 @@ def _reasons(cells: Sequence[Forecast]) -> list[str]:
 
 
 def _fitted(parts: Sequence[str], room: int, between: str = "; ") -> str:
-    """As many parts as there is room for, and how many are left out."""
+    """Join as many parts as fit into ``room`` characters, and append the number of parts left out."""
     for number in range(len(parts), 0, -1):
         rest = f" (+{len(parts) - number} more)" if number < len(parts) else ""
         if len(text := between.join(parts[:number]) + rest) <= room:
@@ -221,7 +221,7 @@ def _minutes_of_all(due: Sequence[Forecast]) -> str:
 
 
 def _disk(due: Sequence[Forecast], free_bytes: int) -> str:
-    """Outputs, and DVC's cache of them; the free disk."""
+    """Return the disk needed for outputs and their copies in DVC's cache, and the free disk, as text."""
     known = [stage.num_bytes for stage in due if stage.num_bytes is not None]
     needed = f"disk {2 * sum(known) / 1e9:.1f} GB with the cache" if known else "disk unknown"
     return f"{needed} ({free_bytes / 1e9:.0f} GB free)"
@@ -235,7 +235,7 @@ def _gpus(due: Sequence[Forecast], num_gpus: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``electra plan [--json] [STAGE...]``; the exit code."""
+    """Run ``electra plan [--json] [STAGE...]`` and return the exit code."""
     root = Path(".")
     try:
         found = forecast(root, make_plan(root, [name for name in arguments if name != "--json"]))

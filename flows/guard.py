@@ -1,8 +1,8 @@
-"""A command whose processes end together: ``python -m flows.guard COMMAND...``
+"""Supervisor that ends a command with all its processes: ``python -m flows.guard COMMAND...``
 
-DVC dies of a signal and leaves its stage running, and a process that is killed with -9 can pass nothing on. The guard
-stands between a flow and its command: it ends the command when it is asked to, or when the flow is gone; it adopts
-whatever the command leaves behind and ends that too; and if the guard itself is killed, the system ends the command.
+DVC ended by a signal leaves its stage running, and a process killed with SIGKILL cannot forward signals. The guard is a
+process between a flow and its command. It ends the command on SIGTERM, or when the flow has ended; it adopts processes
+that the command leaves behind and ends them too; and if the guard itself is killed, the system ends the command.
 """
 
 import ctypes
@@ -17,19 +17,19 @@ import psutil
 
 from electra.system.processes import end_with_parent, seconds_to_end
 
-SHARE_OF_THE_COMMAND = 0.8  # of the time to end; the rest is for what it leaves behind
+SHARE_OF_THE_COMMAND = 0.8  # of the grace period; the rest is for processes that the command leaves behind
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>
 
 
 def guarded(command: list[str]) -> list[str]:
-    """The command, to be started under a guard."""
+    """Return the command line that starts a command under a guard."""
     return [sys.executable, "-m", "flows.guard", *command]
 
 
 def end_tree(pid: int, seconds: float, including_itself: bool = True) -> None:
-    """Terminate a process and all its descendants; kill what is left so many seconds later.
+    """Terminate a process and all its descendants; after ``seconds``, kill those still running.
 
-    Descendants are collected first: once a process has ended, its children cannot be found through it.
+    Descendants are collected first: the children of an ended process cannot be found any more.
     """
     try:
         top = psutil.Process(pid)
@@ -46,17 +46,17 @@ def end_tree(pid: int, seconds: float, including_itself: bool = True) -> None:
 
 
 def run_guarded(command: list[str], is_service: bool = False) -> int:
-    """Run a command to its end and leave no process behind; returns its exit code, 128 + n where signal n ended it.
+    """Run a command to its end and leave no process behind; return its exit code, 128 + n if signal n ended it.
 
     Args:
-        is_service: it belongs to no other process: it goes on when the one that started it is gone. Asked to end, it
-            would wait for all that it has started: that is asked with it, and goes with it if the guard is killed.
+        is_service: the command goes on when the process that started the guard has ended. On SIGTERM its descendants
+            are terminated together with it, since it would wait for them. If the guard is killed, so is the command.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if libc:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
-    def end_with_guard() -> None:  # in the child, before it becomes the command; this process has one thread as yet
+    def end_with_guard() -> None:  # runs in the child before exec; safe, as this process still has a single thread
         if libc:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if is_service else signal.SIGTERM)
 
@@ -72,17 +72,17 @@ def run_guarded(command: list[str], is_service: bool = False) -> int:
         end_with_parent()
     while not asked and child.poll() is None:
         _wait(child, 0.5)
-    if asked and not is_service:  # the command first: it knows best in what order to end what it has started
+    if asked and not is_service:  # the command first, so that it can end its processes in the right order
         child.terminate()
         _wait(child, SHARE_OF_THE_COMMAND * seconds_to_end())
-    # what the command left behind, and itself if it does not obey
+    # processes that the command left behind, and the command itself if it still runs
     end_tree(os.getpid(), seconds_to_end(), including_itself=False)
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
 def _wait(child: subprocess.Popen, seconds: float) -> None:
-    """So long, or until the command ends."""
+    """Wait until the command ends, at most ``seconds``."""
     with suppress(subprocess.TimeoutExpired):
         child.wait(timeout=seconds)
 

@@ -1,7 +1,7 @@
-"""The flows: all stages, or those up to a point, each DVC stage a Prefect task; fine-tuning cells side by side.
+"""Flows that run all stages or a part of them. Each DVC stage is a Prefect task; fine-tuning runs go side by side.
 
-``python -m flows.pipeline`` runs all of them with nothing else started: Prefect brings a server of its own for as long
-as the flow runs, or uses the one that ``PREFECT_API_URL`` names. It ends with the failing stage's exit code.
+``python -m flows.pipeline`` runs all stages and needs no other process: Prefect starts a temporary server for the flow,
+or uses the one that ``PREFECT_API_URL`` names. It ends with the failing stage's exit code.
 """
 
 import argparse
@@ -56,7 +56,7 @@ SECONDS_BETWEEN_REPORTS = 15.0
 
 
 def is_worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-    """Prefect's question after a failed task: only infrastructure may behave otherwise the next time."""
+    """Return whether to retry a failed task (Prefect's ``retry_condition_fn``): only after infrastructure failures."""
     return isinstance(state.data, InfrastructureFailure)
 
 
@@ -70,11 +70,11 @@ def is_worth_a_retry(_task: Task[..., Any], _run: TaskRun, state: State[Any]) ->
 def run_stage(stage: PlannedStage, runner: StageRunner, devices: Devices, beside_others: bool = False) -> State[Any]:
     """Run one DVC stage; its newest lines go to the task run's log, its progress to an artifact.
 
-    Time limits are the runner's: Prefect's own cannot end what a thread waits for. A stage that fails is an expected
-    end: it is returned as a state, since Prefect logs a traceback of what is raised.
+    The runner enforces time limits: Prefect's cannot end a process that a thread waits for. A failed stage is returned
+    as a state instead of raised, since Prefect logs a traceback for exceptions.
 
     Returns:
-        Completed; named "Skipped" with DVC's reason where nothing was run, or Failed with the :class:`StageFailure`.
+        Completed, named "Skipped" with DVC's reason if nothing was run; or Failed with the :class:`StageFailure`.
     """
     if not stage.out_of_date:
         return Completed(name="Skipped", message=stage.why)
@@ -93,7 +93,7 @@ def run_stage(stage: PlannedStage, runner: StageRunner, devices: Devices, beside
 
 
 class ProgressReport:
-    """A stage's ``progress.json`` as a progress artifact, renewed every 15 seconds."""
+    """Progress artifact of a stage, updated from its ``progress.json`` at most every 15 seconds."""
 
     def __init__(self, stage: str):
         self.stage = stage
@@ -101,14 +101,14 @@ class ProgressReport:
         self._last = float("-inf")
 
     def show(self, progress: dict[str, Any]) -> None:
-        """Take what the stage has written."""
+        """Update the artifact from the content of ``progress.json``."""
         if time.monotonic() - self._last < SECONDS_BETWEEN_REPORTS or not progress.get("num_steps"):
             return
         self._last = time.monotonic()
         self._write(100 * progress.get("step", 0) / progress["num_steps"], describe(progress))
 
     def finish(self) -> None:
-        """The stage has succeeded."""
+        """Set the artifact to 100% after the stage has succeeded."""
         if self._artifact:
             self._write(100.0, f"{self.stage}: done")
 
@@ -121,7 +121,7 @@ class ProgressReport:
 
 
 def describe(progress: dict[str, Any]) -> str:
-    """Step, losses, speed and time left, on one line."""
+    """Return step, losses, speed and time left on one line."""
     parts = [f"step {progress.get('step')} of {progress.get('num_steps')}"]
     parts += [f"{key} {value:.4g}" for key, value in progress.items() if key.endswith("_loss") and value is not None]
     if rate := progress.get("tokens_per_second"):
@@ -138,14 +138,14 @@ GUARDED = "ELECTRA_FLOW_GUARDED"  # set in the process that a guard runs
 
 
 def name_of_this_run() -> str:
-    """Prefect's question for a flow run's name."""
+    """Return the name of the current flow run, for Prefect."""
     return name_of(flow_run.parameters.get("workspace", HERE))
 
 
 def name_of(workspace: Workspace | dict[str, Any]) -> str:
-    """Profile, method and what differs from the last commit, as the folder of the run's curves is called.
+    """Return a run's name: profile, method and changed settings, the same as the folder of its curves.
 
-    Runs in a clone get a name of their own: the clone's folder is called so.
+    Runs in a clone get a random name, which is also the name of the clone's folder.
     """
     workspace = Workspace.model_validate(workspace)
     if workspace.repository is not None:
@@ -158,7 +158,7 @@ def name_of(workspace: Workspace | dict[str, Any]) -> str:
             method = yaml.safe_load(own)["pretrain"]["objective"]
         return run_name(profile, method, workspace.root)
     except (OSError, yaml.YAMLError, KeyError, TypeError):
-        return generate_slug(2)  # the check says what is wrong
+        return generate_slug(2)  # the check reports the problem
 
 
 @flow(name="train_encoder", flow_run_name=name_of_this_run)
@@ -169,32 +169,32 @@ def train_encoder(workspace: Workspace = HERE, parallel: int | None = None, gpus
 
 @flow(name="prepare_data", flow_run_name=name_of_this_run)
 def prepare_data(workspace: Workspace = HERE, parallel: int | None = None) -> State[Any]:
-    """Corpus, vocabulary, shards and tasks, all judged. Needs no GPU."""
+    """Build and validate corpus, vocabulary, shards and tasks. Needs no GPU."""
     return bring_up_to_date(workspace, DATA, parallel, 0)
 
 
 @flow(name="pretrain", flow_run_name=name_of_this_run)
 def pretrain(workspace: Workspace = HERE, gpus: int = 0) -> State[Any]:
-    """The pre-trained model, and what it needs."""
+    """Pre-train the model, and run the stages it depends on."""
     return bring_up_to_date(workspace, ["pretrain"], None, gpus)
 
 
 @flow(name="evaluate", flow_run_name=name_of_this_run)
 def evaluate(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
-    """Fine-tuning cells, scores and score card, and what they need."""
+    """Fine-tune, score and write the score card, and run the stages they depend on."""
     return bring_up_to_date(workspace, EVALUATION, parallel, gpus)
 
 
 def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int | None, gpus: int) -> State[Any]:
-    """Run the stages that are out of date, of the targets and what they need.
+    """Run the stages that are out of date, among the targets and the stages they depend on.
 
     A single stage uses the whole machine and runs alone; cells of a matrix run side by side. Each has as many threads
     as under ``dvc repro``: their number changes rounding in third-party encoders (docs/architecture.md).
     When a stage fails, those that run beside it still end, and no later one starts.
 
     Args:
-        workspace: where.
-        targets: names of stages, with or without the cell of a matrix; all stages where there are none.
+        workspace: where to run.
+        targets: names of stages, with or without the cell of a matrix; all stages if empty.
         parallel: cells side by side; by default :func:`cells_per_gpu` on each GPU, or :func:`cells_per_machine`.
         gpus: how many GPUs the run may use.
 
@@ -202,7 +202,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
         The final state; a failed one carries the :class:`StageFailure` of the first stage that failed.
     """
     logger = get_run_logger()
-    if "PREFECT__FLOW_RUN_ID" in os.environ:  # started by a worker: without it, nobody could cancel this run
+    if "PREFECT__FLOW_RUN_ID" in os.environ:  # started by a worker: cancelling ends the parent process of this one
         end_with_parent()
     try:
         with opened(workspace, flow_run.name) as root:
@@ -220,15 +220,15 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
     return Completed()
 
 
-# Made by the command before its flow: DVC is asked once. A stage that another run has made meanwhile is spared by DVC.
+# Plan made by the command before its flow, so that DVC reads the graph once. DVC skips stages run elsewhere meanwhile.
 PLANNED: ContextVar[list[PlannedStage] | None] = ContextVar("PLANNED", default=None)
 
 
 def checked_plan(root: Path, targets: Sequence[str]) -> list[PlannedStage]:
-    """Check the settings, bring what DVC watches into step with them, and plan.
+    """Check the settings, update the inputs that DVC tracks, and return the plan.
 
     Raises:
-        StageFailure: settings, inputs or ``dvc.yaml`` are refused.
+        StageFailure: settings, inputs or ``dvc.yaml`` are invalid.
     """
     check_settings(root)
     watch_inputs(root)
@@ -236,7 +236,7 @@ def checked_plan(root: Path, targets: Sequence[str]) -> list[PlannedStage]:
 
 
 def plan_of_this_folder() -> list[PlannedStage] | None:
-    """The plan of the current folder; None where it is none to plan for, which the flow says."""
+    """Return the plan of the current folder; None without ``dvc.yaml``, an error that the flow reports."""
     if not Path("dvc.yaml").is_file():
         return None
     with opened(HERE, "") as root:
@@ -244,10 +244,10 @@ def plan_of_this_folder() -> list[PlannedStage] | None:
 
 
 def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devices: Devices) -> None:
-    """Run what a plan says, each stage as a task; tasks of up-to-date stages end at once.
+    """Run the stages of a plan, each as a task; tasks of up-to-date stages end at once.
 
     Raises:
-        StageFailure: the first that failed.
+        StageFailure: the failure of the first stage that failed.
     """
     parallel = parallel or devices.count * devices.cells_per_gpu or cells_per_machine(root)
     runner = StageRunner(root)
@@ -259,7 +259,7 @@ def run_stages(root: Path, plan: list[PlannedStage], parallel: int | None, devic
                 _run_batch(batch, pool, runner, devices, beside_others=len(batch) > 1 and parallel > 1)
         except StageFailure:
             raise
-        except BaseException:  # also Ctrl-C and the termination signal: nothing that was started may live on
+        except BaseException:  # also Ctrl-C and SIGTERM: every started process must end
             runner.stop()
             raise
 
@@ -271,7 +271,7 @@ def _run_batch(
     devices: Devices,
     beside_others: bool = False,
 ) -> None:
-    """Run stages side by side and wait for all of them; raises the first failure, if there is one."""
+    """Run stages side by side, wait for all of them, and raise the first failure if there is one."""
     futures = []
     for stage in batch:
         kind = kind_of(stage.name)
@@ -284,9 +284,9 @@ def _run_batch(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code.
+    """Run the command line and return its exit code.
 
-    Where no server is named, one is started for the run alone: not where every stage is up to date.
+    Without a configured server, Prefect starts one for the run, unless every stage is up to date.
     """
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run every stage that is out of date")
     parser.add_argument("--parallel", type=int, help="fine-tuning cells side by side (default: two)")
@@ -313,7 +313,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_alone() -> int:
-    """The command under a guard: Prefect's own server must not outlive it either."""
+    """Run the command under a guard, so that Prefect's temporary server ends with it."""
     if GUARDED in os.environ:
         return main()
     os.environ[GUARDED] = "1"
@@ -327,11 +327,11 @@ PAGE = Path("results/report.html")
 SCORES = Path("results/scores.json")
 TASK_SCORES = [Path(f"results/{family}.json") for family in ("glue", "squad", "tagging", "other")]
 VALIDATION = Path("results/validation")
-MAX_BYTES = 200_000  # of one artifact: it is a row of the server's database
+MAX_BYTES = 200_000  # limit for one artifact, which is a row of the server's database
 
 
 def show_plan(plan: list[PlannedStage]) -> None:
-    """Which stages may have to run, and why."""
+    """Create an artifact that shows which stages may have to run, and why."""
     rows = [f"| {stage.name} | {'run' if stage.out_of_date else 'skip'} | {_cell(stage.why)} |" for stage in plan]
     num_due = sum(stage.out_of_date for stage in plan)
     head = [f"{num_due} of {len(plan)} stages may have to run", "", "| stage | plan | why |", "|---|---|---|"]
@@ -339,15 +339,15 @@ def show_plan(plan: list[PlannedStage]) -> None:
 
 
 def show_results(root: Path, warn: Callable[[str], object]) -> None:
-    """Show what a run has found. Its stages have ended well: what cannot be shown is a warning, no failure."""
+    """Create artifacts with a run's results. All stages have succeeded, so an error here is only a warning."""
     try:
         _show_results(root)
     except Exception as error:
-        warn(f"the run has ended well, but not all of it can be shown: {error!r}")
+        warn(f"the run has succeeded, but not all of its results can be shown: {error!r}")
 
 
 def _show_results(root: Path) -> None:
-    """Score card, scores, data report, metrics against the last commit, and where the page lies."""
+    """Create artifacts: score card, scores, data report, metrics against the last commit, link to the page."""
     if (root / SCORE_CARD).is_file():
         _markdown([(root / SCORE_CARD).read_text(encoding="utf-8")], "score-card", "Score card")
     if rows := score_rows(root):
@@ -362,7 +362,7 @@ def _show_results(root: Path) -> None:
 
 
 def score_rows(root: Path) -> list[dict[str, Any]]:
-    """One row per task, from the score card's files."""
+    """Return one row per task, from the files of scores."""
     columns = ["metric", "pretrained", "scratch", "gain"]
     return [
         {"task": name, **{column: found.get(column) for column in columns}}
@@ -373,7 +373,7 @@ def score_rows(root: Path) -> list[dict[str, Any]]:
 
 
 def data_report(root: Path) -> list[str]:
-    """The judgements of ``results/validation/*.json`` as markdown tables: one row per check."""
+    """Return the validation results in ``results/validation/*.json`` as Markdown tables with one row per check."""
     lines: list[str] = []
     for path in sorted((root / VALIDATION).glob("*.json")):
         report = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Plan of a run with reasons: the stages of ``dvc.yaml`` in an order that respects the graph, and DVC's reasons."""
+"""Plan of a run: the stages of ``dvc.yaml`` in topological order, with DVC's reasons to run them."""
 
 import heapq
 import json
@@ -19,7 +19,7 @@ from flows.watch import Limits
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage: its name, the stages it reads from, whether DVC may have to run it and why."""
+    """One stage: its name, the stages it depends on, whether DVC may have to run it and why."""
 
     name: str
     upstream: tuple[str, ...]
@@ -29,20 +29,21 @@ class PlannedStage:
 
     @property
     def is_cell(self) -> bool:
-        """Return whether it is one of a matrix of small alike stages, such as ``finetune@CoLA-1``."""
+        """Whether the stage is a cell of a DVC matrix, such as ``finetune@CoLA-1``."""
         return "@" in self.name
 
 
 def make_plan(root: Path = Path("."), targets: Sequence[str] = ()) -> list[PlannedStage]:
-    """The stages of a workspace in the order to run them; nothing is run.
+    """Return the stages of a workspace in the order in which to run them; nothing is run.
 
     Args:
         root: the folder that holds ``dvc.yaml``.
-        targets: stages, with or without the cell of a matrix; the plan has them and what they need. All by default.
+        targets: names of stages, with or without the cell of a matrix. The plan contains them and the stages they
+            depend on; all stages by default.
 
     Raises:
         StageFailure: DVC cannot read ``dvc.yaml`` or ``params.yaml``.
-        InfrastructureFailure: another DVC process holds a lock.
+        InfrastructureFailure: another DVC process holds DVC's lock.
     """
     names, edges, status = _ask_dvc(root)
     changed = reasons(status)
@@ -54,7 +55,7 @@ def make_plan(root: Path = Path("."), targets: Sequence[str] = ()) -> list[Plann
 
 
 def _ask_dvc(root: Path) -> tuple[list[str], list[tuple[str, str]], dict[str, list[Any]]]:
-    """Names of the stages, (before, after) pairs, and the status of those that changed, from one child process."""
+    """Return the stages' names, (before, after) pairs and the status of changed stages, read by one child process."""
     command = [sys.executable, "-m", "flows.plan"]
     done = subprocess.run(command, cwd=root, env=stage_environment(root), capture_output=True, text=True)
     if done.returncode:
@@ -66,9 +67,9 @@ def _ask_dvc(root: Path) -> tuple[list[str], list[tuple[str, str]], dict[str, li
 
 
 def print_graph() -> int:
-    """Print what DVC knows of the current folder as JSON; waits for DVC's lock.
+    """Print stages, edges and status of the current folder's pipeline as JSON; waits for DVC's lock.
 
-    Does what ``dvc stage list``, ``dvc dag`` and ``dvc status`` do, with one start of DVC and one reading of the graph.
+    Does the work of ``dvc stage list``, ``dvc dag`` and ``dvc status``, but starts DVC and reads the graph only once.
     """
     from dvc.exceptions import DvcException
     from dvc.repo import Repo, lock_repo
@@ -86,13 +87,13 @@ def print_graph() -> int:
 
 
 def check_settings(root: Path = Path(".")) -> None:
-    """``electra check``, before DVC removes anything; its output goes to ``logs/check.log``.
+    """Run ``electra check`` before DVC removes any output, and write its output to ``logs/check.log``.
 
-    Nothing is checked where no stage is a command of this project.
+    Does nothing if no stage runs a command of this project.
 
     Raises:
-        StageFailure: settings, cells or folders are refused; carries the exit code.
-        InfrastructureFailure: the check was ended.
+        StageFailure: settings, cells or folders are invalid; carries the exit code.
+        InfrastructureFailure: the check was ended by a signal, or failed with exit code 5.
     """
     path = root / "dvc.yaml"
     if not path.is_file() or "electra " not in path.read_text(encoding="utf-8"):
@@ -110,10 +111,10 @@ def check_settings(root: Path = Path(".")) -> None:
 
 
 def watch_inputs(root: Path) -> None:
-    """Bring what DVC watches outside of the workspace into step with the settings (electra/inputs.py).
+    """Update the list of external inputs in ``dvc.yaml`` from the settings (electra/inputs.py).
 
     Raises:
-        StageFailure: the settings cannot be used.
+        StageFailure: the settings are invalid.
     """
     if "electra inputs" not in (root / "dvc.yaml").read_text(encoding="utf-8"):
         return
@@ -124,12 +125,12 @@ def watch_inputs(root: Path) -> None:
 
 
 def cells_per_gpu(root: Path, gpus: int) -> int:
-    """How many fine-tuning cells share each GPU of a run: ``cluster.cells_per_gpu``, where each has a core of its own.
+    """Return how many fine-tuning runs share each GPU, from ``cluster.cells_per_gpu``.
 
-    With ``auto`` this project's command predicts how many fit (``electra estimate --cells-per-gpu``).
+    With ``auto``, ``electra estimate --cells-per-gpu`` predicts how many fit; each needs at least one core.
 
     Raises:
-        StageFailure: it could not.
+        StageFailure: the prediction failed.
     """
     if gpus == 0:
         return 1
@@ -147,9 +148,9 @@ def cells_per_gpu(root: Path, gpus: int) -> int:
 
 
 def cells_per_machine(root: Path) -> int:
-    """How many cells share the cores: as many as have room with their threads, and two where one takes all cores.
+    """Return how many fine-tuning runs share the cores: cores / threads of a run, but at least two.
 
-    The second computes while the first starts, ends and waits for DVC.
+    If one run uses all cores, the second computes while the first starts, ends and waits for DVC.
     """
     settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     num_threads = settings.get("cluster", {}).get("num_threads", "auto")
@@ -157,21 +158,21 @@ def cells_per_machine(root: Path) -> int:
 
 
 def longest_grace(root: Path = Path(".")) -> float:
-    """Seconds that the most patient stage of ``dvc.yaml`` has to end in."""
+    """Return the longest grace period of the stages in ``dvc.yaml``, in seconds."""
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     return max(Limits.of(stage.get("meta", {})).grace_seconds for stage in stages.values())
 
 
 def kind_of(name: str) -> str:
-    """``finetune`` of ``finetune@CoLA-1``."""
+    """Return the stage's name without the cell: ``finetune`` for ``finetune@CoLA-1``."""
     return name.partition("@")[0]
 
 
 def needed(names: list[str], edges: list[tuple[str, str]], targets: Sequence[str]) -> set[str]:
-    """The targets and everything before them; all stages where there is no target.
+    """Return the targets and all stages they depend on; all stages if there are no targets.
 
     Raises:
-        StageFailure: a target is no stage.
+        StageFailure: a target is not a stage.
     """
     found: set[str] = set() if targets else set(names)
     for target in targets:
@@ -188,7 +189,7 @@ def needed(names: list[str], edges: list[tuple[str, str]], targets: Sequence[str
 
 
 def reasons(status: dict[str, list[Any]]) -> dict[str, str]:
-    """Reasons of ``dvc status --json`` for each changed stage, on one line each."""
+    """Return the reasons in ``dvc status --json``, one line per changed stage."""
     return {name: "; ".join(_flat(changes)) for name, changes in status.items()}
 
 
@@ -211,17 +212,17 @@ def order(
     changed: Mapping[str, str],
     limits: Mapping[str, Limits] | None = None,
 ) -> list[PlannedStage]:
-    """Sort stages so that each comes after those it reads from, and mark what may have to run.
+    """Sort stages topologically, and mark the stages that may have to run.
 
-    A stage is out of date if DVC says so or if one before it is: running that one may change what this one reads.
-    Among stages that are free to run, single ones come before the cells of a matrix, then the order of ``dvc.yaml``:
-    cells that are next to each other can run side by side.
+    A stage is out of date if DVC says so, or if a stage it depends on is: running that one may change its inputs.
+    Among stages that are ready, single stages come before the cells of a matrix, then the order of ``dvc.yaml``: cells
+    that are next to each other can run side by side.
 
     Args:
         names: all stages, in the order of ``dvc.yaml``.
         edges: (before, after) pairs.
-        changed: stages that DVC reports as changed by themselves, with its reason.
-        limits: of the stages, where they have any.
+        changed: stages that DVC reports as changed, with its reason.
+        limits: limits of the stages that have any.
     """
     upstream: dict[str, list[str]] = defaultdict(list)
     downstream: dict[str, list[str]] = defaultdict(list)
@@ -253,7 +254,7 @@ def order(
 
 
 def batches(plan: list[PlannedStage]) -> list[list[PlannedStage]]:
-    """Cut a plan into groups that run one after the other: single stages alone, independent cells together."""
+    """Split a plan into groups that run one after the other: single stages alone, independent cells together."""
     groups: list[list[PlannedStage]] = []
     for stage in plan:
         group = groups[-1] if groups else []
@@ -266,11 +267,11 @@ def batches(plan: list[PlannedStage]) -> list[list[PlannedStage]]:
 
 
 def dvc(root: Path, *arguments: str) -> str:
-    """Output of a DVC command; waits for DVC's locks.
+    """Run a DVC command and return its output; waits for DVC's locks.
 
     Raises:
-        StageFailure: it fails.
-        InfrastructureFailure: it fails for a lock.
+        StageFailure: the command fails.
+        InfrastructureFailure: the command fails because of a lock.
     """
     done = subprocess.run(
         [sys.executable, "-m", "dvc", "--wait-for-lock", *arguments],

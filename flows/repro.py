@@ -1,8 +1,8 @@
 """`make run`: ``dvc repro`` with independent stages side by side and a header for each stage that runs.
 
-Each stage is run by ``dvc repro --single-item`` in one of a few processes that stay, so that DVC is started once in
-each. Stages write to this terminal, so that their bars stay bars. Only what DVC logs is changed: its notes about the
-lock file and about stages that have not changed are dropped (the last line counts those). Warnings and errors pass.
+Each stage is run by ``dvc repro --single-item`` in a pool of processes, so that DVC starts only once per process.
+Stages write to this terminal directly, which keeps their progress bars. Of DVC's log, messages about the lock file and
+about unchanged stages are dropped (the last line counts these stages); warnings and errors are shown.
 """
 
 import logging
@@ -27,11 +27,11 @@ INTERRUPTED = 130  # exit code, as shells have it for Ctrl-C
 
 
 class Headers:
-    """The line above each stage's output: its place, its name and the time left.
+    """Header line above each stage's output: its number, its name and the time left.
 
     Args:
-        plan: all stages, with their seconds where they have run here before.
-        slots: stages side by side.
+        plan: all stages, with their seconds if they have run here before.
+        slots: number of stages side by side.
     """
 
     def __init__(self, plan: Sequence[Forecast], slots: int = 1):
@@ -41,7 +41,7 @@ class Headers:
         self.seen = self.total - len(self.left)
 
     def header(self, stage: str) -> str:
-        """Count a stage that starts; return its place and the time left, by the stages' last runs in this folder."""
+        """Return the header of a stage that starts; the time left is from the stages' last runs in this folder."""
         self.seen += 1
         place = f"[{self.seen}/{self.total}] {stage}"
         seconds = self.left.get(stage)
@@ -53,12 +53,12 @@ class Headers:
         return f"{place}, {in_words(seconds)} left, {more}{in_words(max(seconds, in_all))} in all"
 
     def ended(self, stage: str) -> None:
-        """Leave an ended stage out of the time left."""
+        """Remove an ended stage from the time left."""
         self.left.pop(stage, None)
 
 
 def in_words(seconds: float) -> str:
-    """``2 min 10 s``; hours without seconds."""
+    """Format a duration as ``2 min 10 s``, or hours and minutes without seconds."""
     hours, rest = divmod(round(seconds), 3600)
     minutes, rest = divmod(rest, 60)
     if hours:
@@ -69,7 +69,7 @@ def in_words(seconds: float) -> str:
 
 
 class WithoutNotes(logging.Filter):
-    """DVC's log without its notes on its own files and on stages that have not changed."""
+    """Filter that drops DVC's log messages about its own files and about unchanged stages."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage().strip()
@@ -77,7 +77,7 @@ class WithoutNotes(logging.Filter):
 
 
 def start_worker() -> None:
-    """Prepare a process that runs stages: it ends with this one, and drops DVC's notes."""
+    """Prepare a pool process: it ends with its parent, and drops DVC's messages about unchanged stages."""
     import dvc.cli  # noqa: F401  (sets up the handlers of DVC's log)
 
     end_with_parent()
@@ -87,7 +87,7 @@ def start_worker() -> None:
 
 
 def reproduce(stage: str, environment: dict[str, str]) -> tuple[int, bool]:
-    """Run one stage if it is out of date; return DVC's exit code, and whether it had nothing to run."""
+    """Run one stage if it is out of date; return DVC's exit code, and whether there was nothing to run."""
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
@@ -107,11 +107,11 @@ def reproduce(stage: str, environment: dict[str, str]) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class Cores:
-    """How stages share the cores.
+    """Rules by which stages share the cores.
 
     Attributes:
-        slots: stages side by side.
-        with_pretraining: pre-training is one of them; else it runs alone and has all cores.
+        slots: number of stages side by side.
+        with_pretraining: pre-training may run beside other stages; otherwise it runs alone on all cores.
     """
 
     slots: int
@@ -119,20 +119,23 @@ class Cores:
 
     @classmethod
     def of(cls, root: Path) -> "Cores":
-        """By ``cluster`` of the settings; one stage at a time on a GPU, where a flow knows what fits (`make flow`)."""
+        """Return the rules for the settings in ``cluster``.
+
+        On a machine with GPUs stages run one at a time; `make flow` runs as many side by side as fit on a GPU.
+        """
         if GPUS.is_dir():
             return cls(1, False)
         settings = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8")) or {}
         return cls(cells_per_machine(root), bool(settings.get("cluster", {}).get("share_cores", False)))
 
     def needs_all(self, stage: PlannedStage) -> bool:
-        """Return whether a stage runs alone: pre-training, which ``meta`` of ``dvc.yaml`` gives all GPUs."""
+        """Return whether a stage runs alone: pre-training, whose ``meta`` in ``dvc.yaml`` requests all GPUs."""
         return stage.limits.gpus == "all" and not self.with_pretraining
 
     def environment(self, stage: PlannedStage) -> dict[str, str]:
-        """Return the variables of a stage that may have another one beside it: its part of the threads.
+        """Return environment variables with the share of the threads of a stage that may run beside others.
 
-        Not for encoders of another make, whose results depend on the number of threads (docs/architecture.md).
+        Third-party encoders keep all threads: their results depend on the number (docs/architecture.md).
         """
         if self.slots == 1 or self.needs_all(stage):
             return {}
@@ -141,9 +144,9 @@ class Cores:
         return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.slots))}
 
     def startable(self, waiting: Sequence[PlannedStage], running: Sequence[PlannedStage]) -> list[PlannedStage]:
-        """Return the stages that may start now: all that they read from has ended, and there is a slot.
+        """Return the stages that may start now: all stages they depend on have ended, and a slot is free.
 
-        Pre-training goes before the others. Where it needs all cores it waits until nothing runs.
+        Pre-training goes before the others. If it needs all cores, it waits until nothing runs.
         """
         unfinished = {stage.name for stage in (*waiting, *running)}
         ready = [stage for stage in waiting if unfinished.isdisjoint(stage.upstream)]
@@ -156,12 +159,12 @@ class Cores:
 
 
 def run_plan(plan: Sequence[PlannedStage], headers: Headers, cores: Cores) -> tuple[int, int]:
-    """Run the stages that are out of date, each as soon as those that it reads from have ended.
+    """Run the stages that are out of date, each as soon as the stages it depends on have ended.
 
-    After a failure the stages that run go on to their end, and no other starts.
+    After a failure, running stages go on to their end, and no other stage starts.
 
     Returns:
-        DVC's exit code of the first stage that failed, 0 where none did; and how many stages DVC did not run.
+        DVC's exit code of the first stage that failed, 0 if none did; and how many stages DVC did not run.
     """
     waiting = [stage for stage in plan if stage.out_of_date]
     running: dict[Future[tuple[int, bool]], PlannedStage] = {}
@@ -180,7 +183,7 @@ def run_plan(plan: Sequence[PlannedStage], headers: Headers, cores: Cores) -> tu
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``python -m flows.repro [STAGE...]``; the exit code of the first ``dvc repro`` that failed."""
+    """Run ``python -m flows.repro [STAGE...]``; return the exit code of the first ``dvc repro`` that failed."""
     root = Path(".")
     try:
         plan = make_plan(root, arguments)

@@ -1,7 +1,7 @@
-"""Running one DVC stage as a child process: its output, its progress, its failures, its end.
+"""Run one DVC stage as a child process: output, progress, failures and termination.
 
-A flow decides when and where a stage runs, and whether it is tried again. Whether it must run at all is DVC's decision:
-``dvc repro -s`` does nothing when the stage is up to date.
+A flow decides when and where a stage runs, and whether to retry it. DVC decides whether it must run at all:
+``dvc repro -s`` does nothing if the stage is up to date.
 """
 
 import os
@@ -26,7 +26,7 @@ LOCKED = re.compile(r"Unable to acquire lock|is busy, it is being blocked", re.I
 NETWORK = re.compile(r"ConnectionError|Connection reset|Temporary failure in name resolution|Read timed out")
 SPARED = re.compile(r"^Stage '.*' (?:didn't change|is cached)\b.*", re.MULTILINE)
 EXITED = re.compile(r"failed to run: .*, exited with (-?\d+)")
-# What DVC says around the stage's own output: kept in logs/<stage>.log, left out of the run's log.
+# DVC's messages around the stage's output: kept in logs/<stage>.log, left out of the run's log.
 DVC_CHATTER = (
     "Running stage",
     "> ",
@@ -44,7 +44,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class StageFailure(Exception):
-    """A stage failed for a reason that running it again does not mend: configuration, data, divergence, a defect."""
+    """Failure of a stage that a retry does not fix: configuration, data, divergence, a bug."""
 
     def __init__(self, stage: str, exit_code: int, tail: Iterable[str]):
         self.stage, self.exit_code = stage, exit_code
@@ -53,16 +53,16 @@ class StageFailure(Exception):
 
 
 class InfrastructureFailure(StageFailure):
-    """A lock, the network, a full disk or a killed process: the same stage may succeed when it is tried again."""
+    """Failure of a stage by a lock, the network, a full disk or a killed process: a retry may succeed."""
 
     def __init__(self, stage: str, tail: Iterable[str]):
         super().__init__(stage, 5, tail)
 
 
 def classify(stage: str, lines: list[str]) -> StageFailure:
-    """The failure that the output of a failed ``dvc repro -s`` speaks of.
+    """Return the failure described by the output of a failed ``dvc repro -s``.
 
-    ``dvc`` itself always ends with 255; the exit code of the stage's command stands in its last message. Codes are
+    ``dvc`` itself always ends with 255; the exit code of the stage's command is in its last message. Codes are
     those of :mod:`electra.common.errors`; above 128 and below 0 a signal ended the command (such as out of memory).
     """
     tail, text = lines[-15:], "\n".join(lines)
@@ -78,21 +78,21 @@ def classify(stage: str, lines: list[str]) -> StageFailure:
 
 
 def dvc_repro(stage: str) -> list[str]:
-    """Run one stage if it is out of date, without a look at those before it, and wait for DVC's locks."""
+    """Return the command that runs one stage if it is out of date, without its dependencies; waits for DVC's locks."""
     return guarded([sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", stage])
 
 
 def nothing(_: object) -> None:
-    """A sink for output that is not shown."""
+    """Ignore a value; the default callback for progress."""
 
 
 @dataclass
 class StageRunner:
-    """Runs stages of one workspace; several threads may share one runner.
+    """Runner of the stages of one workspace; several threads may share one runner.
 
     Args:
         root: the folder that holds ``dvc.yaml``.
-        command: what runs a stage, given its name; the default is :func:`dvc_repro`.
+        command: returns the command line for a stage's name; the default is :func:`dvc_repro`.
     """
 
     root: Path = Path(".")
@@ -112,27 +112,28 @@ class StageRunner:
     ) -> str | None:
         """Run one stage to its end.
 
-        The whole output goes to ``logs/<stage>.log``; ``say`` gets its newest line every ten seconds and the last ones.
+        The whole output goes to ``logs/<stage>.log``; ``say`` gets the newest line every ten seconds, and the last
+        three lines at the end.
 
         Args:
             stage: name as ``dvc stage list`` shows it, such as ``finetune@CoLA-1``.
-            say: takes one line for the run's log.
-            show: takes what the stage writes to ``logs/<stage>/progress.json``, whenever that changes.
-            limits: when a stage counts as hung.
-            beside_others: others use the same cores now: its threads leave them when they wait.
-            devices: GPUs this stage may use, where the run has several.
+            say: called with one line for the run's log.
+            show: called with the content of ``logs/<stage>/progress.json`` whenever that changes.
+            limits: time limits and grace period of the stage.
+            beside_others: other stages use the same cores: waiting threads of this stage sleep instead of spinning.
+            devices: GPUs this stage may use; None leaves CUDA_VISIBLE_DEVICES unchanged.
 
         Returns:
-            DVC's reason why it did not run the command, if it did not: nothing has changed, or it has the result.
+            DVC's reason for not running the command (nothing has changed, or the result is cached); None if it ran.
 
         Raises:
-            InfrastructureFailure: it may succeed when it is tried again.
-            StageFailure: it will not.
+            InfrastructureFailure: the stage failed, and a retry may succeed.
+            StageFailure: the stage failed, and a retry would not help.
         """
         log = self.root / "logs" / f"{stage}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         watch = Watch(self.root / "logs" / stage / "progress.json", limits)
-        # In this process' group and session: whatever ends the flow's group ends the stage too.
+        # In this process' group and session: a signal to the flow's group also ends the stage.
         child = subprocess.Popen(
             self.command(stage),
             cwd=self.root,
@@ -147,7 +148,7 @@ class StageRunner:
         try:
             if self._stopping.is_set():  # stopped between the decision to start and the start
                 end_tree(child.pid, limits.grace_seconds)
-            with open(log, "w", encoding="utf-8", buffering=1) as file:  # whole lines, for those who look meanwhile
+            with open(log, "w", encoding="utf-8", buffering=1) as file:  # line-buffered, for `tail -f`
                 lines, complaint = _follow(child, file.write, say, show, watch)
             code = child.wait()
         finally:
@@ -165,7 +166,7 @@ class StageRunner:
         return spared[0] if spared else None
 
     def stop(self) -> None:
-        """End all stages that run, and everything they started; stages that are asked for later end at once."""
+        """End all running stages and their processes; stages started later end at once."""
         self._stopping.set()
         enders = [
             threading.Thread(target=end_tree, args=(child.pid, limits.grace_seconds))
@@ -178,10 +179,10 @@ class StageRunner:
 
 
 def stage_environment(root: Path, beside_others: bool = False, devices: list[str] | None = None) -> dict[str, str]:
-    """This process' environment, for a command that runs in a workspace.
+    """Return this process' environment, changed for a command that runs in a workspace.
 
-    This interpreter's commands come first on PATH, and the workspace's own code before the installed one: what DVC
-    says a stage depends on must be what runs.
+    This interpreter's commands come first on PATH, and the workspace's code comes before the installed package: the
+    code that runs must be the code that DVC tracks as a dependency.
     """
     environment = dict(os.environ)
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
@@ -202,10 +203,10 @@ def _follow(
     show: Callable[[dict[str, Any]], object],
     watch: Watch,
 ) -> tuple[list[str], str | None]:
-    """Read a child's output to its end: all of it is written, a line now and then is said.
+    """Read a child's output to its end: write all of it, and pass a line to ``say`` every ten seconds.
 
     Returns:
-        The last lines, and why the child was ended if it was.
+        The last lines, and the reason if the child was ended for hanging.
     """
     lines: deque[str] = deque(maxlen=200)
     unsaid: list[str] = []
@@ -239,7 +240,10 @@ def _follow(
 
 
 def _lines_of(child: subprocess.Popen) -> "queue.SimpleQueue[str | None]":
-    """A child's lines as they come, then None: a thread waits for them, so that the reader can look at other things."""
+    """Return a queue of a child's output lines, with None at the end.
+
+    A thread reads the output, so that the caller can check progress between lines.
+    """
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:

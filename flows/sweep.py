@@ -1,9 +1,9 @@
-"""Many runs: every combination of pre-training method, profile and seed, each in a clone, and a table of their scores.
+"""Sweep: run every combination of pre-training method, profile and seed in a clone, and tabulate the scores.
 
-A point of the sweep is an ordinary run of ``train_encoder`` in a clone with other settings. What it finds it commits to
-a branch of the repository, ``sweep/<name>/<objective>-<profile>-<seed>``: nothing is lost when the sweep itself dies,
-and every point can be checked out, compared (``dvc metrics diff``) and run again. What points have in common, such as
-the data, is computed once where they share DVC's cache.
+A point of the sweep is an ordinary run of ``train_encoder`` in a clone with other settings. Its results are committed
+to a branch of the repository, ``sweep/<name>/<objective>-<profile>-<seed>``: nothing is lost if the sweep itself dies,
+and every point can be checked out, compared (``dvc metrics diff``) and run again. Stages that points have in common,
+such as the data, run once if the points share DVC's cache.
 """
 
 import itertools
@@ -31,7 +31,7 @@ SECONDS_BETWEEN_LOOKS = 15.0
 
 @dataclass(frozen=True)
 class Point:
-    """One combination, and the branch that its results go to."""
+    """One combination of settings, and the branch for its results."""
 
     objective: str
     profile: str
@@ -39,7 +39,7 @@ class Point:
     branch: str
 
     def workspace(self, base: Workspace) -> Workspace:
-        """Where the point runs."""
+        """Return the workspace in which the point runs."""
         settings = {
             **base.settings,
             "profile": self.profile,
@@ -50,7 +50,7 @@ class Point:
 
 
 def points(name: str, objectives: Sequence[str], profiles: Sequence[str], seeds: Sequence[int]) -> list[Point]:
-    """All combinations, seeds innermost."""
+    """Return all combinations, seeds innermost."""
     return [
         Point(objective, profile, seed, f"sweep/{name}/{objective}-{profile}-{seed}")
         for objective, profile, seed in itertools.product(objectives, profiles, seeds)
@@ -70,11 +70,11 @@ def sweep(
     """Train and score every combination.
 
     Args:
-        workspace: its repository is cloned for each point; ``settings`` hold for all of them.
-        name: of the sweep; branches of an earlier one of the same name are replaced.
-        deployment: points run side by side as runs of this deployment of ``train_encoder``; without one, one after the
-            other in this process.
-        gpus: of one point; a deployment has its own.
+        workspace: its repository is cloned for each point; ``settings`` apply to all points.
+        name: name of the sweep; branches of an earlier sweep of the same name are replaced.
+        deployment: deployment of ``train_encoder`` whose runs are the points, side by side; by default points run one
+            after the other in this process.
+        gpus: number of GPUs of one point; ignored with a deployment, which sets it.
     """
     if workspace.repository is None:
         return Failed(message="a sweep works in clones: give workspace.repository")
@@ -98,9 +98,9 @@ def _run_here(point: Point, base: Workspace, gpus: int) -> bool:
 
 
 def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> list[Point]:
-    """Run the points as runs of a deployment, wait for all, and return those that failed.
+    """Run the points as runs of a deployment, wait for all, and return the failed points.
 
-    If this flow is ended, so are they.
+    If this flow is ended, running points are cancelled.
     """
     running: dict[UUID, Point] = {}
     failed = []
@@ -126,17 +126,17 @@ def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> lis
 
 
 def _row(repository: str, point: Point) -> dict[str, Any]:
-    """A point's mean scores, read from its branch."""
+    """Return a point's mean scores, read from its branch."""
     row: dict[str, Any] = {"objective": point.objective, "profile": point.profile, "seed": point.seed}
     scores = json.loads(_file_of(repository, point.branch, str(SCORES)))
     return {**row, **scores["mean"], "branch": point.branch}
 
 
 def _file_of(repository: str, branch: str, path: str) -> str:
-    """A file of a branch, without a checkout.
+    """Return the content of a file on a branch, without a checkout.
 
     Raises:
-        StageFailure: there is none.
+        StageFailure: the branch or the file does not exist.
     """
     with tempfile.TemporaryDirectory() as folder:
         fetch = ["git", "clone", "--quiet", "--bare", "--depth", "1", "--branch", branch, "--", repository, folder]

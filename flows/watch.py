@@ -1,6 +1,7 @@
-"""Watching a running stage by its own report of progress, and the GPUs that each stage gets.
+"""Monitor of a running stage by its progress file, and assignment of GPUs to stages.
 
-Slots of the server's limit ``gpu`` decide whether a stage gets one, the run's own devices decide which.
+Slots of the Prefect server's concurrency limit ``gpu`` decide when a stage gets a GPU; the run's free devices decide
+which one.
 """
 
 import contextvars
@@ -22,10 +23,11 @@ class Limits:
 
     Args:
         timeout_hours: a stage that takes longer is ended.
-        stale_minutes: so long may ``logs/<stage>/progress.json`` stay as it is; None for a stage that writes none.
-        gpus: how many the stage uses, of those that the run may use; "all" of them, or none.
-        shares_gpu: a stage with one GPU leaves room on it for others of its kind (``cluster.cells_per_gpu``).
-        grace_seconds: so long has a stage that is asked to end, for its checkpoint, before it is killed.
+        stale_minutes: a stage is ended as hung if ``logs/<stage>/progress.json`` does not change for so long; None for
+            a stage that does not write the file.
+        gpus: number of the run's GPUs that the stage uses, or "all".
+        shares_gpu: a stage with one GPU shares it with others of its kind (``cluster.cells_per_gpu``).
+        grace_seconds: time between SIGTERM and SIGKILL, in which a stage can write a checkpoint.
     """
 
     timeout_hours: float = 24.0
@@ -36,22 +38,22 @@ class Limits:
 
     @classmethod
     def of(cls, meta: dict[str, Any]) -> "Limits":
-        """From a stage's ``meta:``, which may hold other people's keys too."""
+        """Return the limits in a stage's ``meta:``, which may also hold other keys."""
         return cls(**{key: meta[key] for key in cls.__dataclass_fields__ if key in meta})
 
     def gpus_of(self, available: int) -> int:
-        """How many of a run's GPUs the stage takes; a run without any runs everything on the CPU."""
+        """Return how many of the run's ``available`` GPUs the stage takes; without GPUs all stages run on the CPU."""
         return available if self.gpus == "all" else min(int(self.gpus), available)
 
 
 @dataclass
 class Watch:
-    """Looks at one run of a stage now and then; the times are this host's, whatever clock the file's disk has.
+    """Monitor of one run of a stage. Times are from this host's clock, not from the file system's.
 
     Args:
-        progress_file: what the stage rewrites while it works. One left by an earlier run counts for nothing.
-        limits: when the stage counts as hung.
-        clock: seconds, monotonic.
+        progress_file: file that the stage rewrites while it works. A file left by an earlier run is ignored.
+        limits: limits beyond which the stage counts as hung.
+        clock: monotonic clock in seconds.
     """
 
     progress_file: Path
@@ -66,7 +68,7 @@ class Watch:
         self._version = self._now()
 
     def progress(self) -> dict[str, Any] | None:
-        """The stage's report since the last call; None if there is none."""
+        """Return the stage's progress if the file has changed since the last call; else None."""
         version = self._now()
         if version == self._version:
             return None
@@ -78,7 +80,7 @@ class Watch:
         return report if isinstance(report, dict) else None
 
     def complaint(self) -> str | None:
-        """Why the stage should be ended; None while all is well."""
+        """Return why the stage should be ended, or None."""
         now = self.clock()
         if now - self._started > 3600 * self.limits.timeout_hours:
             return f"not finished after {self.limits.timeout_hours:g} hours (meta.timeout_hours in dvc.yaml)"
@@ -98,10 +100,10 @@ LIMIT = "gpu"
 
 
 class Slot:
-    """A slot of the server's limit ``gpu``, held from the first to the last of the stages that share a device.
+    """Slot of the server's limit ``gpu``, held from the first to the last of the stages that share a device.
 
-    A thread of its own holds it: Prefect's context must be left by the thread that entered it, and the stage that came
-    first need not be the last.
+    A separate thread holds it: Prefect's context must be left by the thread that entered it, and the first stage to
+    start need not be the last to end.
     """
 
     def __init__(self) -> None:
@@ -123,26 +125,26 @@ class Slot:
             self._held.set_exception(error)
 
     def wait(self) -> None:
-        """Until the server has given it; raises its refusal."""
+        """Wait until the server has granted the slot; raise its error if it refuses."""
         self._held.result()
 
     def release(self) -> None:
-        """Give it back, and wait until that is done."""
+        """Release the slot, and wait until the server has confirmed it."""
         self._over.set()
         self._thread.join()
 
 
 def _slots(number: int) -> AbstractContextManager[None]:
-    from prefect.concurrency.sync import concurrency  # not above: `electra plan` takes no second for Prefect
+    from prefect.concurrency.sync import concurrency  # imported here: `electra plan` must not wait for Prefect's import
 
     return concurrency(LIMIT, occupy=number, strict=True, raise_on_lease_renewal_failure=False)
 
 
 class Devices:
-    """The GPUs of one run; stages that run side by side share them out.
+    """The GPUs of one run, assigned to stages that run side by side.
 
     Args:
-        count: how many; 0 for a run on CPUs.
+        count: number of GPUs; 0 for a run on CPUs.
         cells_per_gpu: how many stages with ``shares_gpu`` run on one device.
     """
 
@@ -155,13 +157,14 @@ class Devices:
 
     @contextmanager
     def take(self, number: int, shared: bool = False) -> Iterator[list[str] | None]:
-        """Hold this many devices and as many slots of the limit, waiting for both; None for a run without GPUs.
+        """Hold this many devices and as many slots of the limit, waiting for both; yield None in a run without GPUs.
 
-        A stage that needs none, in a run that has some, sees none. The limit must exist (``electra cluster init``); a
-        lease that could not be renewed does not end hours of training.
+        In a run with GPUs, ``number`` 0 yields an empty list. The limit must exist (``electra cluster init``);
+        failing to renew a slot's lease does not end the stage, which may have trained for hours.
 
         Args:
-            shared: others may have the device too, if it is one. Devices without anybody are taken first.
+            number: how many devices the stage needs.
+            shared: a single device may be shared with other stages. Unused devices are taken first.
         """
         if self.count == 0:
             yield None
@@ -171,7 +174,7 @@ class Devices:
             with self._share() as device:
                 yield [device]
         else:
-            with self._changed:  # devices before slots, as below: who waits for a slot holds none that others wait for
+            with self._changed:  # devices before slots, as in _share: a stage that waits for a device holds no slot
                 self._changed.wait_for(lambda: len(self._free) >= number)
                 taken, self._free = self._free[:number], self._free[number:]
             try:

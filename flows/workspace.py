@@ -1,7 +1,7 @@
-"""Where a run works: in a folder as it is, or in a clone of its own with a shared DVC cache.
+"""Workspace of a run: an existing folder, or a new clone with a shared DVC cache.
 
-DVC's locks hold on one host only: two hosts must never work in one folder. On a cluster each run therefore has its own
-clone; what they share is the DVC cache (a folder that all hosts see, a DVC remote, or both) and the checkpoints.
+DVC's locks work on one host only: two hosts must never work in one folder. On a cluster each run therefore has its own
+clone; the runs share the DVC cache (a folder that all hosts see, a DVC remote, or both) and the checkpoints.
 """
 
 import shutil
@@ -42,13 +42,13 @@ class Workspace(BaseModel):
 
 @contextmanager
 def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
-    """The folder to work in, for one run alone.
+    """Yield the folder to work in, locked for this run.
 
-    A clone is removed when the run ends well, after its results are pushed; after a failure it stays for a look.
+    A clone is removed when the run succeeds, after its results are pushed; after a failure it is kept for inspection.
 
     Raises:
         InfrastructureFailure: another run works there, or a repository or remote cannot be reached.
-        StageFailure: the repository, its revision or the settings cannot be used.
+        StageFailure: the repository, its revision or the settings are invalid.
     """
     if workspace.repository is None:
         if workspace.settings or workspace.publish:
@@ -66,7 +66,7 @@ def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
     with alone(root):
         try:
             yield root
-        finally:  # also after a failure: the stages that ended well need not run again elsewhere
+        finally:  # also after a failure: stages that succeeded need not run again elsewhere
             _dvc_if_remote(root, "push", "--run-cache")
     if workspace.publish:
         _publish(root, workspace.publish, run_name)
@@ -75,10 +75,10 @@ def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
 
 @contextmanager
 def alone(root: Path) -> Iterator[None]:
-    """Hold the workspace; the system frees it when this process ends, however it ends.
+    """Lock the workspace; the system releases the lock when this process ends, in whatever way.
 
     Raises:
-        InfrastructureFailure: another run holds it.
+        InfrastructureFailure: another run holds the lock.
     """
     with ExitStack() as stack:
         try:
@@ -96,7 +96,7 @@ def change_settings(root: Path, settings: dict[str, Any]) -> None:
     """Write settings by their dotted names: ``profile`` first, then each into the file that has it, else params.yaml.
 
     Raises:
-        StageFailure: a name leads through something that is no section.
+        StageFailure: a part of a name is not a section.
     """
     yaml = YAML()
     common = root / "params.yaml"
@@ -110,7 +110,7 @@ def change_settings(root: Path, settings: dict[str, Any]) -> None:
         for part in sections:
             section = section.setdefault(part, {})
             if not isinstance(section, dict):
-                raise StageFailure("settings", 2, [f"{name}: {part} is no section of {file.name}"])
+                raise StageFailure("settings", 2, [f"{name}: {part} is not a section of {file.name}"])
         section[key] = settings[name]
         yaml.dump(document, file)
 
@@ -136,7 +136,7 @@ def _clone(workspace: Workspace, root: Path) -> None:
     shared = workspace.shared.resolve() if workspace.shared else None
     if shared:
         cache, checkpoints = shared / "cache", shared / "checkpoints"
-    elif (Path(repository) / ".dvc").is_dir():  # a repository on this host: what it has computed need not be again
+    elif (Path(repository) / ".dvc").is_dir():  # a repository on this host: reuse its results
         cache, checkpoints = Path(_dvc(Path(repository), "cache", "dir").strip()), Path(repository) / "checkpoints"
     else:
         return
@@ -147,12 +147,12 @@ def _clone(workspace: Workspace, root: Path) -> None:
 
 
 def located(repository: str) -> str:
-    """A folder by its full path, since clones are made elsewhere; anything else is a URL and stays as it is."""
+    """Return a folder's absolute path, since clones are made elsewhere; a URL is returned unchanged."""
     return str(Path(repository).resolve()) if Path(repository).is_dir() else repository
 
 
 def _publish(root: Path, branch: str, run_name: str) -> None:
-    """Commit what the run found to a branch of its own; the repository's other branches are not touched."""
+    """Commit the run's results to a separate branch; the repository's other branches are not touched."""
     found = [name for name in ("params.yaml", "params", "dvc.lock", "results") if (root / name).exists()]
     _run(root, ["git", "add", "--", *found])
     _run(root, ["git", "commit", "--quiet", "--allow-empty", "-m", f"Results of run {run_name}"])
