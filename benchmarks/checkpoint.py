@@ -18,8 +18,9 @@ import yaml
 
 from electra.config.loading import parse_settings
 from electra.model.objective import build_objective
+from electra.optim import ElectraAdamW
 from electra.pretrain.checkpoint import Checkpoints
-from electra.pretrain.start import MOMENTS, gather_state
+from electra.pretrain.zero import gather_state
 
 VOCAB_SIZE = 30522
 
@@ -31,8 +32,9 @@ def engine_of(profile: str) -> Any:
     values["pretrain"] = {**common["pretrain"], **values["pretrain"]}
     settings = parse_settings(values, where=profile)
     model = build_objective(settings.model, VOCAB_SIZE, 103, settings.pretrain)
-    state = {parameter: {key: torch.rand_like(parameter) for key in MOMENTS} for parameter in model.parameters()}
-    optimizer = SimpleNamespace(state=state)
+    names = ElectraAdamW.moments
+    state = {parameter: {name: torch.rand_like(parameter) for name in names} for parameter in model.parameters()}
+    optimizer = SimpleNamespace(state=state, moments=names)
     return SimpleNamespace(module=model, optimizer=optimizer, zero_optimization_stage=lambda: 0)
 
 

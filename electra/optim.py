@@ -9,8 +9,6 @@ from torch import nn
 
 from electra import config
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
-
 
 class ElectraAdamW(torch.optim.AdamW):
     """Adam without bias correction, with decoupled weight decay.
@@ -27,6 +25,8 @@ class ElectraAdamW(torch.optim.AdamW):
     With ``max_grad_norm``, it clips the global norm of the gradients, which must be whole and the same on all processes
     (ZeRO 0). The kernel scales them on its way: the host neither waits for the norm nor passes over the gradients.
     """
+
+    moments = ("exp_avg", "exp_avg_sq")  # its state of each parameter, of the parameter's shape
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ElectraAdamW(torch.optim.AdamW):
     def create_moments(self, tensors: Iterable[torch.Tensor]) -> None:
         """Zero moments before the first step, for whoever must know where they are."""
         for tensor in tensors:
-            self.set_moments(tensor, {name: torch.zeros_like(tensor) for name in MOMENTS})
+            self.set_moments(tensor, {name: torch.zeros_like(tensor) for name in self.moments})
 
     def set_moments(self, tensor: torch.Tensor, moments: dict[str, torch.Tensor]) -> None:
         """Give a parameter its moments, with the count of steps that the fused kernel wants beside them.

@@ -10,9 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
-from electra.optim import MOMENTS, ElectraAdamW, learning_rate, parameter_groups, rate_of, warmup_stable_decay
+from electra.optim import ElectraAdamW, learning_rate, parameter_groups, rate_of, warmup_stable_decay
 from electra.pretrain.engine import deepspeed_config, set_step
-from electra.pretrain.start import scatter_state
+from electra.pretrain.zero import scatter_state
 from electra.system.hardware import Machine, bucket_size
 
 
@@ -126,7 +126,7 @@ def test_a_resumed_step_count_lies_on_the_parameters_device() -> None:
     optimizer = ElectraAdamW(module.parameters(), lr=0.0)
     engine = SimpleNamespace(module=module, optimizer=optimizer, zero_optimization_stage=lambda: 0)
     weights = {name: torch.zeros(parameter.shape) for name, parameter in module.named_parameters()}
-    moments = {f"{key}.{name}": value for key in MOMENTS for name, value in weights.items()}
+    moments = {f"{key}.{name}": value for key in optimizer.moments for name, value in weights.items()}
     scatter_state(engine, weights, moments)
     assert len(optimizer.state) == 2
     assert devices_of_state(optimizer) == {"meta"}

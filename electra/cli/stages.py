@@ -124,14 +124,17 @@ def pretrain(
 
     Example: electra pretrain --render
     """
-    from electra.launchers.pretraining import launch_pretraining, render_pretraining
+    from electra.launchers.pretraining import launched, render_pretraining
 
     settings, paths = load()
     if render:
         print(render_pretraining(settings, paths), end="")
-    else:
-        with _machine_noted(settings, paths, "pretrain"):
-            launch_pretraining(settings, paths)
+        return
+    with _machine_noted(settings, paths, "pretrain"), launched(settings, paths) as own_settings:
+        if own_settings is not None:
+            from electra.pretrain.run import pretrain
+
+            pretrain(own_settings, paths)
 
 
 @app.command(rich_help_panel=STAGES)

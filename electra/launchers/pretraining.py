@@ -2,7 +2,8 @@
 
 import os
 import signal
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from electra.common.errors import ConfigError
@@ -24,10 +25,14 @@ LAUNCHERS: dict[str, type[Launcher]] = {
 }
 
 
-def launch_pretraining(settings: Settings, paths: Paths) -> None:
-    """Run :func:`electra.pretrain.run.pretrain` on all processes and wait for them.
+@contextmanager
+def launched(settings: Settings, paths: Paths) -> Iterator[Settings | None]:
+    """Start the processes of a pre-training and wait for them, or be one of them: it trains in the block.
 
     In a process that a launcher has started, train as one of them; in a pod, start the pod's processes.
+
+    Yields:
+        This process's settings; None where others have trained, and have ended well.
 
     Raises:
         ElectraError: training failed; of several processes, the first to fail decides the exit code.
@@ -35,27 +40,30 @@ def launch_pretraining(settings: Settings, paths: Paths) -> None:
     if os.environ.get(IN_JOB) and settings.cluster.device == "auto":  # the job has requested GPUs
         cluster = settings.cluster.model_copy(update={"device": "cuda"})
         settings = settings.model_copy(update={"cluster": cluster})
-    place = find_place()
+    cluster, place = settings.cluster, find_place()
     if place:
-        return _be_one(settings, paths, place)
-    if os.environ.get(IN_JOB) == "kubernetes":
-        node_rank = int(os.environ["NODE_RANK"])
-        job = describe_job(settings, paths, settings.cluster)
-        return start_processes(job, endpoint=os.environ["RENDEZVOUS"], node_rank=node_rank)
-    cluster = settings.cluster
-    if cluster.launcher in ("slurm", "kubernetes"):
-        return LAUNCHERS[cluster.launcher]().run(describe_job(settings, paths, cluster))
-    machine = resolve_machine(cluster, settings.pretrain.batch_size)
-    os.environ["OMP_NUM_THREADS"] = str(max(1, machine.num_threads))
-    if machine.num_processes == 1 and cluster.launcher == "local":
-        from electra.pretrain.run import pretrain
-
-        return pretrain(settings, paths)
-    LAUNCHERS[cluster.launcher]().run(describe_job(settings, paths, cluster, machine.num_processes))
+        own, in_slurm = _joined(settings, place), os.environ.get(IN_JOB) == "slurm"
+        with first_failure_told(paths.logs / "pretrain/job" / FIRST_FAILURE) if in_slurm else nullcontext():
+            yield own
+    elif os.environ.get(IN_JOB) == "kubernetes":
+        job, node_rank = describe_job(settings, paths, cluster), int(os.environ["NODE_RANK"])
+        start_processes(job, endpoint=os.environ["RENDEZVOUS"], node_rank=node_rank)
+        yield None
+    elif cluster.launcher in ("slurm", "kubernetes"):
+        LAUNCHERS[cluster.launcher]().run(describe_job(settings, paths, cluster))
+        yield None
+    else:
+        machine = resolve_machine(cluster, settings.pretrain.batch_size)
+        os.environ["OMP_NUM_THREADS"] = str(max(1, machine.num_threads))
+        if machine.num_processes == 1 and cluster.launcher == "local":
+            yield settings
+        else:
+            LAUNCHERS[cluster.launcher]().run(describe_job(settings, paths, cluster, machine.num_processes))
+            yield None
 
 
 def render_pretraining(settings: Settings, paths: Paths) -> str:
-    """Return what :func:`launch_pretraining` would start or submit, as text."""
+    """Return what :func:`launched` would start or submit, as text."""
     cluster = settings.cluster
     processes = None
     if cluster.num_processes == "auto":
@@ -82,7 +90,8 @@ def describe_job(settings: Settings, paths: Paths, cluster: Cluster, num_process
     return Job(fingerprint(settings, paths), root, cluster, processes)
 
 
-def _be_one(settings: Settings, paths: Paths, place: Place) -> None:
+def _joined(settings: Settings, place: Place) -> Settings:
+    """Prepare this process as one of several; return its settings."""
     settings = place.settings(settings)
     os.environ["OMP_NUM_THREADS"] = str(settings.cluster.num_threads)
     if place.world_size > 1:
@@ -91,8 +100,4 @@ def _be_one(settings: Settings, paths: Paths, place: Place) -> None:
         # While a process waits for others to join, Python's signal handlers do not run, and the launcher would wait for
         # it until grace_seconds are over. The training loop installs its handler; until then there is nothing to save.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    from electra.pretrain.run import pretrain
-
-    in_slurm = os.environ.get(IN_JOB) == "slurm"
-    with first_failure_told(paths.logs / "pretrain/job" / FIRST_FAILURE) if in_slurm else nullcontext():
-        pretrain(settings, paths)
+    return settings

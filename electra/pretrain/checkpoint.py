@@ -1,221 +1,79 @@
-"""Checkpoints of a run, milestones of its schedule, the thread that writes them, and their mirror.
+"""Checkpoints of a run: what is saved and loaded, milestones of its schedule, and the thread that writes them.
 
-The mirror is a second place for checkpoints, such as a bucket, from which a fresh machine resumes.
-``<url>/<fingerprint>/step_<n>/`` and ``milestone_<percent>/`` are as in the local folder. A folder is complete when the
-file that seals it is there: ``state.json`` or ``manifest.json``, which hold the checksums of the others and are written
-last; then ``latest`` is moved. Credentials come from the environment, in the way the storage's own tools read them.
+Their mirror is in electra/pretrain/mirror.py.
 """
 
 import hashlib
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from electra.common.artifacts import (
-    MANIFEST,
-    building,
-    read_manifest,
-    sha256,
-    write_json,
-    write_manifest,
-    write_text,
-)
-from electra.common.errors import ConfigError, DataError, InfrastructureError
+from electra.common.artifacts import building, read_manifest, sha256, write_json, write_manifest, write_text
+from electra.common.errors import DataError
 from electra.common.output import disk_errors, exclusive
 from electra.common.paths import Paths
 from electra.common.tensors import read_tensors
-from electra.config import Settings
+from electra.config import Cluster, Settings
 from electra.model.pretrained import save_pretrained
+from electra.pretrain.mirror import Mirror
 
-SEALS = ("state.json", MANIFEST)
-
-
-class Mirror:
-    """The mirror of one run's folder.
-
-    Args:
-        url: any fsspec URL, ending with the run's fingerprint.
-        keep: how many checkpoints to keep there.
-
-    Raises:
-        ConfigError: the kind of URL is unknown, or the package it needs is not installed.
-    """
-
-    def __init__(self, url: str, keep: int):
-        import fsspec
-
-        self.url, self.keep = url, keep
-        try:
-            self.storage, self.path = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise ConfigError(
-                f"this mirror cannot be used: {error}",
-                where="cluster.checkpoint_mirror",
-                next_step="for s3:// install the extra: pip install 'electra-pipeline[s3]'",
-            ) from None
-
-    def copy(self, folder: Path, name: str) -> None:
-        """Copy the checkpoint ``folder/name``, and before it what it needs: milestones that are not there yet.
-
-        A storage that fails is told and not more: training goes on, and the next checkpoint is another try.
-        """
-        try:
-            there = self._complete("milestone_")
-            for milestone in sorted(folder.glob("milestone_*")):
-                if milestone.name not in there and _seal(milestone):
-                    self._upload(milestone)
-            self._upload(folder / name)
-            self.storage.pipe_file(f"{self.path}/latest", f"{name}\n".encode())
-            for old in self._complete("step_")[: -self.keep]:
-                self.storage.rm(f"{self.path}/{old}", recursive=True)
-        except Exception as error:  # of any storage's own kind
-            print(f"checkpoint {name} is not mirrored to {self.url}: {_in_words(error)}", flush=True)
-
-    def fetch(self, folder: Path) -> None:
-        """Bring the newest whole checkpoint, and its milestones, if it is newer than those of ``folder``.
-
-        Raises:
-            InfrastructureError: the storage cannot be read, and ``folder`` has no checkpoint to go on from.
-        """
-        local = sorted(path.name for path in folder.glob("step_*") if _seal(path))
-        try:
-            newer = [name for name in self._complete("step_") if not local or name > local[-1]]
-            if any(self._download(name, folder) for name in reversed(newer)):
-                for milestone in self._complete("milestone_"):
-                    if not _seal(folder / milestone):
-                        self._download(milestone, folder)
-        except Exception as error:
-            said = f"the mirror of checkpoints cannot be read: {_in_words(error)}"
-            if not local:
-                raise InfrastructureError(
-                    said,
-                    where=self.url,
-                    next_step="mend it, or start from step 0 by removing cluster.checkpoint_mirror",
-                ) from error
-            print(f"{said}; going on from {local[-1]}", flush=True)
-
-    def _complete(self, prefix: str) -> list[str]:
-        """Names of the sealed folders, in order."""
-        self.storage.invalidate_cache()  # another machine may have written since
-        names = set()
-        for seal in SEALS:
-            for path in self.storage.glob(f"{self.path}/{prefix}*/{seal}"):
-                names.add(str(path).rsplit("/", 2)[-2])
-        return sorted(names)
-
-    def _upload(self, folder: Path) -> None:
-        seal = _seal(folder)
-        assert seal, f"{folder} is not complete"
-        remote = f"{self.path}/{folder.name}"
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        for file in sorted(files, key=lambda path: path == seal):
-            target = f"{remote}/{file.relative_to(folder).as_posix()}"
-            self.storage.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
-            self.storage.put_file(str(file), target)
-
-    def _download(self, name: str, folder: Path) -> bool:
-        """Return whether it has come whole; a damaged one is told and left."""
-        beside = folder / f".{name}"
-        remote = f"{self.path}/{name}"
-        with disk_errors(folder / name):
-            shutil.rmtree(beside, ignore_errors=True)
-            try:
-                for path in self.storage.find(remote):
-                    target = beside / str(path)[len(self.storage._strip_protocol(remote)) :].lstrip("/")
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    self.storage.get_file(path, str(target))
-                if damaged := [file for file, sum in _sums(beside).items() if not _has_sum(beside / file, sum)]:
-                    print(f"mirrored {name} is damaged ({', '.join(damaged)}), passing over it", flush=True)
-                    return False
-                shutil.rmtree(folder / name, ignore_errors=True)
-                os.replace(beside, folder / name)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
-        print(f"{name} comes from {self.url}", flush=True)
-        return True
-
-
-def _seal(folder: Path) -> Path | None:
-    return next((folder / name for name in SEALS if (folder / name).is_file()), None)
-
-
-def _sums(folder: Path) -> dict[str, str]:
-    """Checksums by file, as the seal tells them."""
-    seal = _seal(folder)
-    told: dict[str, Any] = json.loads(seal.read_text()) if seal else {}
-    return told["sha256"] if "sha256" in told else {entry["path"]: entry["sha256"] for entry in told["files"]}
-
-
-def _has_sum(file: Path, expected: str) -> bool:
-    return file.is_file() and sha256(file) == expected
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error) or 'no more is known'}".splitlines()[0][:300]
+Saved = tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]  # state, weights, moments
 
 
 class Background:
     """One piece of work at a time, in a thread of its own.
 
-    What it is given must not change any more: training goes on meanwhile.
+    The data of the work must not change until it is done: training goes on meanwhile.
     """
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._work: Future[None] | None = None
 
     def __enter__(self) -> "Background":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the work come to its end, whatever the reason to go."""
-        if self._thread is not None:
-            self._thread.join()
+        """Let the work come to its end, whatever ends the block."""
+        self._thread.shutdown()
 
     @property
     def is_busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._work is not None and not self._work.done()
 
     def start(self, work: Callable[[], None]) -> None:
         """Begin, once the work before is done.
 
         Raises:
-            BaseException: what the work before raised.
+            BaseException: raised by the work before.
         """
         self.wait()
-        self._thread = threading.Thread(target=self._run, args=(work,), name="checkpoint")
-        self._thread.start()
+        self._work = self._thread.submit(work)
 
     def wait(self) -> None:
         """Wait until nothing is left to do.
 
         Raises:
-            BaseException: what the work raised.
+            BaseException: raised by the work.
         """
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self.check()
+        work, self._work = self._work, None
+        if work is not None:
+            work.result()
 
     def check(self) -> None:
-        """Raise what the work raised, if it did and is over."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:  # raised where training can end for it
-            self._error = error
+        """Raise what the work raised, if it has ended so."""
+        if not self.is_busy:
+            self.wait()
 
 
 PERCENTAGES = ("6.25", "12.5", "25", "50")
@@ -242,7 +100,7 @@ class Milestones:
         save_pretrained(self._kept(step), weights, settings.model, vocab_size, tokenizer, settings.pretrain)
 
     def publish(self, target: Path) -> None:
-        """All milestones as ``target/<percent>``."""
+        """Write all milestones to ``target/<percent>``."""
         with building(target) as scratch:
             for step, percent in self.steps.items():
                 shutil.copytree(self._kept(step), scratch / percent)
@@ -253,7 +111,7 @@ class Milestones:
 
 
 def fingerprint(settings: Settings, paths: Paths) -> str:
-    """Twelve hex digits of everything that decides what pre-training yields; ``cluster`` is not part of it."""
+    """Return twelve hex digits of all that determines the result of pre-training; ``cluster`` is not part of it."""
     parts = {
         "model": settings.model.model_dump(),
         "pretrain": settings.pretrain.model_dump(),
@@ -264,6 +122,15 @@ def fingerprint(settings: Settings, paths: Paths) -> str:
     if settings.pretrain.initialize_from:
         parts["initialize_from"] = read_manifest(Path(settings.pretrain.initialize_from))
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def seconds_between_checkpoints(cluster: Cluster, waited: float) -> float:
+    """Return the interval of the settings, or a longer one where the wait for a checkpoint would cost over 2%.
+
+    Args:
+        waited: seconds that training waited for the last checkpoint.
+    """
+    return max(60 * cluster.checkpoint_minutes, 50 * waited if waited > 1 else 0)
 
 
 class Checkpoints:
@@ -315,8 +182,8 @@ class Checkpoints:
         if self.mirror:
             self.mirror.copy(self.folder, final.name)
 
-    def load_latest(self) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]] | None:
-        """State, weights and moments of the newest checkpoint that is whole, or None where there is none.
+    def load_latest(self) -> Saved | None:
+        """Return state, weights and moments of the newest checkpoint that is whole, or None where there is none.
 
         Raises:
             InfrastructureError: there is none here, and the mirror cannot be read.
@@ -351,3 +218,40 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def broadcast_saved(saved: Saved | None, device: torch.device) -> Saved | None:
+    """Broadcast a checkpoint that the first process has loaded: only its machine needs to see the files.
+
+    Args:
+        saved: ignored on the other processes.
+        device: on which the processes exchange tensors.
+    """
+    if torch.distributed.get_world_size() == 1:
+        return saved
+    parts = saved[1:] if saved and torch.distributed.get_rank() == 0 else None
+    header: list[Any] = [None]
+    if saved and parts:
+        header = [(saved[0], [{name: tuple(tensor.shape) for name, tensor in part.items()} for part in parts])]
+    torch.distributed.broadcast_object_list(header, src=0, device=device)
+    if header[0] is None:
+        return None
+    state, shapes = header[0]
+    shared: list[dict[str, Tensor]] = [{}, {}]
+    for number, shape_of in enumerate(shapes):
+        for name, shape in shape_of.items():
+            tensor = parts[number][name].to(device) if parts else torch.empty(shape, device=device)
+            torch.distributed.broadcast(tensor, src=0)
+            shared[number][name] = tensor.cpu()
+    return state, shared[0], shared[1]
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy weights by name into a plain module; names and shapes must match exactly.
+
+    Raises:
+        KeyError: a parameter is missing from ``weights``.
+    """
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])

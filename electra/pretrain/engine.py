@@ -1,88 +1,26 @@
-"""The DeepSpeed engine: ZeRO, precision, accumulation and clipping from the settings; gradient norms; agreement.
+"""The DeepSpeed engine: its process group, its config derived from the settings, and what is set before a step.
 
-Before a step the processes agree on counts and on requests to save or stop, without waiting for a device.
+Workarounds for DeepSpeed are in electra/pretrain/zero.py.
 """
 
 import os
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
-from torch import Tensor
 
 from electra import config
 from electra.common.errors import InfrastructureError
-from electra.model.objective import Batch, Objective
+from electra.model.objective import Objective
 from electra.optim import ElectraAdamW, parameter_groups
+from electra.pretrain.zero import average_without_copies, clips_in_step, create_moments, full_gradient
 from electra.system.hardware import Machine, bucket_size
 from electra.system.processes import free_port
-
-
-@dataclass
-class Agreed:
-    """One step's batches, and what all processes say of it.
-
-    Attributes:
-        counts: of each term over the global batch [terms], at least 1, on the CPU: what losses are divided by.
-        save, stop: whether any process wants a checkpoint, or to end, so that none does while another goes on.
-    """
-
-    micro_batches: list[Batch]
-    counts: Tensor
-    save: bool
-    stop: bool
-
-
-class Agreement:
-    """One small all-reduce for each step.
-
-    On CUDA it is among the hosts (gloo) and a step ahead, so that it is over when its step begins; a wish to save or to
-    stop is granted a step later for that.
-
-    Args:
-        count: the counts of a batch by term.
-        terms: in the order of the counts.
-        group: of processes; None for the default group.
-        ahead: steps between asking and taking the answer: 0 or 1.
-    """
-
-    def __init__(self, count: Callable[[Batch], dict[str, Tensor]], terms: list[str], group: Any, ahead: int):
-        self.count, self.terms, self.group, self.ahead = count, terms, group, ahead
-
-    def of_steps(self, steps: Iterable[list[Batch]], wishes: Callable[[], tuple[bool, bool]]) -> Iterator[Agreed]:
-        """Each step with what was agreed on.
-
-        Args:
-            wishes: whether this process wants to save, and to stop; asked when a step is drawn.
-        """
-        asked: deque[tuple[list[Batch], Tensor, Any]] = deque()
-        for micro_batches in steps:
-            asked.append((micro_batches, *self._ask(micro_batches, *wishes())))
-            if len(asked) > self.ahead:
-                yield self._answer(*asked.popleft())
-        while asked:
-            yield self._answer(*asked.popleft())
-
-    def _ask(self, batches: list[Batch], save: bool, stop: bool) -> tuple[Tensor, Any]:
-        counts = [self.count(batch) for batch in batches]
-        totals = [sum(float(count[term]) for count in counts) for term in self.terms]
-        shared = torch.tensor([*totals, float(save), float(stop)])
-        if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
-            return shared, None
-        return shared, torch.distributed.all_reduce(shared, group=self.group, async_op=True)
-
-    def _answer(self, micro_batches: list[Batch], shared: Tensor, work: Any) -> Agreed:
-        if work is not None:
-            work.wait()
-        *_, save, stop = shared.tolist()
-        return Agreed(micro_batches, shared[:-2].clamp(min=1), save > 0, stop > 0)
 
 
 def start_distributed(machine: Machine, timeout: timedelta) -> None:
@@ -120,7 +58,7 @@ def start_distributed(machine: Machine, timeout: timedelta) -> None:
 
 
 def host_group(machine: Machine, timeout: timedelta) -> Any:
-    """A process group for numbers that the hosts agree on; None where the default one serves.
+    """Return a process group for numbers that the hosts agree on; None where the default one serves.
 
     What goes through NCCL is ordered behind the kernels of the step, and reading it waits for them all.
     """
@@ -129,14 +67,19 @@ def host_group(machine: Machine, timeout: timedelta) -> Any:
     return None
 
 
+def communication_device(machine: Machine) -> torch.device:
+    """Return the device of tensors that the processes exchange: NCCL knows GPUs only."""
+    return torch.device("cuda", torch.cuda.current_device()) if machine.device == "cuda" else torch.device("cpu")
+
+
 def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters: int = 0) -> dict[str, Any]:
-    """DeepSpeed's own settings, all derived: the project's settings stay the one source of truth.
+    """Return DeepSpeed's config, all of it derived: the project's settings stay the one source of truth.
 
     Gradients are fp32 and are reduced in fp32, of all parameters: no module is listed as safe in a lower precision.
 
     Args:
         machine: the resolved ``cluster`` section.
-        num_parameters: that are trained; decides about the size of buckets.
+        num_parameters: that are trained; decides the size of buckets.
     """
     rows_per_round = machine.num_processes * machine.micro_batch_size
     on_cuda = machine.device == "cuda"
@@ -150,8 +93,7 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters
     return {
         "train_micro_batch_size_per_gpu": machine.micro_batch_size,
         "gradient_accumulation_steps": pretrain.batch_size // rows_per_round,
-        # at ZeRO 0 on CUDA the optimizer clips: DeepSpeed's function waits for the device twice
-        "gradient_clipping": 0.0 if on_cuda and machine.zero_stage == 0 else pretrain.max_grad_norm,
+        "gradient_clipping": 0.0 if clips_in_step(machine) else pretrain.max_grad_norm,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         # fp32 weights, matrix products in bf16: the loss, softmax and sampling stay in fp32
@@ -168,7 +110,7 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters
 
 
 def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) -> tuple[Any, ElectraAdamW]:
-    """The engine around a pre-training method: one module, one optimizer, one backward pass."""
+    """Return the engine around a pre-training method, and its optimizer."""
     import deepspeed
 
     optimizer = ElectraAdamW(
@@ -177,46 +119,18 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
         guard=True,
-        max_grad_norm=pretrain.max_grad_norm if machine.device == "cuda" and machine.zero_stage == 0 else None,
+        max_grad_norm=pretrain.max_grad_norm if clips_in_step(machine) else None,
     )
     num_parameters = sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
     settings = deepspeed_config(pretrain, machine, num_parameters)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
-    if machine.zero_stage == 0:
-        _copy_less(engine, machine)
-    _create_moments(engine, optimizer)
+    average_without_copies(engine, machine)
+    create_moments(engine, optimizer)
     return engine, optimizer
 
 
-def _copy_less(engine: Any, machine: Machine) -> None:
-    """Average gradients at ZeRO 0 without a copy of each parameter by itself; alone, there is nothing to average."""
-    if machine.num_processes == 1:
-        engine.enable_backward_allreduce = False
-        return
-
-    def allreduce_and_copy(bucket: list[torch.Tensor], dp_group: Any, dp_world_size: float | None = None) -> None:
-        reduced = engine.allreduce_bucket(bucket, dp_group, dp_world_size)
-        torch._foreach_copy_(bucket, list(engine.unflatten(reduced, bucket)))
-
-    engine.allreduce_and_copy = allreduce_and_copy
-
-
-def _create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
-    """Let ZeRO link every parameter to its part of the moments now.
-
-    Left alone it links after the first step of the first parameter group, when the second group has none yet, and
-    that group's moments can then be neither saved nor restored (DeepSpeed 0.19.8, ZeRO 1 to 3).
-    """
-    zero = engine.optimizer
-    if engine.zero_optimization_stage() in (1, 2):
-        optimizer.create_moments(zero.single_partition_of_fp32_groups)
-        zero._lazy_init_hp_params_optimizer_state()
-    elif engine.zero_optimization_stage() == 3:
-        optimizer.create_moments(zero.fp32_partitioned_groups_flat)
-
-
 def set_step(engine: Any, step: int, rate: float) -> None:
-    """Tell the optimizer which step comes next (it counts from 0) and at which learning rate.
+    """Set the optimizer's number of the next step (counted from 0) and its learning rate.
 
     Each group has its ``rate_factor`` of it: see :func:`~electra.optim.parameter_groups`.
     """
@@ -237,21 +151,16 @@ def seed_dropout(seed: int, step: int, micro_batch: int) -> None:
 
 
 def gradient_norms(engine: Any, part_of: Callable[[str], str]) -> dict[str, float]:
-    """Norm of the whole gradient (``total``, what is clipped) and of each part, between backward and step.
+    """Return the norm of the whole gradient (``total``, what is clipped) and of each part, between backward and step.
 
     Every process must call it.
 
     Args:
         part_of: a parameter's part by its name.
     """
-    from deepspeed.utils import safe_get_full_grad
-
     gradients: dict[str, list[torch.Tensor]] = {}
     for name, parameter in engine.module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        gradient = parameter.grad if engine.zero_optimization_stage() == 0 else safe_get_full_grad(parameter)
-        if gradient is not None:
+        if parameter.requires_grad and (gradient := full_gradient(engine, parameter)) is not None:
             gradients.setdefault(part_of(name), []).append(gradient.float())
     if not gradients:
         return {"total": 0.0}

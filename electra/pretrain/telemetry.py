@@ -12,11 +12,14 @@ from typing import Any
 
 from electra import config
 from electra.common.artifacts import write_json
+from electra.common.paths import Paths
 from electra.common.printing import raw_stream
 from electra.config import Settings
+from electra.estimate.cost import flops_per_token
 from electra.model.methods import binary_entropy
 from electra.pretrain.alarms import Alarm
-from electra.system.hardware import Machine, describe_cuda
+from electra.system.hardware import Machine, describe_cuda, matrix_peak
+from electra.system.run_facts import run_name
 
 SECONDS_BETWEEN_BEATS = 30.0
 
@@ -129,6 +132,32 @@ class Telemetry:
             self.bar.console.print(line)
         else:
             print(line, flush=True)
+
+
+def start_telemetry(
+    settings: Settings,
+    paths: Paths,
+    machine: Machine,
+    first_step: int,
+    accumulation: int,
+    num_examples: int,
+    vocab_size: int,
+) -> Telemetry:
+    """Print the first lines of a run and return its telemetry; on the first process only."""
+    recipe = settings.pretrain
+    print(describe_start(settings, machine, first_step, accumulation), flush=True)
+    if passes := describe_passes(recipe, num_examples):
+        print(passes, flush=True)
+    return Telemetry(
+        paths.logs / "pretrain",
+        name=run_name(settings.profile, recipe.objective, paths.root),
+        num_steps=recipe.num_steps,
+        first_step=first_step,
+        tokens_per_step=recipe.batch_size * settings.shards.max_length,
+        flops_per_token=flops_per_token(settings, vocab_size),
+        peak=matrix_peak(machine) * machine.num_processes,
+        max_grad_norm=recipe.max_grad_norm,
+    )
 
 
 def describe_start(settings: Settings, machine: Machine, first_step: int, accumulation: int) -> str:

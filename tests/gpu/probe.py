@@ -133,6 +133,7 @@ def main() -> None:
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
     from electra.model.objective import Objective
+    from electra.pretrain import telemetry
 
     steps: list[dict[str, Any]] = []
     started: list[int] = []
@@ -157,7 +158,7 @@ def main() -> None:
         began[0] = time.thread_time()
 
     run.set_step = begin_step
-    run.matrix_peak = lambda machine: 1e12
+    telemetry.matrix_peak = lambda machine: 1e12
     # what a device that computes nothing says is finite, is what lay there before
     run.NonFinite.must_roll_back = lambda *_: False  # type: ignore[method-assign]
     for zero in (stage_1_and_2, stage3):

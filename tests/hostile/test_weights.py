@@ -35,7 +35,7 @@ from electra.model.pretrained import load_encoder, load_objective, save_pretrain
 from electra.model.shape import EncoderConfig
 from electra.predict.run import predict_file
 from electra.pretrain.checkpoint import Checkpoints
-from electra.pretrain.start import start_from
+from electra.pretrain.inputs import load_initial_weights
 from electra.tasks.catalogue import TASKS
 from electra.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import LABELLED
@@ -97,7 +97,7 @@ def start(folder: Path) -> None:
         update={"initialize_from": str(folder), **Method().model_dump()}
     )
     assert isinstance(recipe, Pretrain)
-    start_from(build_objective(TINY, len(VOCABULARY), 4, Method()), recipe, SimpleNamespace(tokenizer=folder))  # type: ignore[arg-type]
+    load_initial_weights(build_objective(TINY, len(VOCABULARY), 4, Method()), recipe, SimpleNamespace(tokenizer=folder))  # type: ignore[arg-type]
 
 
 # what writes a folder, what reads it, its file of weights, and a tensor of them

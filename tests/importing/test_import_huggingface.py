@@ -27,7 +27,7 @@ from electra.config.text import SPECIAL_TOKENS
 from electra.importing.huggingface import import_huggingface
 from electra.importing.resize import resize_vocabulary
 from electra.model.pretrained import load_electra
-from electra.pretrain.start import start_from
+from electra.pretrain.inputs import load_initial_weights
 from electra.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import documents
 from tests.workspace import Workspace
@@ -311,7 +311,7 @@ def test_pretraining_goes_on_from_a_published_modernbert(workspace: Workspace, t
     import_huggingface(tmp_path / "published", None, tmp_path / "start")
     with pytest.raises(DataError, match="the weights belong to another vocabulary"):
         start = workspace.write(pretrain={"initialize_from": str(tmp_path / "start")}).settings()
-        start_from(load_electra(tmp_path / "start"), start.pretrain, workspace.paths)
+        load_initial_weights(load_electra(tmp_path / "start"), start.pretrain, workspace.paths)
     vocab_file = workspace.paths.tokenizer / "vocab.txt"
     resize_vocabulary(tmp_path / "start", vocab_file, tmp_path / "mine")
 

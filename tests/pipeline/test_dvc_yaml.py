@@ -62,7 +62,7 @@ def followed(waiting: set[str]) -> set[str]:
         found.add(module)
         source = source_of(module)
         assert source
-        if not is_beside(module) or module == "electra.launchers.pretraining":  # which starts the stage's own code
+        if not is_beside(module):
             waiting |= imported_by(ast.parse(source.read_text())) - found
     return {module for module in found if module != "electra" and not is_beside(module)}
 

@@ -4,22 +4,22 @@ import torch
 
 from electra.config import Pretrain
 from electra.estimate.memory import placeholder_batch
-from electra.pretrain.engine import Agreement
+from electra.pretrain.agreement import Agreement
 
 RECIPE = Pretrain(num_steps=4, batch_size=8, learning_rate=1e-3, warmup_steps=1, eval_every=4, eval_examples=20)
 BATCHES = [[placeholder_batch(RECIPE, number, 8)] * 2 for number in (1, 2, 3)]
 
 
-def asked_and_taken(ahead: int) -> list[str]:
-    """The order of questions and answers."""
+def order_of_steps(ahead: int) -> list[str]:
+    """The order in which steps are started and taken."""
     order: list[str] = []
 
-    def wishes() -> tuple[bool, bool]:
-        order.append(f"ask {sum(line.startswith('ask') for line in order)}")
+    def requests() -> tuple[bool, bool]:
+        order.append(f"start {sum(line.startswith('start') for line in order)}")
         return False, False
 
     agreement = Agreement(lambda batch: {"tokens": batch.mask_BT.sum()}, ["tokens"], None, ahead)
-    for step, agreed in enumerate(agreement.of_steps(BATCHES, wishes)):
+    for step, agreed in enumerate(agreement.of_steps(BATCHES, requests)):
         assert agreed.micro_batches is BATCHES[step]
         assert agreed.counts.tolist() == [2 * 8 * (step + 1)]
         order.append(f"take {step}")
@@ -27,17 +27,15 @@ def asked_and_taken(ahead: int) -> list[str]:
 
 
 def test_on_a_cpu_a_step_is_agreed_on_when_it_begins() -> None:
-    assert asked_and_taken(0) == ["ask 0", "take 0", "ask 1", "take 1", "ask 2", "take 2"]
+    assert order_of_steps(0) == ["start 0", "take 0", "start 1", "take 1", "start 2", "take 2"]
 
 
-def test_on_cuda_the_next_step_is_asked_for_before_this_one_begins() -> None:
-    assert asked_and_taken(1) == ["ask 0", "ask 1", "take 0", "ask 2", "take 1", "take 2"]
+def test_on_cuda_the_next_step_is_started_before_this_one_begins() -> None:
+    assert order_of_steps(1) == ["start 0", "start 1", "take 0", "start 2", "take 1", "take 2"]
 
 
-def test_wishes_reach_their_step_and_no_count_is_zero() -> None:
-    wishes = iter([(False, False), (True, False), (False, True)])
+def test_requests_reach_their_step_and_no_count_is_zero() -> None:
+    requests = iter([(False, False), (True, False), (False, True)]).__next__
     agreement = Agreement(lambda batch: {"none": torch.zeros(())}, ["none"], None, 1)
-    found = [
-        (agreed.save, agreed.stop, agreed.counts.item()) for agreed in agreement.of_steps(BATCHES, lambda: next(wishes))
-    ]
+    found = [(agreed.save, agreed.stop, agreed.counts.item()) for agreed in agreement.of_steps(BATCHES, requests)]
     assert found == [(False, False, 1), (True, False, 1), (False, True, 1)]

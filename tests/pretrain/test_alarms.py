@@ -148,22 +148,22 @@ from electra.common.paths import Paths
 from electra.pretrain import run
 from electra.config.loading import load_settings
 
-plain, calls = run.Pretraining._backward, 0
+plain, calls = run.Pretraining.losses, 0
 
-def backward(self, batch, counts):
+def losses(self, outputs, counts):
     global calls
     calls += 1
     if calls in {POISONED}:
         counts = counts * float("nan")
-    return plain(self, batch, counts)
+    return plain(self, outputs, counts)
 
-run.Pretraining._backward = backward
+run.Pretraining.losses = losses
 run.pretrain(load_settings(), Paths())
 """
 
 
 def run_poisoned(workspace: Workspace, calls: set[int]) -> str:
-    """Train with NaN losses at these calls of backward, counted from 1 and over roll-backs."""
+    """Train with NaN losses at these micro-batches, counted from 1 and over roll-backs."""
     process = workspace.start(POISON.replace("{POISONED}", repr(calls)))
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output

@@ -32,13 +32,13 @@ from electra.common.paths import Paths
 from electra.pretrain import run
 from electra.config.loading import load_settings
 
-plain = run.Pretraining._backward
+plain = run.Pretraining.train_step
 
-def backward(self, batch, counts):
-    print("length", int(batch.mask_BT.sum(1).max()), flush=True)
-    return plain(self, batch, counts)
+def train_step(self, step, agreed):
+    print("length", *(int(batch.mask_BT.sum(1).max()) for batch in agreed.micro_batches), flush=True)
+    return plain(self, step, agreed)
 
-run.Pretraining._backward = backward
+run.Pretraining.train_step = train_step
 run.pretrain(load_settings(), Paths())
 """
 

@@ -1,7 +1,8 @@
-"""The loop over steps with nothing to learn: what it tells the optimizer, what a checkpoint holds and gives back."""
+"""The loop over steps with nothing to learn: step and rate of the optimizer, what a checkpoint holds and gives back."""
 
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from electra.common.errors import InfrastructureError
+from electra.model.objective import Outputs
 from electra.optim import rate_of
 from electra.pretrain import run
 from electra.pretrain.alarms import NonFinite
@@ -25,7 +27,7 @@ ON_PLATEAU = {**HEALTHY, "disc_auc": 0.5}
 Saved = tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]
 
 
-class Wish:
+class Request:
     """A signal to end, as the loop sees it."""
 
     requested = False
@@ -46,69 +48,93 @@ class Loop(Pretraining):
         settings = make_settings(LABELLED, ["CoLA"])
         cluster = settings.cluster.model_copy(update={"checkpoint_minutes": 60})
         self.settings = settings.model_copy(update={"cluster": cluster})
-        self.recipe = recipe(num_steps=20, eval_every=4, alarm_after=0)
+        self.recipe, self.num_steps = recipe(num_steps=20, eval_every=4, alarm_after=0), 20
         self.machine, self.paths, self.host_group = SimpleNamespace(num_processes=1, device="cpu"), None, None
         self.checkpoints, self.writing, self.gathered = checkpoints, Background(), None
-        self.rank, self.is_first, self.cores = 0, True, None
+        self.rank, self.is_first, self.cores, self.telemetry = 0, True, None, None
+        self.vocab_size, self.special_ids, self.token_counts = 30, [4], None
         self.train_drawer = self.data_parallel = self.short_drawer = None
         self.num_short_steps, self.taken = 0, 0
         self.milestones = SimpleNamespace(is_due=lambda step: False)
         self.non_finite, self.skipped = NonFinite(), skipped
-        self.interruption = Wish()
+        self.interruption = Request()
         self.peers = SimpleNamespace(arrive=lambda step: setattr(self.interruption, "requested", step == stop_at))
         self._start_or_resume()
 
-    def train(self) -> dict[str, float]:
-        return self._train(self.interruption, None)
+    def train(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run, "started_run", lambda settings, paths: nullcontext(self))
+            run.pretrain(self.settings, self.paths)
 
-    def _new_model(self) -> Any:
-        return SimpleNamespace(
-            loss_weights={"mlm": 1.0},
-            phases=lambda num_steps: STAGES,
-            initialize=lambda std, seed: None,
-            counts=lambda batch: {"mlm": torch.tensor(1.0)},
-            part_of=None,
-        )
+    def noted_signals(self) -> Any:
+        return nullcontext()
+
+    def write_result(self) -> None:
+        pass
 
     def _build_engine(self, model: Any, phase: int) -> None:
-        self.model, self.phase = model, phase
-        self.engine = SimpleNamespace(device=torch.device("cpu"), step=lambda: None)
+        self.model, self.phase, self.optimizer = model, phase, None
+        self.engine = Engine(self)
 
     def _enter_phase(self, phase: int) -> None:
         self._build_engine(self.model, phase)
 
-    def _backward(self, batch: Any, counts: torch.Tensor) -> torch.Tensor:
-        self.taken += 1
-        return torch.tensor([float(self.taken)])
-
-    def _take_skipped(self) -> int:
-        return int(self.first_step + self.taken in self.skipped)
-
-    def _validate(self, step: int) -> dict[str, float]:
-        self.curve.add_validation(step, ON_PLATEAU)
+    def _heldout_results(self, done: int) -> dict[str, float]:
+        self.curve.add_validation(done, ON_PLATEAU)
         return dict(ON_PLATEAU)
 
 
+class Engine:
+    """The engine of a run, without a model."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, loop: Loop):
+        self.loop = loop
+
+    def __call__(self, batch: Any) -> Outputs:
+        self.loop.taken += 1
+        return Outputs({"mlm": torch.tensor(float(self.loop.taken))})
+
+    def step(self) -> None:
+        pass
+
+    def take_skipped(self) -> int:
+        return int(self.loop.first_step + self.loop.taken in self.loop.skipped)
+
+
+MODEL = SimpleNamespace(
+    loss_weights={"mlm": 1.0},
+    phases=lambda num_steps: STAGES,
+    initialize=lambda std, seed: None,
+    counts=lambda batch: {"mlm": torch.tensor(1.0)},
+    part_of=None,
+)
+
+
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
-    """What the optimizer is told: its step and its rate."""
-    told: list[tuple[int, float]] = []
+def set_steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
+    """Step and rate that are set before each optimizer step."""
+    set_steps: list[tuple[int, float]] = []
     batch = SimpleNamespace(to=lambda device: None)
     replaced: dict[str, Callable[..., Any]] = {
         "training_steps": lambda drawer, share, first, num_steps, **_: ([batch] for _ in range(first, num_steps)),
-        "set_step": lambda engine, step, rate: told.append((step, rate)),
+        "set_step": lambda engine, step, rate: set_steps.append((step, rate)),
         "gradient_norms": lambda engine, part_of: {},
-        "exchange_device": lambda machine: torch.device("cpu"),
-        "share_state": lambda saved, device: saved,
+        "backward": lambda engine, loss: None,
+        "take_skipped": lambda engine, optimizer: engine.take_skipped(),
+        "build_model": lambda *_: MODEL,
+        "communication_device": lambda machine: torch.device("cpu"),
+        "broadcast_saved": lambda saved, device: saved,
         "gather_state": lambda engine, **_: ({"w": torch.ones(3)}, {"exp_avg.w": torch.zeros(3)}),
         "scatter_state": lambda *_: None,
         "load_weights": lambda *_: None,
-        "start_from": lambda *_: None,
+        "load_initial_weights": lambda *_: None,
     }
     for name, function in replaced.items():
         monkeypatch.setattr(run, name, function)
     monkeypatch.setattr(torch.distributed, "barrier", lambda: None)
-    return told
+    return set_steps
 
 
 def interrupted(folder: Path, **how: Any) -> Checkpoints:
@@ -119,35 +145,35 @@ def interrupted(folder: Path, **how: Any) -> Checkpoints:
     return checkpoints
 
 
-def test_every_stage_counts_its_steps_and_warms_up_anew(told: list[tuple[int, float]], tmp_path: Path) -> None:
+def test_every_stage_counts_its_steps_and_warms_up_anew(set_steps: list[tuple[int, float]], tmp_path: Path) -> None:
     loop = Loop(Checkpoints(tmp_path, keep=2))
     loop.train()
-    assert [step for step, _ in told] == [*range(12), *range(8)]
-    assert [rate for _, rate in told] == [rate_of(s, loop.recipe, STAGES[s >= 12]) for s in range(20)]
-    assert told[12][1] == 0 < told[11][1]
+    assert [step for step, _ in set_steps] == [*range(12), *range(8)]
+    assert [rate for _, rate in set_steps] == [rate_of(s, loop.recipe, STAGES[s >= 12]) for s in range(20)]
+    assert set_steps[12][1] == 0 < set_steps[11][1]
 
 
 @pytest.mark.parametrize("skipped", [(), (10,)])
-@pytest.mark.usefixtures("told")
-def test_a_run_that_is_told_to_end_saves_first(tmp_path: Path, skipped: tuple[int, ...]) -> None:
+@pytest.mark.usefixtures("set_steps")
+def test_a_run_that_is_to_end_saves_first(tmp_path: Path, skipped: tuple[int, ...]) -> None:
     """Whenever the last checkpoint was, and even after a step that was skipped."""
     checkpoints = interrupted(tmp_path, skipped=skipped)
     assert [path.name for path in checkpoints.folder.glob("step_*")] == ["step_000000010"]
 
 
-def test_a_resumed_run_knows_its_alarms_skips_and_curve(told: list[tuple[int, float]], tmp_path: Path) -> None:
+def test_a_resumed_run_knows_its_alarms_skips_and_curve(set_steps: list[tuple[int, float]], tmp_path: Path) -> None:
     checkpoints = interrupted(tmp_path, skipped=(3,))
     resumed = Loop(checkpoints)
     assert resumed.first_step == 10
     assert resumed.alarms.since == {"majority_class_plateau": 4}, "patience is not given anew"
     assert resumed.non_finite.num_skipped == 1
     assert set(resumed.curve.rows) == set(range(1, 11)) and resumed.curve.rows[8]["disc_auc"] == 0.5
-    told.clear()
+    set_steps.clear()
     resumed.train()
-    assert [step for step, _ in told] == [10, 11, *range(8)]
+    assert [step for step, _ in set_steps] == [10, 11, *range(8)]
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("set_steps")
 def test_a_run_on_taken_cores_says_so_at_its_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loop, warnings = Loop(Checkpoints(tmp_path, keep=2)), iter([None, "WARNING other processes use the cores"])
     loop.cores = SimpleNamespace(warning=lambda: next(warnings, None))
@@ -155,7 +181,7 @@ def test_a_run_on_taken_cores_says_so_at_its_step(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out == "step 2  WARNING other processes use the cores\n"
 
 
-def test_every_signal_that_announces_an_end_is_a_wish_to_stop() -> None:
+def test_every_signal_that_announces_an_end_is_a_request_to_stop() -> None:
     """Slurm and others send USR1 or USR2, a user Ctrl-C, the system TERM."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
     before = [signal.getsignal(number) for number in numbers]

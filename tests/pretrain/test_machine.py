@@ -90,7 +90,7 @@ def test_a_job_that_asked_its_queue_for_gpus_does_not_run_on_a_cpu(
     settings = workspace.write({"cluster": {"device": "auto"}}).settings()
     try:
         with pytest.raises(ConfigError, match="no CUDA device"):
-            pretraining.launch_pretraining(settings, workspace.paths)
+            pretraining.launched(settings, workspace.paths).__enter__()
     finally:
         os.environ.clear()
         os.environ.update(before)

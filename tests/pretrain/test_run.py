@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from electra.config import Cluster
-from electra.pretrain.checkpoint import Checkpoints, fingerprint
-from electra.pretrain.run import seconds_between_checkpoints
+from electra.pretrain.checkpoint import Checkpoints, fingerprint, seconds_between_checkpoints
 from electra.system.hardware import resolve_machine
 from tests.workspace import Workspace
 

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.model.objective import build_objective
-from electra.pretrain.start import start_from
+from electra.pretrain.inputs import load_initial_weights
 from tests.workspace import ROOT, Workspace
 
 
@@ -27,7 +27,7 @@ def test_a_generator_of_another_size_starts_at_random(workspace: Workspace, unin
     recipe = {"initialize_from": str(uninterrupted.paths.pretrained)}
     settings = workspace.write(pretrain=recipe, model={"generator_width": 1.0}).settings()
     model = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=1)
-    start_from(model, settings.pretrain, workspace.paths)
+    load_initial_weights(model, settings.pretrain, workspace.paths)
     before = load_file(uninterrupted.paths.pretrained / "model.safetensors")
     assert (model.discriminator.layers[0].attention.qkv.weight.detach().numpy()
             == before["discriminator.layers.0.attention.qkv.weight"]).all()  # fmt: skip
@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_refused(workspace: Workspace, uninterrupted: Works
     settings = workspace.write(pretrain={"initialize_from": str(folder)}, model=sizes).settings()
     model = build_objective(settings.model, 600, 4, settings.pretrain)
     with pytest.raises(DataError) as raised:
-        start_from(model, settings.pretrain, Paths(workspace.root))
+        load_initial_weights(model, settings.pretrain, Paths(workspace.root))
     assert str(folder) in str(raised.value)
 
 

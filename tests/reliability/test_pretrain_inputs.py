@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from electra.common.artifacts import Listed
-from electra.pretrain.start import share_of
+from electra.pretrain.inputs import share_of
 from tests.reliability.test_fault_matrix import flip
 from tests.workspace import Workspace
 

@@ -1,0 +1,107 @@
+"""Inputs of a run: its files, verified before the first step, and the weights of ``pretrain.initialize_from``.
+
+Shards are mapped into memory and never read in order: a damaged file would be noticed late, or never.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.distributed
+
+from electra import config
+from electra.common.artifacts import Listed, listed_files, verify_files
+from electra.common.errors import DataError
+from electra.common.paths import Paths
+from electra.common.tensors import read_tensors
+from electra.config import Pretrain
+from electra.model.objective import Objective
+
+
+def verify_inputs(recipe: Pretrain, paths: Paths, device: Literal["cpu", "cuda"]) -> None:
+    """Compare tokenizer, shards and the weights to start from with their manifests; together, all processes of the run.
+
+    Each process hashes its share of the files, so that every file is read once, however many nodes there are. They are
+    expected to see the same files, as on a shared file system.
+
+    Args:
+        device: of the processes, through which they exchange one number.
+
+    Raises:
+        DataError: on every process, if any of them found a file that is not as its manifest says.
+    """
+    rank, num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    damage: DataError | None = None
+    try:
+        verify_files(share_of(_inputs(recipe, paths), rank, num_processes))
+    except DataError as error:
+        damage = error
+    # the engine, which gives each process its GPU, is not built yet
+    device_name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if device == "cuda" else "cpu"
+    count = torch.tensor([float(damage is not None)], device=device_name)
+    if num_processes > 1:
+        torch.distributed.all_reduce(count)
+    if damage:
+        raise damage
+    if count.item():
+        raise DataError("another process found damaged files; it names them above")
+
+
+def share_of(files: list[Listed], rank: int, num_processes: int) -> list[Listed]:
+    """Return the files that one process checks: every file with one process, about the same number of bytes each."""
+    largest_first = sorted(files, key=lambda file: (-file.num_bytes, str(file.path)))
+    return largest_first[rank::num_processes]
+
+
+def _inputs(recipe: Pretrain, paths: Paths) -> list[Listed]:
+    folders = [paths.tokenizer, paths.shards]
+    if recipe.initialize_from and os.path.exists(recipe.initialize_from):  # else load_initial_weights says so
+        folders.append(Path(recipe.initialize_from))
+    return [file for folder in folders for file in listed_files(folder)]
+
+
+def load_initial_weights(model: Objective, recipe: config.Pretrain, paths: Paths) -> None:
+    """Copy the weights of ``pretrain.initialize_from`` by name.
+
+    Weights that the folder lacks stay random, as does a generator of another size.
+
+    Raises:
+        DataError: the folder is missing, lacks the main encoder, has other shapes, or belongs to another vocabulary.
+    """
+    if recipe.initialize_from is None:
+        return
+    folder = Path(recipe.initialize_from)
+    next_step = "write the folder again with: electra import-huggingface, import-tensorflow or resize"
+    path = folder / "model.safetensors"
+    weights = read_tensors(path, next_step)
+    _require_same_vocabulary(folder, paths)
+    copied, total = 0, 0
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            total += 1
+            if name not in weights:
+                if name.startswith(f"{model.main}."):
+                    raise DataError(f"{name} is missing", where=str(path), next_step=next_step)
+                continue
+            if weights[name].shape != parameter.shape:
+                if name.startswith("generator"):
+                    continue
+                raise DataError(
+                    f"{name}: {tuple(weights[name].shape)} there, {tuple(parameter.shape)} by the settings",
+                    where=str(path),
+                    next_step="make the model section of the profile agree with the folder's config.json",
+                )
+            parameter.copy_(weights[name])
+            copied += 1
+    print(f"starting from {folder}: {copied} of {total} tensors, the others random", flush=True)
+
+
+def _require_same_vocabulary(folder: Path, paths: Paths) -> None:
+    theirs, ours = folder / "tokenizer/vocab.txt", paths.tokenizer / "vocab.txt"
+    if theirs.is_file() and theirs.read_bytes().split() != ours.read_bytes().split():
+        raise DataError(
+            "the weights belong to another vocabulary",
+            where=f"{theirs} and {ours}",
+            next_step=f"set tokenizer.vocab_file: {theirs}, or carry the weights over with: electra resize",
+        )
