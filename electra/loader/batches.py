@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from electra import config
-from electra.loader.dataset import Pieces, Shards, draw_next_sentences
+from electra.loader.dataset import CutExamples, Shards, draw_next_sentences
 from electra.loader.masking import Masking, MaskingRule, draw_masking, examples_at, is_candidate
 from electra.loader.packing import StaticShapes, packed
 from electra.model.objective import Batch
@@ -49,13 +49,13 @@ class ExampleDrawer:
 
     def __init__(
         self,
-        shards: Shards | Pieces,
+        shards: Shards | CutExamples,
         special_ids: list[int],
         pretrain: config.Pretrain,
         fidelity: str = "corrected",
     ):
         self.shards, self.pretrain = shards, pretrain
-        self.per_example = shards.per_example if isinstance(shards, Pieces) else 1
+        self.per_example = shards.per_example if isinstance(shards, CutExamples) else 1
         self.special_ids = np.array(special_ids)
         self.rule = masking_rule(pretrain, fidelity)
 

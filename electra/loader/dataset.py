@@ -1,7 +1,8 @@
 """One split of ``data/shards`` as an array of examples (memory-mapped), and other views of it.
 
-:class:`Pieces` cuts the examples into shorter ones for the length curriculum; next-sentence examples (BERT) replace
-half of the second segments by one from elsewhere, anew in every epoch."""
+:class:`CutExamples` cuts the examples into shorter ones for the length curriculum; next-sentence examples (BERT)
+replace half of the second segments by one from elsewhere, anew in every epoch.
+"""
 
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from electra.loader.masking import uniforms
 class Shards:
     """All examples of one split, by index, in the order of the corpus.
 
-    Files are memory-mapped: opening costs no memory, and :meth:`gather` reads only the rows it is asked for.
+    Files are memory-mapped: opening costs no memory, and :meth:`gather` reads only the rows of its indices.
 
     Args:
         folder: the shards' folder with its ``manifest.json``.
@@ -43,7 +44,7 @@ class Shards:
         return int(self._starts[-1])
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Examples by index, in the order asked for.
+        """Return examples by index, in the order of the indices.
 
         Args:
             indices: integers in ``0..len(self)-1``, shape [n].
@@ -58,13 +59,13 @@ class Shards:
         return self._take(self._tokens, indices, self.max_length), self._take(self._spans, indices, 2)
 
     def lengths(self, indices: np.ndarray) -> np.ndarray:
-        """Real tokens per example, [n] int64, without touching the token files."""
+        """Return the number of real tokens of each example, [n] int64, without touching the token files."""
         return self._take(self._spans, indices, 2)[:, 0]
 
     def _take(self, files: list[np.ndarray], indices: np.ndarray, width: int) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)
         if indices.size and (indices.min() < 0 or indices.max() >= len(self)):
-            raise IndexError(f"example {indices.min()}..{indices.max()} asked for, there are {len(self)}")
+            raise IndexError(f"example {indices.min()}..{indices.max()} requested, there are {len(self)}")
         rows = np.empty((len(indices), width), dtype=np.int64)
         owner = np.searchsorted(self._starts, indices, side="right") - 1
         for file in np.unique(owner):
@@ -88,12 +89,12 @@ def _open(path: Path, shape: tuple[int, int]) -> np.ndarray:
     return array
 
 
-class Pieces:
+class CutExamples:
     """Every example as ``max_length // length`` examples of ``length`` tokens, each with [CLS] and [SEP] of its own.
 
-    Seen like :class:`Shards`; which example and which part of it a piece is follows from its index alone. Pieces are
-    full: the text that the extra special tokens leave no room for (9 of 509 tokens at 512 / 128) is not read. Where an
-    example is short its last pieces have no text; their length is 0.
+    The interface is that of :class:`Shards`; the index of a piece alone decides which part of which example it is.
+    Pieces are full: the text that the extra special tokens leave no space for (9 of 509 tokens at 512 / 128) is not
+    read. Where an example is short its last pieces have no text; their length is 0.
 
     Args:
         shards: the examples.
@@ -109,7 +110,7 @@ class Pieces:
         return len(self.shards) * self.per_example
 
     def gather(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids [n, length] and spans [n, 2], as :meth:`Shards.gather` gives them."""
+        """Return token ids [n, length] and spans [n, 2], as :meth:`Shards.gather` does."""
         examples, parts = np.divmod(np.asarray(indices, dtype=np.int64), self.per_example)
         whole, spans = self.shards.gather(examples)
         pieces, piece_spans = np.zeros((len(whole), self.max_length), dtype=np.int64), np.zeros_like(spans)
@@ -121,9 +122,9 @@ class Pieces:
         return pieces, piece_spans
 
     def _cut(self, num_tokens: int, border: int, part: int, *, has_second: bool) -> tuple[int, int, int] | None:
-        """(start, middle, end) of a part of the text; the middle is the example's own where it lies near enough."""
-        room = self.max_length - (3 if has_second else 2)
-        start, end = part * room, min((part + 1) * room, num_tokens)
+        """Return (start, middle, end) of a part of the text; the middle is the example's own where near enough."""
+        size = self.max_length - (3 if has_second else 2)
+        start, end = part * size, min((part + 1) * size, num_tokens)
         if start >= end:
             return None
         if not has_second or end - start < 2:
@@ -136,15 +137,20 @@ _PURPOSE = 3
 
 
 def draw_next_sentences(
-    shards: Shards | Pieces, tokens: np.ndarray, spans: np.ndarray, epochs: np.ndarray, examples: np.ndarray, seed: int
+    shards: Shards | CutExamples,
+    tokens: np.ndarray,
+    spans: np.ndarray,
+    epochs: np.ndarray,
+    examples: np.ndarray,
+    seed: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Replace second segments, each with probability 1/2, by the last segment of a random example.
 
-    A replacement is cut to the room there is, its [SEP] kept. An example of one segment stays as it is.
+    A replacement is cut to the space left in the row, its [SEP] kept. An example of one segment stays as it is.
 
     Args:
         tokens, spans: of the examples, as :meth:`Shards.gather` gives them.
-        epochs, examples: [n] what the draws depend on.
+        epochs, examples: [n], of which the draws are a function.
 
     Returns:
         Tokens [n, T] and spans [n, 2], and labels [n] float32: 1 replaced, 0 the text's own, -1 no second segment.
@@ -160,9 +166,9 @@ def draw_next_sentences(
     for row in np.flatnonzero(replaced):
         first = spans[row, 1]
         theirs = their_tokens[row, their_starts[row] : their_spans[row, 0]]
-        room = width - first
-        if len(theirs) > room:
-            theirs = np.append(theirs[: room - 1], theirs[-1])
+        space = width - first
+        if len(theirs) > space:
+            theirs = np.append(theirs[: space - 1], theirs[-1])
         end = first + len(theirs)
         tokens[row, first:end], tokens[row, end:] = theirs, 0
         spans[row, 0] = end

@@ -2,7 +2,7 @@
 
 Packing (``cluster.pack_examples``) computes nothing on padding. Fixed shapes are for a device whose kernels are
 compiled and launched ahead: a forward pass is compiled once for each shape, and where examples end is known on the
-host, so that it need not ask the device.
+host, which need not wait for the device.
 """
 
 from collections.abc import Collection
@@ -17,26 +17,26 @@ from electra.model.objective import Batch
 
 
 def packed(batch: Batch, width: int) -> Batch:
-    """The same examples in fewer rows of at most ``width`` tokens; attention stays within an example.
+    """Return the same examples in fewer rows of at most ``width`` tokens; attention stays within an example.
 
     First-fit decreasing by length: as few rows as one example less, in practice. Losses and gradients are those of the
-    plain batch to rounding (without dropout, whose draws depend on places).
+    plain batch to rounding (without dropout, whose draws depend on positions).
 
     Args:
         batch: examples with padding, each in a row of its own; without next-sentence labels.
     """
     lengths = batch.mask_BT.sum(1)
-    rows, starts, num_rows = _places(lengths.tolist(), width)
+    rows, starts, num_rows = _assign_rows(lengths.tolist(), width)
     shape = (num_rows, width)
     source_BT = batch.mask_BT
-    places = (rows * width + starts)[:, None] + torch.arange(source_BT.shape[1])
-    places_N = places[source_BT]  # of every real token
+    targets = (rows * width + starts)[:, None] + torch.arange(source_BT.shape[1])
+    targets_N = targets[source_BT]  # flat position of every real token
 
     def move(values_BT: Tensor) -> Tensor:
-        return values_BT.new_zeros(shape).flatten().index_put((places_N,), values_BT[source_BT]).view(shape)
+        return values_BT.new_zeros(shape).flatten().index_put((targets_N,), values_BT[source_BT]).view(shape)
 
     numbers_B = torch.arange(1, len(lengths) + 1)
-    slots, slots_shape = _slot_places(rows, batch.weights_BK > 0, num_rows)
+    slots, slots_shape = _slot_targets(rows, batch.weights_BK > 0, num_rows)
 
     def move_slots(values_BK: Tensor) -> Tensor:
         real = values_BK[batch.weights_BK > 0]
@@ -57,8 +57,8 @@ def packed(batch: Batch, width: int) -> Batch:
     )
 
 
-def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor, int]:
-    """Row and first place of each example, and the number of rows."""
+def _assign_rows(lengths: list[int], width: int) -> tuple[Tensor, Tensor, int]:
+    """Return row and first position of each example, and the number of rows."""
     used: list[int] = []
     rows, starts = [0] * len(lengths), [0] * len(lengths)
     for example in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
@@ -71,16 +71,16 @@ def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor, int]:
     return torch.tensor(rows), torch.tensor(starts), len(used)
 
 
-def _slot_places(rows: Tensor, real_BK: Tensor, num_rows: int) -> tuple[Tensor, tuple[int, int]]:
-    """Where each masked slot goes: one after the other in its row; and the shape [rows, most slots of a row]."""
+def _slot_targets(rows: Tensor, real_BK: Tensor, num_rows: int) -> tuple[Tensor, tuple[int, int]]:
+    """Return the flat position of each masked slot, one after the other in its row, and the shape [rows, slots]."""
     row_of_slot = rows[:, None].expand_as(real_BK)[real_BK]
     counts = torch.bincount(row_of_slot, minlength=num_rows)
     order = torch.argsort(row_of_slot, stable=True)
     in_row = torch.arange(len(order)) - (counts.cumsum(0) - counts)[row_of_slot[order]]
     most = max(1, int(counts.max()))
-    places = torch.empty_like(order)
-    places[order] = row_of_slot[order] * most + in_row
-    return places, (num_rows, most)
+    targets = torch.empty_like(order)
+    targets[order] = row_of_slot[order] * most + in_row
+    return targets, (num_rows, most)
 
 
 ROW_BUCKETS = 4  # packed rows: a quarter, half, three quarters or all of a micro-batch
@@ -102,7 +102,7 @@ class StaticShapes:
     pinned: bool = True
 
     def apply(self, batch: Batch, num_rows: int, width: int) -> Batch:
-        """The batch with rows and columns of padding added, which no loss counts.
+        """Return the batch with rows and columns of padding added, which no loss counts.
 
         Args:
             num_rows: of a full micro-batch; packed rows are rounded up to a quarter of it.
@@ -139,7 +139,7 @@ class StaticShapes:
 
 
 def _padded(value: Tensor, shape: tuple[int, ...], fill: float = 0) -> Tensor:
-    """``value`` in the corner of a larger tensor."""
+    """Return ``value`` in the corner of a larger tensor."""
     if value.shape == shape:
         return value.contiguous()
     larger = value.new_full(shape, fill)

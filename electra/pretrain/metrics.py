@@ -34,11 +34,11 @@ class HeldoutSums:
         vocab_size: entries of the vocabulary.
     """
 
-    judged = ("slots", "sampled_correct", "tokens", "true_positive", "false_positive", "false_negative")
+    counts = ("slots", "sampled_correct", "tokens", "true_positive", "false_positive", "false_negative")
 
     def __init__(self, terms: Sequence[str], special_ids: list[int], vocab_size: int):
         self.terms = tuple(terms)
-        self.names = (*(f"{kind} {term}" for term in terms for kind in ("count", "loss", "correct")), *self.judged)
+        self.names = (*(f"{kind} {term}" for term in terms for kind in ("count", "loss", "correct")), *self.counts)
         self.special_ids = torch.tensor(special_ids)
         self.totals = torch.zeros(len(self.names), dtype=torch.float64)
         self.histograms = torch.zeros(2, _BINS, dtype=torch.float64)  # of logits: original tokens, replaced tokens
@@ -60,10 +60,11 @@ class HeldoutSums:
             found["sampled_correct"] = ((outputs.sampled_BK == batch.originals_BK()) & real_BK).sum()
             self.samples += _counts(outputs.sampled_BK, real_BK, len(self.samples))
         if outputs.discriminator_logits_BT is not None:
-            found.update(self._judge(batch, outputs))
+            found.update(self._decisions(batch, outputs))
         self.totals += torch.stack([found[name].double().cpu() for name in self.names])
 
-    def _judge(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+    def _decisions(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
+        """Count the discriminator's right and wrong decisions, and its logits by label."""
         labels_BT, logits_BT, judged_BT = outputs.labels_BT, outputs.discriminator_logits_BT, outputs.judged_BT
         assert labels_BT is not None and logits_BT is not None and judged_BT is not None
         guessed_BT, labels_BT = (logits_BT > 0) & judged_BT, labels_BT & judged_BT
@@ -89,7 +90,7 @@ class HeldoutSums:
             self.histograms = histograms.view(2, _BINS)
 
     def results(self) -> dict[str, float]:
-        """Means and rates; losses in nats. Only what the method has: no AUC without a discriminator."""
+        """Return means and rates; losses in nats. Only what the method has: no AUC without a discriminator."""
         t = dict(zip(self.names, self.totals.tolist(), strict=True))
         results = {}
         for term in self.terms:
@@ -120,7 +121,7 @@ class HeldoutSums:
 
 
 def _counts(values: Tensor, chosen: Tensor, size: int) -> Tensor:
-    """How often each of 0..size-1 is among the chosen values, float64 on the CPU.
+    """Return how often each of 0..size-1 is among the chosen values, float64 on the CPU.
 
     A weighted count instead of ``bincount(values[chosen])``, whose shapes depend on the values: on CUDA the host would
     wait for them twice.
@@ -130,7 +131,7 @@ def _counts(values: Tensor, chosen: Tensor, size: int) -> Tensor:
 
 
 def training_rates(outputs: Outputs) -> Tensor:
-    """Numbers of replaced tokens and of those found [2], among the tokens the discriminator is judged on."""
+    """Return the numbers of replaced tokens and of those found [2], among the tokens of the discriminator's loss."""
     if outputs.labels_BT is None or outputs.discriminator_logits_BT is None or outputs.judged_BT is None:
         return torch.zeros(2, device=next(iter(outputs.loss_sums.values())).device)
     replaced_BT = outputs.labels_BT & outputs.judged_BT
@@ -138,9 +139,9 @@ def training_rates(outputs: Outputs) -> Tensor:
 
 
 def area_under_curve(histograms: Tensor) -> float:
-    """Area under the ROC curve from two histograms [2, bins] of scores (negatives, positives); ties count half.
+    """Return the area under the ROC curve from two histograms [2, bins] of scores (negatives, positives).
 
-    Not a number where one class is missing.
+    Ties count half. Not a number where one class is missing.
     """
     negatives, positives = histograms
     below = negatives.cumsum(0) - negatives
@@ -149,7 +150,7 @@ def area_under_curve(histograms: Tensor) -> float:
 
 
 def unigram_entropy(counts: np.ndarray, heldout_counts: np.ndarray) -> float:
-    """Loss on held-out tokens of a generator that knows only how frequent each token is, nats: its plateau.
+    """Return the loss on held-out tokens of a generator that knows only how frequent each token is, nats: its plateau.
 
     Args:
         counts: of training tokens [V]; one is added to each.
@@ -160,7 +161,7 @@ def unigram_entropy(counts: np.ndarray, heldout_counts: np.ndarray) -> float:
 
 
 def token_counts(shards: Shards, special_ids: list[int], max_examples: int = 200_000) -> np.ndarray:
-    """How often each token occurs in (at most ``max_examples`` evenly spaced) examples [V]; special ones never."""
+    """Return the count of each token in at most ``max_examples`` examples, evenly spaced [V]; 0 for special ones."""
     chosen = np.linspace(0, len(shards) - 1, min(len(shards), max_examples)).astype(np.int64)
     total = np.zeros(shards.vocab_size, dtype=np.int64)
     for block in np.array_split(chosen, max(1, len(chosen) // 10_000)):
@@ -176,14 +177,14 @@ HELDOUT_COLUMNS = ("mlm_loss", "mlm_accuracy", "disc_loss", "fake_rate_entropy",
 
 
 class Curve:
-    """Rows by step; the open window's sums are kept on the device until they are asked for.
+    """Rows by step; the open window's sums are kept on the device until it ends.
 
     Args:
         names: what is summed in a window: the loss of each term, then the rates of :data:`RATES`.
         rows, window, steps: of a checkpoint.
     """
 
-    RATES = ("fake_rate", "caught_rate")  # of the tokens the discriminator is judged on: replaced, and found
+    RATES = ("fake_rate", "caught_rate")  # of the tokens of the discriminator's loss: replaced, and found
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class Curve:
         self.window = self.window.to(shares.device) + shares.double().nan_to_num(0, 0, 0)
 
     def end_window(self, step: int) -> dict[str, float]:
-        """Means per step since the last window's end, over all processes; with the discriminator's recall."""
+        """Return means per step since the last window's end, over all processes; with the discriminator's recall."""
         _add_up(self.window)
         means = dict(zip(self.names, (self.window / (step - self.last_step)).tolist(), strict=True))
         self.window, self.last_step = torch.zeros_like(self.window), step
@@ -223,7 +224,7 @@ class Curve:
         self.rows.setdefault(step, {}).update({n: results[n] for n in chosen if n not in left_out})
 
     def state(self) -> dict[str, Any]:
-        """State for a checkpoint: the arguments of a new :class:`Curve`. Every process must call it."""
+        """Return the state for a checkpoint: the arguments of a new :class:`Curve`. Every process must call it."""
         window = _add_up(self.window.clone())
         return {"rows": self.rows, "window": window.tolist(), "steps": self.last_step}
 

@@ -20,7 +20,7 @@ from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
-from electra.loader.dataset import Pieces, Shards
+from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes
 from electra.model.encoder import has_kernel
 from electra.model.objective import Objective, Outputs, objective_class
@@ -53,7 +53,7 @@ from electra.pretrain.telemetry import Telemetry, start_telemetry
 from electra.pretrain.zero import Gathered, backward, gather_state, scatter_state, take_skipped
 from electra.system.hardware import Machine, repeat_exactly, resolve_machine, watch_cores
 from electra.system.memory import keep_freed_memory
-from electra.system.processes import EndRequest, Peers, SignalWatch
+from electra.system.processes import EndRequest, Peers, SignalMonitor
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:
@@ -150,7 +150,7 @@ class Pretraining:
         self.train_drawer, self.heldout_drawer = self._drawer(train), self._drawer(heldout)
         self.short_drawer, self.num_short_steps = None, 0
         if curriculum := self.recipe.length_curriculum:
-            self.short_drawer = self._drawer(Pieces(train, curriculum.length))
+            self.short_drawer = self._drawer(CutExamples(train, curriculum.length))
             self.num_short_steps = round(curriculum.share * self.num_steps)
         self.token_counts = token_counts(train, self.special_ids)
         self.unigram_entropy = unigram_entropy(self.token_counts, token_counts(heldout, self.special_ids))
@@ -171,7 +171,7 @@ class Pretraining:
                 settings, paths, machine, self.first_step, accumulation, num_examples, self.vocab_size
             )
 
-    def _drawer(self, shards: Shards | Pieces) -> ExampleDrawer:
+    def _drawer(self, shards: Shards | CutExamples) -> ExampleDrawer:
         return ExampleDrawer(shards, self.special_ids, self.recipe, self.settings.fidelity)
 
     # ---- a step
@@ -226,7 +226,7 @@ class Pretraining:
             numbers = itertools.count(self.first_step)
 
             def requests(numbers: Iterator[int] = numbers) -> tuple[bool, bool]:
-                self.peers.arrive(next(numbers))
+                self.peers.begin_step(next(numbers))
                 is_due = time.monotonic() - self.saved_at > self.pause and not self.writing.is_busy
                 return self.is_first and is_due, bool(self.interruption)
 
@@ -241,8 +241,8 @@ class Pretraining:
     def noted_signals(self) -> Iterator[None]:
         """Note signals to end, for the next step; at the end of the block, wait for a checkpoint being written."""
         patience = min(30.0, self.settings.cluster.grace_seconds / 2)
-        watch = SignalWatch(INTERRUPTIONS, patience, self.peers.stand)
-        with EndRequest(INTERRUPTIONS, watch.answer) as self.interruption, watch, self.writing:
+        monitor = SignalMonitor(INTERRUPTIONS, patience, self.peers.location)
+        with EndRequest(INTERRUPTIONS, monitor.mark_handled) as self.interruption, monitor, self.writing:
             yield
 
     def report_alive(self, done: int) -> None:
@@ -287,7 +287,7 @@ class Pretraining:
         self.engine.eval()
         with torch.no_grad():
             for batch in heldout_batches(self.heldout_drawer, self.data_parallel, self.recipe.eval_examples):
-                self.peers.arrive(done)
+                self.peers.begin_step(done)
                 batch = batch.to(self.engine.device)
                 sums.add(batch, self.engine(batch), self.model.counts(batch))
         self.engine.train()

@@ -6,8 +6,8 @@ the parent is gone, it sends itself SIGTERM, and pre-training writes a checkpoin
 In a collective operation every process waits for the last one. Left alone, that wait ends with the backend's own
 time-out and a message that names a socket (gloo), or by abort (NCCL). So a thread of every process writes its step to
 the shared store, and a process that waits too long reads there which one it waits for. A process that is
-silent, because it or its machine is gone or stopped, is noticed sooner than one that is slow. A signal to end is heard
-in such a wait, too: see :class:`SignalWatch`.
+silent, because it or its machine is gone or stopped, is noticed sooner than one that is slow. A signal to end has
+its effect in such a wait, too: see :class:`SignalMonitor`.
 """
 
 import ctypes
@@ -89,15 +89,15 @@ def seconds_to_end() -> float:
 
 
 def end_with_parent() -> None:
-    """Watch, in a thread, the process that this one works for; when it is gone, SIGTERM, and SIGKILL later.
+    """Monitor, in a thread, the process that this one works for; when it is gone, SIGTERM, and SIGKILL later.
 
-    Asked again, it does nothing: it watches already.
+    A second call does nothing.
 
     A shell between the two (``sh -c`` of a stage's command) waits for its child only: the link from the shell to
-    its parent is watched as well.
+    its parent is monitored as well.
     """
     if not any(thread.name == NAME for thread in threading.enumerate()):
-        threading.Thread(target=_watch, args=(_links(),), name=NAME, daemon=True).start()
+        threading.Thread(target=_monitor_parent, args=(_links(),), name=NAME, daemon=True).start()
 
 
 def _links() -> list[tuple[int, int]]:
@@ -114,7 +114,7 @@ def _links() -> list[tuple[int, int]]:
     return links
 
 
-def _watch(links: list[tuple[int, int]]) -> None:
+def _monitor_parent(links: list[tuple[int, int]]) -> None:
     while all(_parent_of(child) == parent for child, parent in links):
         time.sleep(SECONDS_BETWEEN_LOOKS)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -142,11 +142,11 @@ class EndRequest:
 
     Args:
         signals: which ones; SIGTERM and SIGINT by default.
-        heard: called in the main thread when one has come.
+        on_signal: called in the main thread when one has come.
     """
 
-    def __init__(self, signals: tuple[signal.Signals, ...] = ENDING, heard: Callable[[], object] | None = None):
-        self._signals, self._heard = signals, heard
+    def __init__(self, signals: tuple[signal.Signals, ...] = ENDING, on_signal: Callable[[], object] | None = None):
+        self._signals, self._on_signal = signals, on_signal
 
     def __enter__(self) -> "EndRequest":
         self.name: str | None = None
@@ -169,8 +169,8 @@ class EndRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.name = signal.Signals(number).name
         self._event.set()
-        if self._heard:
-            self._heard()
+        if self._on_signal:
+            self._on_signal()
 
 
 def limit_threads(num_threads: int) -> None:
@@ -192,7 +192,7 @@ NEXT_STEP = "look at that machine's log; run the same command to go on from the 
 
 
 class Peers:
-    """The processes of a run, watched from one of them.
+    """Monitor of the other processes of a run.
 
     Args:
         timeout_seconds: without a step after which this process gives up.
@@ -200,10 +200,10 @@ class Peers:
     """
 
     def __init__(self, timeout_seconds: float, silence_seconds: float = 60.0):
-        from torch import distributed  # seconds to import, which guards and the commands of review need not wait
+        from torch import distributed  # seconds to import, which supervisors and the commands of review need not wait
 
         self.silence = silence_seconds
-        self._heard: dict[int, tuple[str, float]] = {}  # of each other process: its last sign of life, and when it came
+        self._seen: dict[int, tuple[str, float]] = {}  # last sign of life of each other process, and when it came
         self.rank, self.world_size = distributed.get_rank(), distributed.get_world_size()
         self.timeout, self.interval = timeout_seconds, min(2.0, timeout_seconds / 4, silence_seconds / 4)
         self._step, self._moved_at, self._pulse = 0, time.monotonic(), 0
@@ -218,7 +218,7 @@ class Peers:
             self._store = TCPStore(
                 os.environ["MASTER_ADDR"], port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=60)
             )
-            threading.Thread(target=self._watch, name="peers", daemon=True).start()
+            threading.Thread(target=self._monitor, name="peers", daemon=True).start()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -228,16 +228,16 @@ class Peers:
                 self._store.set(f"electra/left/{self.rank}", "")
         if isinstance(error, RuntimeError) and self.world_size > 1 and _LOST.search(str(error)):
             raise InfrastructureError(
-                f"process {self.rank} ({socket.gethostname()}) lost touch with the others: {self._whom()}",
+                f"process {self.rank} ({socket.gethostname()}) lost touch with the others: {self._suspects()}",
                 where=str(error).splitlines()[0][:200],
                 next_step=NEXT_STEP,
             ) from error
 
-    def arrive(self, step: int) -> None:
-        """Tell that this process has come as far as to wait for the others before ``step``."""
+    def begin_step(self, step: int) -> None:
+        """Record that this process waits for the others before ``step``."""
         self._step, self._moved_at = step, time.monotonic()
 
-    def _watch(self) -> None:
+    def _monitor(self) -> None:
         while not self._done.wait(self.interval):
             self._beat()
             waited = time.monotonic() - self._moved_at
@@ -245,40 +245,40 @@ class Peers:
                 self._give_up()
 
     def _silent(self) -> list[int]:
-        """Processes whose last sign of life came too long ago."""
+        """Return the processes whose last sign of life came too long ago."""
         now = time.monotonic()
         try:
             pulses = self._pulses()
             for rank in set(range(self.world_size)) - {self.rank}:
-                if rank not in self._heard or self._heard[rank][0] != pulses.get(rank, ""):
-                    self._heard[rank] = (pulses.get(rank, ""), now)
-            silent = [rank for rank, (_, heard_at) in self._heard.items() if now - heard_at > self.silence]
+                if rank not in self._seen or self._seen[rank][0] != pulses.get(rank, ""):
+                    self._seen[rank] = (pulses.get(rank, ""), now)
+            silent = [rank for rank, (_, seen_at) in self._seen.items() if now - seen_at > self.silence]
             return [rank for rank in silent if not self._store.check([f"electra/left/{rank}"])]
-        except RuntimeError:  # the store is gone: the next operation with the others tells
+        except RuntimeError:  # the store is gone: the next operation with the others fails
             return []
 
     def _beat(self) -> None:
         self._pulse += 1
-        with suppress(RuntimeError):  # who keeps the store is gone: the next operation with the others tells
+        with suppress(RuntimeError):  # its process is gone: the next operation with the others fails
             self._store.set(f"electra/pulse/{self.rank}", f"{self._pulse} {self._step} {socket.gethostname()}")
 
     def _give_up(self) -> None:
         """The main thread waits in a call that nothing can interrupt: end the process from here."""
         try:
             waited = time.monotonic() - self._moved_at
-            said = f"process {self.rank} ({socket.gethostname()}) waits for {waited:.0f} s at step {self._step}"
+            waiting = f"process {self.rank} ({socket.gethostname()}) waits for {waited:.0f} s at step {self._step}"
             print(
-                f"error: {said}: {self._whom()}\n  where: {self.stand()}\n  next:  {NEXT_STEP}; "
+                f"error: {waiting}: {self._suspects()}\n  where: {self.location()}\n  next:  {NEXT_STEP}; "
                 "cluster.timeout_minutes and silence_seconds are the limits",
                 file=sys.stderr,
                 flush=True,
             )
-            time.sleep(4 * self.interval)  # the others say what they see before they see this one's end
+            time.sleep(4 * self.interval)  # the others report first, before they see this one's end
         finally:
             os._exit(InfrastructureError.exit_code)
 
-    def _whom(self) -> str:
-        """The processes that are silent, else those that are behind."""
+    def _suspects(self) -> str:
+        """Describe the processes that are silent, else those that are behind."""
         try:
             before = self._pulses()
             for _ in range(5):
@@ -294,14 +294,14 @@ class Peers:
             return "still behind: " + ", ".join(_describe(rank, after[rank]) for rank in behind)
         if any(int(after[rank].split()[1]) > self._step for rank in others):
             return "the others are ahead of it and wait for it: it is this process that makes no progress"
-        return "all processes are alive and at the same step; each says where it stands"
+        return "all processes are alive and at the same step; each says where it is"
 
     def _pulses(self) -> dict[int, str]:
         keys = {rank: f"electra/pulse/{rank}" for rank in range(self.world_size)}
         return {rank: self._store.get(key).decode() for rank, key in keys.items() if self._store.check([key])}
 
-    def stand(self) -> str:
-        """Where this process' main thread is: its innermost line of this project, and the innermost of all."""
+    def location(self) -> str:
+        """Return where the main thread is: the innermost line of all, and the innermost of this project."""
         frame: FrameType | None = sys._current_frames().get(self._main)
         lines = traceback.extract_stack(frame)
         own = [line for line in lines if "electra" in line.filename]
@@ -310,13 +310,13 @@ class Peers:
 
 def _describe(rank: int, pulse: str | None) -> str:
     if pulse is None:
-        return f"process {rank}, which has not told anything"
+        return f"process {rank}, which has not reported yet"
     _, step, host = pulse.split(" ", 2)
     return f"process {rank} ({host}, last seen at step {step})"
 
 
-class SignalWatch:
-    """Ends a process that was told to end by a signal and cannot hear it.
+class SignalMonitor:
+    """Ends a process that got a signal to end and whose handler cannot run.
 
     Python runs a handler between two instructions of the main thread. One that waits inside an operation of NCCL or
     CUDA for a process that never comes executes none. The signal's number reaches a thread all the same, through
@@ -325,14 +325,14 @@ class SignalWatch:
     Args:
         signals: that the main thread has a handler for.
         patience_seconds: for the handler to run.
-        report: says where the process stands, for the message.
+        report: returns where the process is, for the message.
     """
 
     def __init__(self, signals: Sequence[int], patience_seconds: float, report: Callable[[], str] = str):
         self.signals, self.patience, self.report = frozenset(signals), patience_seconds, report
-        self._answered = threading.Event()
+        self._handled = threading.Event()
 
-    def __enter__(self) -> "SignalWatch":
+    def __enter__(self) -> "SignalMonitor":
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         self._before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
@@ -340,18 +340,18 @@ class SignalWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._answered.set()
+        self._handled.set()
         signal.set_wakeup_fd(self._before)
         self._writer.close()  # the thread reads the end
 
-    def answer(self) -> None:
-        """Tell that a handler has run: the main thread will end by itself."""
-        self._answered.set()
+    def mark_handled(self) -> None:
+        """Record that a handler has run: the main thread will end by itself."""
+        self._handled.set()
 
     def _listen(self) -> None:
         with self._reader:
             while number := self._reader.recv(1):
-                if number[0] in self.signals and not self._answered.wait(self.patience):
+                if number[0] in self.signals and not self._handled.wait(self.patience):
                     self._end(signal.Signals(number[0]).name)
 
     def _end(self, name: str) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from electra.config import Pretrain
 from electra.loader.batches import DataParallel, ExampleDrawer, training_steps
-from electra.loader.dataset import Pieces, Shards
+from electra.loader.dataset import CutExamples, Shards
 from tests.workspace import Workspace
 
 CLS, SEP = 2, 3
@@ -37,7 +37,7 @@ def text_of(tokens: np.ndarray) -> list[int]:
 
 
 def test_full_examples_give_full_pieces_in_the_order_of_their_text() -> None:
-    pieces = Pieces(Examples((15, 14), (30, 0)), 8)  # type: ignore[arg-type]
+    pieces = CutExamples(Examples((15, 14), (30, 0)), 8)  # type: ignore[arg-type]
     assert len(pieces) == 8
     tokens, spans = pieces.gather(np.arange(8))
     assert (spans[:, 0] == 8).all()
@@ -49,15 +49,15 @@ def test_full_examples_give_full_pieces_in_the_order_of_their_text() -> None:
 
 
 def test_a_piece_keeps_the_examples_own_border_where_it_is_near_its_middle() -> None:
-    pieces = Pieces(Examples((13, 16), (11, 18)), 16)  # type: ignore[arg-type]
+    pieces = CutExamples(Examples((13, 16), (11, 18)), 16)  # type: ignore[arg-type]
     _, spans = pieces.gather(np.arange(4))
     assert spans[:, 1].tolist() == [8, 8, 8, 8], "13 and 11 are far from 6 and 19: halves"
-    near = Pieces(Examples((8, 21)), 16)  # type: ignore[arg-type]
+    near = CutExamples(Examples((8, 21)), 16)  # type: ignore[arg-type]
     assert near.gather(np.array([0]))[1][0].tolist() == [16, 10]
 
 
 def test_a_short_example_gives_as_many_pieces_as_it_has_text_for() -> None:
-    pieces = Pieces(Examples((4, 3)), 8)  # type: ignore[arg-type]
+    pieces = CutExamples(Examples((4, 3)), 8)  # type: ignore[arg-type]
     tokens, spans = pieces.gather(np.arange(4))
     assert spans[:, 0].tolist() == [8, 5, 0, 0] and not tokens[2:].any()
     assert text_of(tokens.flatten()) == list(range(100, 107))
@@ -66,7 +66,7 @@ def test_a_short_example_gives_as_many_pieces_as_it_has_text_for() -> None:
 def drawers(workspace: Workspace) -> tuple[ExampleDrawer, ExampleDrawer]:
     recipe = Pretrain(num_steps=8, batch_size=8, learning_rate=1e-3, warmup_steps=0, eval_every=8)
     train = Shards(workspace.paths.shards, "train")
-    return tuple(ExampleDrawer(shards, [0, 2, 3, 4], recipe) for shards in (train, Pieces(train, 16)))  # type: ignore
+    return tuple(ExampleDrawer(shards, [0, 2, 3, 4], recipe) for shards in (train, CutExamples(train, 16)))  # type: ignore
 
 
 def rows(batches: list) -> list[tuple]:

@@ -9,7 +9,7 @@ import torch
 from electra.config import Model, ObjectiveName, Pretrain
 from electra.estimate.memory import placeholder_batch
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
-from electra.loader.dataset import Pieces, Shards
+from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes, packed
 from electra.model.encoder import CuSeqlens, example_ends
 from electra.model.objective import Batch, build_objective, objective_class
@@ -91,7 +91,7 @@ def test_mixed_widths_evaluation_and_the_curriculum_make_three_graphs(workspace:
     settings = workspace.settings()
     train, heldout = Shards(Path(workspace.paths.shards), "train"), Shards(Path(workspace.paths.shards), "heldout")
     full = ExampleDrawer(train, [0, 2, 3, 4], settings.pretrain)
-    short = ExampleDrawer(Pieces(train, 8), [0, 2, 3, 4], settings.pretrain)
+    short = ExampleDrawer(CutExamples(train, 8), [0, 2, 3, 4], settings.pretrain)
     share = DataParallel(0, 1, 4, shapes=SHAPES)
     model = build_objective(settings.model, train.vocab_size, 4, settings.pretrain).initialize(0.02, seed=1)
     graphs: list[torch.fx.GraphModule] = []

@@ -58,7 +58,7 @@ class Loop(Pretraining):
         self.milestones = SimpleNamespace(is_due=lambda step: False)
         self.non_finite, self.skipped = NonFinite(), skipped
         self.interruption = Request()
-        self.peers = SimpleNamespace(arrive=lambda step: setattr(self.interruption, "requested", step == stop_at))
+        self.peers = SimpleNamespace(begin_step=lambda step: setattr(self.interruption, "requested", step == stop_at))
         self._start_or_resume()
 
     def train(self) -> None:

@@ -13,6 +13,7 @@ from electra.common.errors import ConfigError
 from electra.config import Cluster
 from electra.launchers import pretraining
 from electra.launchers.job import IN_JOB
+from electra.pretrain.run import pretrain
 from electra.pretrain.telemetry import describe_passes
 from electra.system.hardware import (
     choose_compile,
@@ -89,8 +90,9 @@ def test_a_job_that_asked_its_queue_for_gpus_does_not_run_on_a_cpu(
     before = dict(os.environ)
     settings = workspace.write({"cluster": {"device": "auto"}}).settings()
     try:
-        with pytest.raises(ConfigError, match="no CUDA device"):
-            pretraining.launched(settings, workspace.paths).__enter__()
+        launched = pretraining.launched(settings, workspace.paths)
+        with pytest.raises(ConfigError, match="no CUDA device"), launched as own_settings:
+            pretrain(own_settings, workspace.paths)
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 
 from electra.common.errors import InfrastructureError
-from electra.system.processes import Peers, SignalWatch
+from electra.system.processes import Peers, SignalMonitor
 
 way = sys.argv[1]
 torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
@@ -19,7 +19,7 @@ signal.signal(signal.SIGTERM, lambda *_: None)  # never runs while the process w
 try:
     with (
         Peers(timeout_seconds=2 if way in ("stops", "dies", "hangs") else 600, silence_seconds=2) as peers,
-        SignalWatch([signal.SIGTERM], patience_seconds=0.5, report=peers.stand),
+        SignalMonitor([signal.SIGTERM], patience_seconds=0.5, report=peers.location),
     ):
         for step in range(1_000_000):
             if rank == 1 and step == 3:
@@ -28,7 +28,7 @@ try:
                     print("hanging", file=sys.stderr, flush=True)
                     time.sleep(60)
                 os.kill(os.getpid(), signal.SIGSTOP if way in ("stops", "is silent") else signal.SIGKILL)
-            peers.arrive(step)
+            peers.begin_step(step)
             torch.distributed.all_reduce(torch.ones(1))
 except InfrastructureError as error:
     print(f"error: {error}", file=sys.stderr, flush=True)
