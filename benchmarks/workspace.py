@@ -279,14 +279,12 @@ def _enter(log: Path, folder: Path, env: dict[str, str], target: Callable[..., N
 
 
 def build_op() -> None:
-    """Compile DeepSpeed's shared-memory op for CPUs, once for an environment: a minute, which is no part of a run.
+    """Compile DeepSpeed's op for collectives on a CPU, once for an environment: a minute, which is no part of a run."""
+    from electra.pretrain.engine import prepare_environment
+    from electra.pretrain.zero import load_collectives
 
-    A process that is killed meanwhile would leave a lock behind, for which all later ones wait.
-    """
-    from deepspeed.accelerator import get_accelerator
-
-    if builder := get_accelerator().create_op_builder("ShareMemCommBuilder"):
-        builder.load()
+    prepare_environment("cpu")
+    load_collectives()
 
 
 def electra(*arguments: str) -> None:

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
-from electra.optim import ElectraAdamW, learning_rate, parameter_groups, rate_of, warmup_stable_decay
+from electra.optim import ElectraAdamW, generator_rates, learning_rate, parameter_groups, rate_of, warmup_stable_decay
 from electra.pretrain.engine import deepspeed_config, set_step
 from electra.pretrain.zero import scatter_state
 from electra.system.hardware import Machine, bucket_size
@@ -86,7 +86,7 @@ def test_only_the_generators_own_weights_have_its_rate(sharing: Any) -> None:
         embedding_sharing=sharing,
     )
     model = Electra(shape, vocab_size=30, mask_id=4)
-    groups = parameter_groups(model, 0.01, generator_rate=0.3)
+    groups = parameter_groups(model, 0.01, generator_rates(model, 0.3))
     optimizer = ElectraAdamW(groups, lr=0.0)
     set_step(SimpleNamespace(optimizer=optimizer), 7, 1e-3)
 
@@ -151,7 +151,7 @@ def test_clipping_in_the_step_is_that_of_pytorch_and_waits_for_nothing() -> None
                 parameter.grad = gradient.clone()
         nn.utils.clip_grad_norm_(plain, 1.0)
         ElectraAdamW(plain, lr=0.1).step()
-        optimizer = ElectraAdamW(clipped, lr=0.1, guard=True, max_grad_norm=1.0)
+        optimizer = ElectraAdamW(clipped, lr=0.1, skip_non_finite=True, max_grad_norm=1.0)
         with NoWaits():
             optimizer.step()
         for one, other in zip(plain, clipped, strict=True):
@@ -161,7 +161,7 @@ def test_clipping_in_the_step_is_that_of_pytorch_and_waits_for_nothing() -> None
 
 def test_a_step_that_is_not_finite_is_skipped_with_clipping_too() -> None:
     parameter = nn.Parameter(torch.ones(3))
-    optimizer = ElectraAdamW([parameter], lr=0.1, guard=True, max_grad_norm=1.0)
+    optimizer = ElectraAdamW([parameter], lr=0.1, skip_non_finite=True, max_grad_norm=1.0)
     parameter.grad = torch.tensor([1.0, float("inf"), 0.0])
     optimizer.step()
     assert torch.equal(parameter, torch.ones(3))

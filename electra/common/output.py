@@ -84,10 +84,13 @@ os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 @contextmanager
-def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
+def exclusive(path: Path, *, wait: bool = False) -> Iterator[bool]:
     """Hold an exclusive lock for ``path`` during the block; the system releases it if this process dies.
 
     The lock is a file next to ``path`` that names its holder and is removed with the lock.
+
+    Yields:
+        False where the file system has no locks.
 
     Args:
         path: a file or folder, which need not exist; links are followed.
@@ -109,7 +112,7 @@ def exclusive(path: Path, *, wait: bool = False) -> Iterator[None]:
                 holder = f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%F %T %z')}\n"
                 os.truncate(descriptor, 0)
                 os.write(descriptor, holder.encode())
-            yield
+            yield descriptor >= 0
         finally:
             if _held.pop(file, -1) >= 0:  # a forked child that leaves the block holds no lock
                 file.unlink(missing_ok=True)  # before the release: another process may have opened the file already

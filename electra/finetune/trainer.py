@@ -12,7 +12,7 @@ from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
 from electra.finetune.heads import TaskModel
-from electra.optim import ElectraAdamW, learning_rate
+from electra.optim import build_optimizer, learning_rate, parameter_groups
 from electra.system.hardware import watch_cores
 
 
@@ -37,21 +37,13 @@ def layer_factor(depth: int, num_layers: int, decay: float, fidelity: str = "cor
     return decay**exponent
 
 
-def parameter_groups(model: TaskModel, settings: Finetune, fidelity: str = "corrected") -> list[dict[str, Any]]:
-    """Layer-wise rates; biases and LayerNorm are excluded from weight decay."""
+def layer_rates(model: TaskModel, decay: float, fidelity: str = "corrected") -> dict[str, float]:
+    """Return the factor of the learning rate of each parameter, by its depth."""
     num_layers = model.encoder.config.num_layers
-    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        is_decayed = not (name.endswith("bias") or parameter.dim() < 2)  # gains of LayerNorm are vectors
-        groups.setdefault((depth_of(name, model.encoder), is_decayed), []).append(parameter)
-    return [
-        {
-            "params": parameters,
-            "lr": settings.learning_rate * layer_factor(depth, num_layers, settings.layerwise_decay, fidelity),
-            "weight_decay": settings.weight_decay if is_decayed else 0.0,
-        }
-        for (depth, is_decayed), parameters in sorted(groups.items(), key=lambda item: item[0])
-    ]
+    return {
+        name: layer_factor(depth_of(name, model.encoder), num_layers, decay, fidelity)
+        for name, _ in model.named_parameters()
+    }
 
 
 def num_steps(num_features: int, batch_size: int, epochs: float) -> int:
@@ -83,8 +75,8 @@ def train(
         TrainingError: the loss is not finite.
     """
     device = next(model.parameters()).device
-    optimizer = ElectraAdamW(parameter_groups(model, settings, fidelity), settings.learning_rate)
-    peaks = [group["lr"] for group in optimizer.param_groups]
+    groups = parameter_groups(model, settings.weight_decay, layer_rates(model, settings.layerwise_decay, fidelity))
+    optimizer = build_optimizer("adamw", groups, lr=settings.learning_rate)
     steps = num_steps(len(features), settings.batch_size, epochs)
     warmup_steps = int(steps * settings.warmup_fraction)
     lengths = [len(f.token_ids) for f in features]
@@ -97,7 +89,8 @@ def train(
     for step in range(steps):
         indices = next(batches)
         batch = collate([features[i] for i in indices], pad, longest).to(device)
-        for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+        for group in optimizer.param_groups:
+            peak = settings.learning_rate * group["rate_factor"]
             group["lr"] = learning_rate(step, peak, steps, warmup_steps)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
             loss = model.loss(batch)

@@ -17,10 +17,19 @@ import torch.distributed
 from electra import config
 from electra.common.errors import InfrastructureError
 from electra.model.objective import Objective
-from electra.optim import ElectraAdamW, parameter_groups
-from electra.pretrain.zero import average_without_copies, clips_in_step, create_moments, full_gradient
+from electra.optim import Optimizer, build_optimizer, generator_rates, parameter_groups
+from electra.pretrain.zero import average_without_copies, clips_in_step, create_moments, full_gradient, load_collectives
 from electra.system.hardware import Machine, bucket_size
 from electra.system.processes import free_port
+
+
+def prepare_environment(device: str) -> None:
+    """Set the variables that DeepSpeed reads when it is imported."""
+    os.environ.setdefault("DS_ACCELERATOR", device)
+    # The op that DeepSpeed compiles at first use fits one torch only: keep it with this environment's. And build it
+    # with this environment's ninja: another one on the PATH takes the finished build for unfinished and starts over.
+    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 
 def start_distributed(machine: Machine, timeout: timedelta) -> None:
@@ -32,11 +41,7 @@ def start_distributed(machine: Machine, timeout: timedelta) -> None:
     Raises:
         InfrastructureError: they have not all come.
     """
-    os.environ.setdefault("DS_ACCELERATOR", machine.device)
-    # The op that DeepSpeed compiles at first use fits one torch only: keep it with this environment's. And build it
-    # with this environment's ninja: another one on the PATH takes the finished build for unfinished and starts over.
-    os.environ.setdefault("TORCH_EXTENSIONS_DIR", str(Path(sys.prefix) / "torch_extensions"))
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    prepare_environment(machine.device)
     if "MASTER_ADDR" not in os.environ:
         port = free_port()
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
@@ -45,6 +50,7 @@ def start_distributed(machine: Machine, timeout: timedelta) -> None:
     deepspeed.logger.setLevel("ERROR")
     if machine.device == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+    load_collectives()
     backend = "nccl" if machine.device == "cuda" else "gloo"
     try:
         deepspeed.init_distributed(dist_backend=backend, timeout=timeout, verbose=False)
@@ -109,19 +115,21 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters
     }
 
 
-def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) -> tuple[Any, ElectraAdamW]:
+def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) -> tuple[Any, Optimizer]:
     """Return the engine around a pre-training method, and its optimizer."""
     import deepspeed
 
-    optimizer = ElectraAdamW(
-        parameter_groups(model, pretrain.weight_decay, pretrain.generator_rate),
+    groups = parameter_groups(model, pretrain.weight_decay, generator_rates(model, pretrain.generator_rate))
+    optimizer = build_optimizer(
+        "adamw",
+        groups,
         lr=0.0,  # set before every step; at zero, the step with which ZeRO creates its state changes nothing
         betas=(pretrain.adam_beta1, pretrain.adam_beta2),
         eps=pretrain.adam_epsilon,
-        guard=True,
+        skip_non_finite=True,
         max_grad_norm=pretrain.max_grad_norm if clips_in_step(machine) else None,
     )
-    num_parameters = sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"])
+    num_parameters = sum(parameter.numel() for group in groups for parameter in group["params"])
     settings = deepspeed_config(pretrain, machine, num_parameters)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
     average_without_copies(engine, machine)

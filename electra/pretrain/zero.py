@@ -1,17 +1,50 @@
 """Corners of DeepSpeed 0.19.8 that this project works around, each with the reason; config and engine: engine.py.
 
-The state of a run is gathered as whole fp32 tensors by parameter name: DeepSpeed's own checkpoints are tied to the world
-size and the ZeRO stage. All private attributes of DeepSpeed are named here, and nowhere else.
+The state of a run is gathered as whole fp32 tensors by parameter name: DeepSpeed's own checkpoints are tied to world
+size and ZeRO stage. All private attributes of DeepSpeed are named here, and nowhere else.
 """
 
+import os
+import shutil
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from electra.optim import ElectraAdamW
+from electra.common.output import beside, exclusive
+from electra.optim import Optimizer
 from electra.system.hardware import Machine
+
+
+def load_collectives() -> None:
+    """Build and load DeepSpeed's op for collectives on a CPU, one process of this environment at a time.
+
+    torch marks a build by a file in its folder (FileBaton, torch 2.13). A process that is killed while it compiles
+    leaves the file behind, and every later one waits for it without end or message. Our lock is freed by the system:
+    whoever holds it knows that the file is left over. The whole folder is moved away, since compilers of the killed
+    process may still write there.
+    """
+    import deepspeed
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.git_version_info import installed_ops
+
+    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
+    if builder is None or not deepspeed.ops.__compatible_ops__.get(builder.NAME, False):
+        return  # DeepSpeed does without
+    if installed_ops.get(builder.name):
+        return  # compiled when DeepSpeed was installed
+    folder = Path(os.environ["TORCH_EXTENSIONS_DIR"]) / builder.name
+    with exclusive(folder, wait=True) as is_locked:
+        if is_locked and (folder / "lock").exists():
+            print(f"a build of {folder.name} was cut short: it is removed from {folder} and starts anew", flush=True)
+            scratch = beside(folder, ".cut-short")
+            shutil.rmtree(scratch, ignore_errors=True)
+            os.replace(folder, scratch)
+            shutil.rmtree(scratch, ignore_errors=True)
+        builder.load(verbose=False)
+
 
 Gathered = tuple[dict[str, Tensor], dict[str, Tensor]]  # weights, moments
 
@@ -51,7 +84,7 @@ def average_without_copies(engine: Any, machine: Machine) -> None:
     engine.allreduce_and_copy = allreduce_and_copy
 
 
-def create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
+def create_moments(engine: Any, optimizer: Optimizer) -> None:
     """Let ZeRO link every parameter to its part of the moments now.
 
     Left alone it links after the first step of the first parameter group, when the second group has none yet, and
@@ -65,7 +98,7 @@ def create_moments(engine: Any, optimizer: ElectraAdamW) -> None:
         optimizer.create_moments(zero.fp32_partitioned_groups_flat)
 
 
-def take_skipped(engine: Any, optimizer: ElectraAdamW) -> int:
+def take_skipped(engine: Any, optimizer: Optimizer) -> int:
     """Return the steps skipped for non-finite gradients since the last call, the same number on every process.
 
     ZeRO 1 to 3 skip before the optimizer sees the gradients, and count by themselves. Waits for the device.
@@ -175,7 +208,7 @@ def _own_partition(parameter: Any, value: Tensor) -> Tensor:
     return padded.narrow(0, size * torch.distributed.get_rank(), size)
 
 
-def _optimizer(engine: Any) -> ElectraAdamW:
+def _optimizer(engine: Any) -> Optimizer:
     """Return the optimizer itself, which ZeRO 1 to 3 wrap."""
-    optimizer: ElectraAdamW = getattr(engine.optimizer, "optimizer", engine.optimizer)
+    optimizer: Optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
     return optimizer

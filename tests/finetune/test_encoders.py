@@ -13,9 +13,10 @@ from electra.finetune.features import collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import span_features, tagging_features
-from electra.finetune.trainer import parameter_groups, predict
+from electra.finetune.trainer import layer_rates, predict
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
+from electra.optim import parameter_groups
 from electra.publish.export import export_model
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines, read_rows
@@ -191,9 +192,9 @@ def test_the_rate_falls_layer_by_layer_in_every_make(folders, make):
     model = TaskModel(TASKS["CoLA"], encoder, torch.Generator(), vocabulary.inputs.layout)
     settings = SETTINGS.model_copy(update={"learning_rate": 0.1, "layerwise_decay": 0.5, "weight_decay": 0.01})
     rates, decays = {}, {}
-    for group in parameter_groups(model, settings):
+    for group in parameter_groups(model, settings.weight_decay, layer_rates(model, settings.layerwise_decay)):
         for parameter in group["params"]:
-            rates[id(parameter)], decays[id(parameter)] = group["lr"], group["weight_decay"]
+            rates[id(parameter)], decays[id(parameter)] = 0.1 * group["rate_factor"], group["weight_decay"]
     by_rate: dict[float, set[str]] = {}
     for name, parameter in model.named_parameters():
         by_rate.setdefault(round(rates[id(parameter)], 6), set()).add(name)

@@ -14,12 +14,12 @@ from electra.finetune.features import Vocabulary, collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
-from electra.finetune.trainer import num_steps, parameter_groups, train
+from electra.finetune.trainer import layer_rates, num_steps, train
 from electra.model.encoder import Encoder, initialize
 from electra.model.pretrained import save_pretrained
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
-from electra.optim import ElectraAdamW
+from electra.optim import OPTIMIZERS, ElectraAdamW, parameter_groups
 from electra.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
@@ -46,9 +46,9 @@ def test_the_rate_falls_layer_by_layer_from_the_head_down():
     settings = make_settings(LABELLED, ["CoLA"], learning_rate=0.1, layerwise_decay=0.5, weight_decay=0.01).finetune
     model = TaskModel(TASKS["CoLA"], encoder(), torch.Generator())
     rates, decays = {}, {}
-    for group in parameter_groups(model, settings):
+    for group in parameter_groups(model, settings.weight_decay, layer_rates(model, settings.layerwise_decay)):
         for parameter in group["params"]:
-            rates[id(parameter)], decays[id(parameter)] = group["lr"], group["weight_decay"]
+            rates[id(parameter)], decays[id(parameter)] = 0.1 * group["rate_factor"], group["weight_decay"]
     expected = {
         "head.": 0.1,
         "encoder.layers.2.": 0.05,
@@ -121,7 +121,7 @@ def test_gradients_are_clipped_at_the_norm_of_the_settings(paths, workspace, mon
             norms.append(float(torch.nn.utils.get_total_norm(gradients)))
             return super().step(*arguments)
 
-    monkeypatch.setattr("electra.finetune.trainer.ElectraAdamW", Recording)
+    monkeypatch.setitem(OPTIMIZERS, "adamw", Recording)
     model = TaskModel(TASKS["CoLA"], encoder(1), torch.Generator().manual_seed(1))
     train(model, features, settings.finetune, epochs=2, seed=1, pad=0, bf16=False, name="x")
     assert norms == pytest.approx([limit, limit], rel=1e-3)
@@ -327,7 +327,7 @@ def test_warm_up_is_the_whole_steps_of_its_share(paths, workspace, monkeypatch):
             rates.append(self.param_groups[0]["lr"])
             return super().step(*arguments)
 
-    monkeypatch.setattr("electra.finetune.trainer.ElectraAdamW", Recording)
+    monkeypatch.setitem(OPTIMIZERS, "adamw", Recording)
     for epochs, warmup_steps in [(19, 1), (20, 2), (9, 0)]:
         rates.clear()
         model = TaskModel(TASKS["CoLA"], encoder(1), torch.Generator())
