@@ -1,4 +1,4 @@
-"""The tasks stage: every task of the matrix, from any source, in one format; tasks from Hugging Face datasets."""
+"""The tasks stage: writes the tasks of ``cells.tasks`` in one format; reading tasks from Hugging Face datasets."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from electra.tasks.format import Row, question_row, sentence_row
 
 
 class Source(Protocol):
-    """Where labelled rows come from."""
+    """Source of labelled rows."""
 
     counts: dict[str, Counter[str]]
 
@@ -34,13 +34,13 @@ class Source(Protocol):
 def prepare_tasks(settings: Settings, paths: Paths) -> None:
     """Write ``data/tasks/<task>/<split>.jsonl`` for the tasks of ``cells.tasks``, and the manifest.
 
-    What an own task is, its labels included, is written to ``data/tasks/<task>/task.json``. A task that is evaluated
-    only lies in the folder of the one whose models it is scored with, so that their cells depend on it.
+    The specification of an own task, with its labels, is written to ``data/tasks/<task>/task.json``. An evaluation-only
+    task is stored in the folder of the task whose models score it, so that their fine-tuning runs depend on it.
 
     Raises:
-        ConfigError: an own task's description is wrong.
-        DataError: a missing file or a malformed row, with file and line.
-        InfrastructureError: the hub cannot be reached, the disk is full.
+        ConfigError: the description of an own task is wrong.
+        DataError: a file is missing or a row is malformed; names file and line.
+        InfrastructureError: the hub cannot be reached, or the disk is full.
     """
     with building(paths.tasks) as folder:
         custom_files = settings.tasks.custom_files
@@ -68,7 +68,7 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
 
 
 def _evaluated_only(settings: Settings) -> list[Path]:
-    """The descriptions of ``tasks.own`` that have no training table and whose models are among the cells'."""
+    """Return the descriptions in ``tasks.own`` of evaluation-only tasks whose training task is in ``cells.tasks``."""
     found, tasks = [], settings.cells.tasks
     for name, path in settings.tasks.custom_files.items():
         trained = read_custom_task(path).fine_tuned_on
@@ -93,7 +93,7 @@ def _write_custom(own: CustomSource, folder: Path) -> dict[str, Any]:
 
 
 def _write_task(source: Source, spec: TaskSpec, folder: Path) -> dict[str, Any]:
-    """Write every split of a task; returns what the manifest says of it."""
+    """Write every split of a task; return its entry in the manifest."""
     name = spec.name
     rows = {
         split: _write_rows(spec, split, source.read(spec, split), folder / name / f"{split}.jsonl")
@@ -123,7 +123,7 @@ def _describe_source(settings: Settings) -> dict[str, Any]:
 
 
 def _write_rows(spec: TaskSpec, split: str, rows: Iterator[Row], path: Path) -> int:
-    """One JSON object a line; the number of rows."""
+    """Write one JSON object per line; return the number of rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     number = 0
     with open(path, "w", encoding="utf-8", newline="\n") as file:
@@ -144,10 +144,10 @@ def _write_rows(spec: TaskSpec, split: str, rows: Iterator[Row], path: Path) -> 
 
 
 class HubSource:
-    """Reads GLUE and SQuAD as ``nyu-mll/glue``, ``rajpurkar/squad`` and ``rajpurkar/squad_v2`` lay them out.
+    """Source of GLUE and SQuAD in the layout of ``nyu-mll/glue``, ``rajpurkar/squad`` and ``rajpurkar/squad_v2``.
 
     Attributes:
-        counts: per task, what was repaired so far.
+        counts: numbers of repairs so far, by task.
     """
 
     def __init__(self, source: HubTasks):
@@ -155,7 +155,7 @@ class HubSource:
         self.counts: dict[str, Counter[str]] = {}
 
     def splits(self, spec: TaskSpec) -> list[str]:
-        """The splits that are there; train and the development splits must be, a test split may be."""
+        """Return the available splits; only test splits may be missing."""
         import datasets
 
         dataset, revision = self._dataset(spec)
@@ -167,7 +167,7 @@ class HubSource:
         return [ours for ours, theirs in spec.hub_splits.items() if not ours.startswith("test") or theirs in there]
 
     def read(self, spec: TaskSpec, split: str) -> Iterator[Row]:
-        """Rows of one split, in the dataset's order.
+        """Yield the rows of one split, in the dataset's order.
 
         Raises:
             DataError: no such dataset, split or column; a malformed row, with its number.
@@ -192,7 +192,7 @@ class HubSource:
                 ) from None
 
     def describe(self, spec: TaskSpec) -> dict[str, Any]:
-        """Dataset and revision; for a local folder its files with their sha256."""
+        """Return dataset, configuration and revision; for a local folder its files with their sha256."""
         dataset, revision = self._dataset(spec)
         if revision:
             return {"dataset": dataset, "config": spec.hub_config, "revision": revision}
@@ -204,7 +204,7 @@ class HubSource:
         }
 
     def _dataset(self, spec: TaskSpec) -> tuple[str, str | None]:
-        """Name and revision; the revision is None for a local folder."""
+        """Return the dataset's name and revision; the revision is None for a local folder."""
         source = self.source
         if spec.source not in ("glue", "squad"):
             raise ConfigError(
@@ -235,7 +235,7 @@ class HubSource:
 
 
 def _label(spec: TaskSpec, value: Any) -> str | None:
-    """The official word of a hub label: class numbers index the label set, -1 means unlabelled."""
+    """Return the official name of a hub label: class numbers index the label set, -1 means unlabelled."""
     if value is None or value == -1:
         return None
     if spec.kind == "classification" and isinstance(value, int) and value < len(spec.labels):
@@ -245,7 +245,7 @@ def _label(spec: TaskSpec, value: Any) -> str | None:
 
 @contextmanager
 def _loading(spec: TaskSpec, dataset: str) -> Iterator[None]:
-    """Turn failures of finding or fetching a dataset into the project's errors."""
+    """Convert errors of finding or fetching a dataset into the project's errors."""
     try:
         yield
     except (ConnectionError, TimeoutError) as error:

@@ -1,4 +1,4 @@
-"""Custom tasks: a description (custom_schema.py) as a TaskSpec, and the rows of the tables it names."""
+"""Own tasks: the TaskSpec of a description (custom_schema.py), and the rows of its tables."""
 
 import hashlib
 from collections import Counter
@@ -33,18 +33,19 @@ from electra.tasks.format import (
     tagged_row,
 )
 
-_MOST_LABELS = 1000  # more than this in the label column is a wrong column
-TrainColumn = Callable[[str], Iterator[tuple[str, Any]]]  # a column's name to its values with their places
+_MOST_LABELS = 1000  # more labels mean that the column is wrong
+TrainColumn = Callable[[str], Iterator[tuple[str, Any]]]  # column name -> (place, value) of each row
 
 
 def custom_spec(name: str, task: CustomTask, train_column: TrainColumn) -> TaskSpec:
-    """The task; the training table is read only where labels must be inferred (that of dev where there is none).
+    """Return the task's specification.
 
-    A task that is evaluated only has the name of the one whose models it is scored with before its own: ``MNLI/HANS``.
+    The training table (dev if there is none) is read only to infer labels. The name of an evaluation-only task is
+    prefixed with that of the task whose models score it: ``MNLI/HANS``.
 
     Raises:
-        ConfigError: `positive` is none of the labels.
-        DataError: the labels of the training table cannot be those of a task.
+        ConfigError: ``positive`` is not one of the labels.
+        DataError: the labels of the training table cannot be used.
     """
     files = {split: getattr(task, split) for split in ("train", "dev", "test") if getattr(task, split, None)}
     base: dict[str, Any] = {"name": name, "source": "own", "files": files, "official_rows": {}}
@@ -80,7 +81,7 @@ def custom_spec(name: str, task: CustomTask, train_column: TrainColumn) -> TaskS
                 unordered=task.unordered,
             )
         case CustomTagging():
-            tags: dict[str, str] = {}  # with the place of its first occurrence
+            tags: dict[str, str] = {}  # tag -> place of its first occurrence
             for where, value in train_column(task.tags):
                 for tag in as_words(value, task.tags, where):
                     tags.setdefault(tag, where)
@@ -98,10 +99,10 @@ def custom_spec(name: str, task: CustomTask, train_column: TrainColumn) -> TaskS
 
 
 def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
-    """Return whether the models of another task can answer a task that is evaluated only.
+    """Check that an evaluation-only task can be scored with the models of another task.
 
     Raises:
-        ConfigError: they are of another kind, take another number of texts, or have a label that means nothing here.
+        ConfigError: the tasks differ in kind or number of texts, or a label of the trained task has no counterpart.
     """
     if spec.kind != trained.kind:
         raise ConfigError(f"{spec.name} is a task of {spec.kind}, {trained.name} one of {trained.kind}")
@@ -161,7 +162,7 @@ def _types(tags: dict[str, str]) -> set[str]:
 
 
 def as_words(value: Any, column: str, where: str) -> list[str]:
-    """A list as it is; text is split at spaces."""
+    """Return a list unchanged, or text split at white space."""
     if isinstance(value, str):
         return value.split()
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
@@ -170,18 +171,18 @@ def as_words(value: Any, column: str, where: str) -> list[str]:
 
 
 class CustomSource:
-    """Reads the tables of one task.
+    """Source of the rows of one own task.
 
     Args:
         path: the YAML file; its name without ``.yaml`` is the task's name.
 
     Attributes:
-        spec: the task, with labels inferred from the training table where the description has none.
-        counts: per task, what was repaired so far.
+        spec: the task; labels are inferred from the training table if the description has none.
+        counts: numbers of repairs so far, by task.
 
     Raises:
         ConfigError: the description is wrong.
-        DataError: the training table cannot be read, or its labels cannot be those of a task.
+        DataError: the training table cannot be read, or its labels cannot be used.
     """
 
     def __init__(self, path: Path):
@@ -190,20 +191,20 @@ class CustomSource:
         self.counts: dict[str, Counter[str]] = {self.spec.name: Counter()}
 
     def splits(self, spec: TaskSpec) -> list[str]:
-        """The splits that the description names."""
+        """Return the splits that the description names."""
         return list(spec.files)
 
     def read(self, spec: TaskSpec, split: str) -> Iterator[Row]:
-        """Rows of one split, in the table's order.
+        """Yield the rows of one split, in the table's order.
 
         Raises:
-            DataError: a missing column, a malformed row, a label that the training table does not have.
+            DataError: a column is missing, a row is malformed, or the training table lacks a label.
         """
         rows = self._questions(split) if self.task.format == "squad" else self._rows(spec, split)
         yield from islice(rows, self.task.max_train_examples if split == "train" else None)
 
     def describe(self, spec: TaskSpec) -> dict[str, Any]:
-        """The description and the tables with their sha256, and the labels."""
+        """Return kind and labels, and the description and tables with their sha256."""
         files = [{"name": self.path.name, "sha256": sha256(self.path)}]
         return {
             "kind": self.task.kind,
@@ -215,7 +216,7 @@ class CustomSource:
         return table_files(self.path.parent, getattr(self.task, split))
 
     def _values(self, column: str) -> Iterator[tuple[str, Any]]:
-        """One column of the training table, or of the one that is evaluated, with the places."""
+        """Return (place, value) of a column of the training table, or of dev for an evaluation-only task."""
         split = "dev" if self.task.train is None else "train"
         return ((where, values[column]) for where, values in self._records(split, [column]))
 
@@ -270,7 +271,7 @@ class CustomSource:
         return sentence_row(spec, id, _text(values, spec.text_a, where), text_b, label, where)
 
     def _question(self, task: CustomSpan, spec: TaskSpec, id: str, values: dict[str, Any], where: str) -> Row:
-        assert task.question is not None and task.context is not None and task.answer is not None  # format is no squad
+        assert task.question is not None and task.context is not None and task.answer is not None  # format is not squad
         context = _text(values, task.context, where)
         answer = "" if values[task.answer] is None else _text(values, task.answer, where)
         if task.start is None or not answer:
@@ -278,7 +279,7 @@ class CustomSource:
         else:
             try:
                 start = int(values[task.start])
-            except (TypeError, ValueError, OverflowError):  # a start of infinity
+            except (TypeError, ValueError, OverflowError):  # Overflow: infinity
                 given = f"{task.start} {values[task.start]!r}"
                 raise DataError(f"{spec.name}: {given} is not a whole number", where=where) from None
         return question_row(
@@ -294,7 +295,7 @@ class CustomSource:
 
 
 def _text(values: dict[str, Any], text: str, where: str) -> str:
-    """A column's text, or what the columns of a template make."""
+    """Return the text of a column or of a filled template."""
     return (
         filled(text, lambda column: _cell(values, column, where)) if is_template(text) else _cell(values, text, where)
     )
@@ -308,7 +309,7 @@ def _cell(values: dict[str, Any], column: str, where: str) -> str:
 
 
 def _describe_files(name: str, paths: list[Path]) -> dict[str, Any]:
-    """A table with its sha256; of many files that of all their names and sums."""
+    """Return a table's name and sha256; for several files the sha256 of all their names and checksums."""
     if len(paths) == 1:
         return {"name": paths[0].name, "sha256": sha256(paths[0])}
     sums = "".join(f"{sha256(path)}  {path.name}\n" for path in paths)

@@ -1,6 +1,6 @@
-"""The schema of a task of your own: a YAML file that names tables and their columns (docs/own-tasks.md).
+"""Schema of an own task: a YAML file that names tables and their columns (docs/own-tasks.md).
 
-Paths are relative to the YAML file. Unknown keys and impossible values are refused with file and key.
+Paths are relative to the YAML file. Unknown keys and invalid values raise an error with file and key.
 """
 
 import json
@@ -19,7 +19,7 @@ _MIN_LABELS = 2
 
 
 def _as_text(value: Any) -> Any:
-    """Numbers and truth values of YAML as they stand in JSON: a column's number, a label."""
+    """Return an integer or boolean of YAML as its JSON text, for column numbers and labels; other values unchanged."""
     return json.dumps(value) if isinstance(value, bool | int) else value
 
 
@@ -34,35 +34,35 @@ def _checked_lines(pattern: str) -> str:
 
 
 Column = Annotated[str, BeforeValidator(_as_text)]
-Text = Annotated[Column, AfterValidator(_checked_text)]  # a column, or a template of several
+Text = Annotated[Column, AfterValidator(_checked_text)]  # a column, or a template of several columns
 Label = Annotated[str, BeforeValidator(_as_text)]
 
 
 class _CustomTask(Section):
-    """Keys of all kinds of tasks."""
+    """Keys that all kinds of tasks have."""
 
     train: str | None = Field(None, description="table of training examples; wildcards stand for several files")
-    dev: str = Field(description="table of development examples, which the score is of")
+    dev: str = Field(description="table of development examples, on which the score is computed")
     fine_tuned_on: str | None = Field(
-        None, description="in place of train: the task of cells.tasks whose fine-tuned models are scored on dev"
+        None, description="instead of train: the task of cells.tasks whose fine-tuned models are scored on dev"
     )
-    id: Column | None = Field(None, description="column with the examples' ids; their numbers where none is given")
+    id: Column | None = Field(None, description="column with the examples' ids; none: their row numbers")
     format: Literal["csv", "tsv", "jsonl", "json", "parquet", "conll", "squad"] | None = Field(
-        None, description="of the tables; by their ending where none is given"
+        None, description="format of the tables; none: by the file names' ending"
     )
-    header: bool = Field(True, description="the first line of a CSV or TSV names the columns; else they have numbers")
-    encoding: Encoding = Field("utf-8", description="of the tables that are text, such as cp1252, shift_jis or utf-16")
+    header: bool = Field(True, description="the first line of a CSV or TSV names the columns; false: they are numbered")
+    encoding: Encoding = Field("utf-8", description="encoding of text tables, such as cp1252, shift_jis or utf-16")
     lines: Annotated[str, AfterValidator(_checked_lines)] | None = Field(
-        None, description="pattern that takes the lines of a text file apart into columns: '{label} {text}'"
+        None, description="pattern that splits the lines of a text file into columns: '{label} {text}'"
     )
-    each: list[Column] = Field([], description="lists of a JSON object that hold an example in every item")
+    each: list[Column] = Field([], description="lists in a JSON object whose items are one example each")
     max_train_examples: int | None = Field(
         None, gt=0, le=1_000_000_000, description="read only the first training examples"
     )
 
     @property
     def layout(self) -> Layout:
-        """How the tables are laid out."""
+        """Layout of the tables."""
         return Layout(self.format, self.header, self.encoding, self.lines, tuple(self.each))
 
     @model_validator(mode="after")
@@ -92,12 +92,12 @@ class _Classes(_Labelled):
     labels: list[Label] | None = Field(
         None,
         min_length=_MIN_LABELS,
-        description="all labels; those of the training table, sorted, where none are given",
+        description="all labels; none: those of the training table, sorted",
     )
     metric: Literal["accuracy", "f1", "macro_f1", "matthews"] = Field("accuracy", description="the score")
-    positive: Label | None = Field(None, description="f1: the label whose F1 it is")
+    positive: Label | None = Field(None, description="f1: the label whose F1 is computed")
     label_map: dict[Label, Label] = Field(
-        {}, description="fine_tuned_on: label of that task -> label of this one, where they differ"
+        {}, description="fine_tuned_on: label of that task -> label of this task, if they differ"
     )
 
     @model_validator(mode="after")
@@ -110,14 +110,14 @@ class _Classes(_Labelled):
 
 
 class CustomClassification(_Classes):
-    """A label for a text."""
+    """A task with one label per text."""
 
     kind: Literal["classification"]
     text: Text = Field(description="column with the text")
 
 
 class CustomPair(_Classes):
-    """A label for two texts."""
+    """A task with one label per pair of texts."""
 
     kind: Literal["pair"]
     text_a: Text = Field(description="column with the first text")
@@ -128,7 +128,7 @@ class CustomPair(_Classes):
 
 
 class CustomRegression(_Labelled):
-    """A number for a text or for two."""
+    """A task with a score per text or pair of texts."""
 
     kind: Literal["regression"]
     text_a: Text = Field(description="column with the (first) text")
@@ -149,33 +149,31 @@ class CustomRegression(_Labelled):
 
 
 class CustomTagging(_CustomTask):
-    """A tag for every word: entities (B-, I-, E-, S-, O) or anything else, such as parts of speech."""
+    """A task with a tag per word: entities (B-, I-, E-, S-, O) or other tags, such as parts of speech."""
 
     kind: Literal["tagging"]
     words: Column = Field(description="column with the words: a list, or text with spaces between words")
-    tags: Column = Field(description="column with as many tags")
+    tags: Column = Field(description="column with the tags, one per word")
     test: str | None = Field(None, description="table of sentences without tags")
     labels: list[str] | None = Field(
         None,
         min_length=1,
-        description="all entity types (or all tags); those of the training table where none are given",
+        description="all entity types (or all tags); none: those of the training table",
     )
     metric: Literal["f1", "accuracy"] | None = Field(
-        None, description="f1 of entities, or accuracy of tags; f1 where none is given and all tags mark entities"
+        None, description="f1 of entities, or accuracy of tags; none: f1 if all tags mark entities, else accuracy"
     )
 
 
 class CustomSpan(_CustomTask):
-    """The answer to a question, found in a text."""
+    """A task of extracting the answer to a question from a text."""
 
     kind: Literal["span"]
     question: Text | None = Field(None, description="column with the question")
     context: Text | None = Field(None, description="column with the text that holds the answer")
-    answer: Column | None = Field(
-        None, description="column with the answer as it stands in the text; empty: there is none"
-    )
+    answer: Column | None = Field(None, description="column with the answer, exactly as in the text; empty: no answer")
     start: Column | None = Field(
-        None, description="column with the answer's first character, from 0; its first occurrence where none is given"
+        None, description="column with the position of the answer's first character, from 0; none: first occurrence"
     )
     unanswerable: bool = Field(False, description="some questions have no answer")
     metric: Literal["f1", "exact"] = Field("f1", description="the score")
@@ -195,13 +193,13 @@ class CustomSpan(_CustomTask):
 
 
 class CustomChoice(_Labelled):
-    """The best of several continuations or answers."""
+    """A task of choosing among several continuations or answers."""
 
     kind: Literal["multiple_choice"]
     text: Text = Field(description="column with the text before the choices, such as the question")
     choices: list[Text] = Field(min_length=2, description="columns with the choices")
     names: list[Label] | None = Field(
-        None, description="what the label column calls them, in order; their numbers from 0 where none are given"
+        None, description="names of the choices in the label column, in order; none: their numbers from 0"
     )
 
     @model_validator(mode="after")
@@ -217,10 +215,10 @@ _SCHEMA: TypeAdapter[CustomTask] = TypeAdapter(Annotated[CustomTask, Field(discr
 
 
 def read_custom_task(path: Path) -> CustomTask:
-    """Read and check a description.
+    """Read and validate the description of an own task.
 
     Raises:
-        ConfigError: no such file, not YAML, an unknown or missing key, an impossible value; all are listed at once.
+        ConfigError: no such file, not YAML, an unknown or missing key, an invalid value; lists all errors at once.
     """
     try:
         values = read_yaml(path)

@@ -1,6 +1,6 @@
-"""Tasks in their official layouts: GLUE's tables, SQuAD's JSON, SuperGLUE's JSON lines, the CoNLL column files.
+"""Readers of the official layouts: GLUE's tables, SQuAD's JSON, SuperGLUE's JSON lines, CoNLL's column files.
 
-SuperGLUE (Wang et al., 2019b): one object a line, whose keys a task's entry names. CoNLL: a word a line with its
+SuperGLUE (Wang et al., 2019b): one object per line, with keys given by the TaskSpec. CoNLL: one word per line with its
 columns, a blank line between sentences.
 """
 
@@ -20,11 +20,10 @@ from electra.tasks.format import Row, choice_row, question_row, sentence_row, ta
 
 
 def read_conll(spec: TaskSpec, path: Path) -> Iterator[Row]:
-    """Sentences in file order, tags in IOB2 whichever scheme the file is in; lines that begin a document are left out.
+    """Yield sentences in file order, with tags converted to IOB2; lines that begin a document are skipped.
 
     Raises:
-        DataError: a line without the columns of the file's layout or with a tag of no scheme or an unknown type, named
-            with file and line.
+        DataError: a line lacks columns of the layout, or its tag or entity type is unknown; names file and line.
     """
     headers = [spec.fixed_header or (), *spec.other_headers]
     columns: tuple[str, ...] = ()
@@ -52,7 +51,7 @@ def read_conll(spec: TaskSpec, path: Path) -> Iterator[Row]:
 
 
 def check_tag(spec: TaskSpec, tag: str, where: str) -> None:
-    """Refuse a tag of no scheme, and an entity type that the task does not have."""
+    """Raise DataError for a tag of an unknown scheme or an entity type that the task does not have."""
     if tag not in spec.labels:
         types = ", ".join(dict.fromkeys(label[2:] for label in spec.labels if label != "O"))
         raise DataError(
@@ -66,13 +65,13 @@ ID = "idx"
 
 
 def read_json_lines(spec: TaskSpec, path: Path, labelled: bool) -> Iterator[Row]:
-    """Rows of a classification or multiple-choice task in file order; ``true`` and 1 are labels as they stand there.
+    """Yield rows of a classification or multiple-choice task in file order; labels ``true`` and 1 are kept as text.
 
     Args:
-        labelled: False for a test split: a label that is there is not read.
+        labelled: False for a test split, whose labels are not read.
 
     Raises:
-        DataError: a line is no object, lacks a key or holds no text under it, a label is not the task's; with file
+        DataError: a line is not an object, lacks a key, holds no text under a key, or has an unknown label; names file
             and line.
     """
     texts = [spec.text_a, *([spec.text_b] if spec.text_b else []), *spec.choices]
@@ -105,15 +104,15 @@ def _row(spec: TaskSpec, record: dict[str, Any], texts: list[str], label: str | 
 
 
 class OfficialSource:
-    """Reads ``<glue>/<task>/{train,dev,test}.tsv`` and ``<squad>/{train,dev}-v{1.1,2.0}.json``.
+    """Source of tasks in their official files, such as ``<glue>/<task>/{train,dev,test}.tsv``.
 
     Args:
-        glue: folder with one folder per GLUE task; None where no GLUE task is wanted.
-        squad: folder with the SQuAD files; None where no SQuAD task is wanted.
-        more: the same for the other keys of ``tasks.source``.
+        glue: folder with one folder per GLUE task; None without GLUE tasks.
+        squad: folder with the SQuAD files ``{train,dev}-v{1.1,2.0}.json``; None without SQuAD tasks.
+        more: folders for the other keys of ``tasks.source``.
 
     Attributes:
-        counts: per task, what was repaired or left out so far.
+        counts: numbers of rows repaired or left out so far, by task.
     """
 
     def __init__(self, glue: Path | None, squad: Path | None, **more: Path | None):
@@ -121,14 +120,14 @@ class OfficialSource:
         self.counts: dict[str, Counter[str]] = {}
 
     def splits(self, spec: TaskSpec) -> list[str]:
-        """The splits that are there; train and the development splits must be, a test split may be."""
+        """Return the available splits; only test splits may be missing."""
         return [split for split in spec.files if not split.startswith("test") or self._path(spec, split).is_file()]
 
     def read(self, spec: TaskSpec, split: str) -> Iterator[Row]:
-        """Rows of one split, in file order.
+        """Yield the rows of one split, in file order.
 
         Raises:
-            DataError: a missing or unreadable file; a malformed row, with its file and line.
+            DataError: a file is missing or unreadable; a row is malformed, with its file and line.
         """
         path = self._path(spec, split)
         if not path.is_file():
@@ -144,7 +143,7 @@ class OfficialSource:
             raise DataError(f"{spec.name}: the file is not UTF-8 text: {error}", where=str(path)) from None
 
     def describe(self, spec: TaskSpec) -> dict[str, Any]:
-        """The files of a task with their sha256, and the encoding where a task has files in several."""
+        """Return the files of a task with their sha256, and the encodings if the task allows several."""
         paths = [self._path(spec, split) for split in self.splits(spec)]
         files = [{"name": path.name, "sha256": sha256(path)} for path in paths]
         if len(spec.encodings) > 1:
@@ -165,13 +164,13 @@ class OfficialSource:
 
 
 def read_official(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:
-    """Rows of one file in the layout of the task's source, in file order.
+    """Return the rows of one file in the layout of the task's source, in file order.
 
     Args:
-        counts: what was repaired or left out is added.
+        counts: numbers of rows repaired or left out; updated.
 
     Raises:
-        DataError: an unreadable file; a malformed row, with its file and line.
+        DataError: the file is unreadable; a row is malformed, with its file and line.
     """
     labelled = not split.startswith("test")
     match spec.source:
@@ -190,7 +189,7 @@ def read_official(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) 
 
 
 def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str]) -> Iterator[Row]:
-    """Rows of one of GLUE's TSV files. Quotes mean nothing in it, and only a line feed ends a row."""
+    """Yield the rows of a GLUE TSV file, in which quotes have no special meaning and only a line feed ends a row."""
     with open_input(path) as file:
         numbered = text_lines(file, str(path))
         lines = ((number, line.removesuffix("\n").removesuffix("\r")) for number, line in numbered)
@@ -207,7 +206,7 @@ def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str])
                 next_step="use the file as GLUE distributes it",
             )
         column = {name: header.index(name) for name in wanted}
-        # A submission names test rows by the file's own index; labelled rows are named by their place.
+        # The ids of test rows are the file's index, as submissions need; the ids of labelled rows are their numbers.
         index = next((header.index(name) for name in ("index", "id") if name in header and not is_labelled), None)
         number = 0
         for line_number, line in lines:
@@ -233,10 +232,10 @@ def read_sentences(spec: TaskSpec, split: str, path: Path, counts: Counter[str])
 
 
 def read_questions(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
-    """Rows of a SQuAD file, in file order.
+    """Yield the rows of a SQuAD file, in file order.
 
     Raises:
-        DataError: as :func:`squad_items`; a malformed question or an id that stands twice, with its place.
+        DataError: as :func:`squad_items`; a question is malformed or an id occurs twice, with its place.
     """
     seen: set[str] = set()
     for paragraph, item, where in squad_items(spec, path):
@@ -248,7 +247,7 @@ def read_questions(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator
 
 
 def squad_items(spec: TaskSpec, path: Path) -> Iterator[tuple[Any, Any, str]]:
-    """Every question of a SQuAD file as it stands there: its paragraph, itself, and its place.
+    """Yield (paragraph, question, place) of every question of a SQuAD file, unchecked.
 
     Raises:
         DataError: the file is not JSON, or lacks one of the lists of a SQuAD file.

@@ -1,4 +1,4 @@
-"""Question files: the MRQA 2019 shared task (Fisch et al. 2019), and SWAG's tables (Zellers et al. 2018)."""
+"""Readers of the MRQA 2019 shared task's question files (Fisch et al. 2019) and SWAG's tables (Zellers et al. 2018)."""
 
 import gzip
 import zlib
@@ -15,14 +15,14 @@ from electra.tasks.format import Row, choice_row, question_row
 
 
 def read_mrqa(spec: TaskSpec, path: Path, counts: Counter[str]) -> Iterator[Row]:
-    """Questions in file order; one context is in memory at a time.
+    """Yield questions in file order; one context is in memory at a time.
 
-    Answers are the first span of each detected answer, so the first of all is the one that is learned. Predictions
-    are compared with ``references``, all answers of the question, as the task's own script does.
+    ``answers`` has the first span of each detected answer; training uses the first answer. Predictions are compared
+    with ``references``, all answers of the question, as in the task's official script.
 
     Raises:
-        DataError: the first line is no header, a line is not JSON or lacks a field, a span leaves its context; with
-            file and line.
+        DataError: the first line is not a header, a line is not JSON or lacks a field, or a span exceeds its context;
+            names file and line.
     """
     seen: set[str] = set()
     with _opened(path) as file:
@@ -63,7 +63,7 @@ def _parse(spec: TaskSpec, line: str, where: str) -> dict[str, Any]:
 def _question(spec: TaskSpec, record: dict[str, Any], item: Any, where: str, counts: Counter[str]) -> Row:
     try:
         context = str(record["context"])
-        # Ends are inclusive. The text is cut from the context: `text` may differ from it in case and spaces.
+        # Ends are inclusive. The answer is taken from the context, because `text` may differ in case and spaces.
         spans = [answer["char_spans"][0] for answer in item["detected_answers"]]
         answers = [(context[int(first) : int(last) + 1], int(first)) for first, last in spans]
         references = [str(answer) for answer in item["answers"]]
@@ -92,10 +92,11 @@ ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 
 
 def read_swag(spec: TaskSpec, path: Path, labelled: bool) -> Iterator[Row]:
-    """Rows in file order: the text is the first sentence, a choice is the second's beginning with one ending.
+    """Yield rows in file order: the text is the first sentence, a choice the second sentence's start with one ending.
 
     Raises:
-        DataError: a missing column, a row with another number of values, a label other than 0 to 3; with file and line.
+        DataError: a column is missing, a row has a wrong number of values, or a label is not 0 to 3; names file and
+            line.
     """
     wanted = ["sent1", "sent2", *ENDINGS, *(["label"] if labelled else [])]
     with open_input(path) as file:

@@ -1,11 +1,11 @@
-"""Rows of a table by column name, one at a time, and the templates that make texts of columns.
+"""Rows of a table by column name, one at a time, and templates that combine columns into texts.
 
-.csv (quotes as spreadsheets write them), .tsv (no quotes: as in GLUE, a quote is a character like any other), .jsonl
-(an object a line), .json (an object or a list of them), .parquet, column files (a word a line, a row per sentence) and
-lines that a pattern takes apart. In objects ``answer.text`` is the value ``text`` of the object ``answer``, and
-``options.0`` the first item of the list ``options``.
+Formats: .csv (quoted as by spreadsheets), .tsv (as in GLUE, quotes have no special meaning), .jsonl (an object per
+line), .json (an object or a list of objects), .parquet, column files (a word per line, a row per sentence) and lines
+split by a pattern. In objects, ``answer.text`` is the value ``text`` of the object ``answer``, and ``options.0`` the
+first item of the list ``options``.
 
-In a template ``{title}: {body}`` names columns in braces; ``{{`` and ``}}`` are braces of the text itself.
+A template such as ``{title}: {body}`` names columns in braces; ``{{`` and ``}}`` are literal braces.
 """
 
 import codecs
@@ -25,24 +25,24 @@ from electra.common.parsing import is_text, parquet_errors, parse_json
 from electra.common.printing import listed
 
 DOCUMENT_START = "-DOCSTART-"
-# Only these two separate columns and end words: a word may hold a no-break space.
+# Only space and tab separate columns: a word may contain a no-break space.
 _BLANKS = re.compile("[ \t]+")
-_CHUNK = 2**20  # bytes that are decoded at a time
+_CHUNK = 2**20  # bytes decoded at a time
 
-Part = tuple[str, str | None]  # text as it stands, and the column after it
+Part = tuple[str, str | None]  # literal text, and the column after it
 
 
 def is_template(text: str) -> bool:
-    """Return whether ``text`` is more than the name of a column."""
+    """Return whether ``text`` is a template instead of a column name."""
     return "{" in text or "}" in text
 
 
 @cache
 def parts_of(template: str) -> tuple[Part, ...]:
-    """The parts of a template in order; only the last may be without a column.
+    """Return the parts of a template in order; only the last part may lack a column.
 
     Raises:
-        ValueError: braces that do not match, or a column without a name.
+        ValueError: braces do not match, or a column has no name.
     """
     parts: list[Part] = []
     before = ""
@@ -50,7 +50,7 @@ def parts_of(template: str) -> tuple[Part, ...]:
         if column == "" or form or conversion:
             raise ValueError(f"braces hold the name of a column and nothing else: {template!r}")
         before += text
-        if column is not None:  # a doubled brace ends a part without a column
+        if column is not None:  # None: the formatter splits at a doubled brace
             parts.append((before, column))
             before = ""
     if not parts:
@@ -59,22 +59,24 @@ def parts_of(template: str) -> tuple[Part, ...]:
 
 
 def columns_of(text: str) -> list[str]:
-    """The columns that a text is made of: the one that it names, or those of the template."""
+    """Return the columns of a text: the column it names, or those of the template."""
     return [column for _, column in parts_of(text) if column is not None] if is_template(text) else [text]
 
 
 def filled(text: str, value: Callable[[str], str]) -> str:
-    """A text from the values of its columns."""
+    """Return the value of a column, or a template filled with the values of its columns."""
     if not is_template(text):
         return value(text)
     return "".join(part + ("" if column is None else value(column)) for part, column in parts_of(text))
 
 
 def taken_apart(template: str, line: str) -> dict[str, str] | None:
-    """The columns of a line, each up to where the text after it occurs first; None where a text does not occur.
+    """Split a line into the columns of a template; None if the line does not match.
+
+    Each column ends at the first occurrence of the literal text after it.
 
     Raises:
-        ValueError: as :func:`parts_of`; or no text stands between two columns.
+        ValueError: as :func:`parts_of`; or there is no text between two columns.
     """
     parts = parts_of(template)
     begin, *between = (text for text, column in parts if column is not None)
@@ -92,20 +94,20 @@ def taken_apart(template: str, line: str) -> dict[str, str] | None:
     return {**values, last: rest}
 
 
-Record = tuple[str, dict[str, Any]]  # where the row stands, and its values
+Record = tuple[str, dict[str, Any]]  # the row's place for messages, and its values
 _MISSING = object()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is laid out.
+    """Layout of a table.
 
     Attributes:
-        format: csv, tsv, jsonl, json, parquet or conll; that of the file's ending where None.
-        header: the first line of a CSV or TSV names the columns; otherwise their names are numbers from 0.
-        encoding: of texts.
-        lines: a pattern of :mod:`electra.readers.tables`, which takes a line apart into columns.
-        each: lists of an object that are walked together: a row for every item.
+        format: csv, tsv, jsonl, json, parquet or conll; None: by the file name's ending.
+        header: whether the first line of a CSV or TSV names the columns; otherwise their names are numbers from 0.
+        encoding: encoding of text files.
+        lines: template (:mod:`electra.readers.tables`) that splits a line into columns.
+        each: lists in an object that are iterated in parallel: each item gives a row.
     """
 
     format: str | None = None
@@ -116,10 +118,10 @@ class Layout:
 
 
 def table_files(folder: Path, name: str) -> list[Path]:
-    """The files that a name stands for: itself, or those that match its wildcards, sorted.
+    """Return the file with this name, or the files that match its wildcards, sorted.
 
     Raises:
-        DataError: there is none.
+        DataError: there is no such file.
     """
     path = folder / name
     found = [path] if path.is_file() else sorted(folder / match for match in expanded(name, folder))
@@ -129,11 +131,11 @@ def table_files(folder: Path, name: str) -> list[Path]:
 
 
 def read_table(path: Path, columns: Sequence[str], layout: Layout = Layout()) -> Iterator[Record]:
-    """The rows in order, with these columns.
+    """Yield (place, values of ``columns``) of each row, in order.
 
     Raises:
-        DataError: no such file, an unknown format, text in another encoding, a missing column, a malformed row; with
-            file and line.
+        DataError: no such file, an unknown format, text in another encoding, a missing column or a malformed row;
+            names file and line.
     """
     readers: dict[str, Callable[[Path, Sequence[str], Layout], Iterator[Record]]] = {
         "csv": _read_csv,
@@ -167,13 +169,13 @@ def _read_tsv(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Re
 
 
 def _open(path: Path, layout: Layout) -> BinaryIO:
-    """The file's text in UTF-8."""
+    """Open a file with its text converted to UTF-8."""
     next_step = "set `encoding` in the task's YAML file, such as `encoding: latin-1`"
     return recoded(open_input(path), str(path), layout.encoding, next_step)
 
 
 def _lines(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
-    """The place and the text of every line, without its end."""
+    """Yield the place and the text of every line, without the line end."""
     with _open(path, layout) as file:
         for number, line in text_lines(file, str(path)):
             yield f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
@@ -238,7 +240,7 @@ def _read_parquet(path: Path, columns: Sequence[str], layout: Layout) -> Iterato
 def _objects(
     path: Path, values: dict[str, Any], columns: Sequence[str], where: str, layout: Layout
 ) -> Iterator[Record]:
-    """The rows of an object: itself, or one for every item of the lists that are walked together."""
+    """Yield the rows of an object: the object itself, or one row for every item of the lists in ``layout.each``."""
     if not layout.each:
         yield where, _selected(path, values, columns, where)
         return
@@ -268,7 +270,7 @@ def _selected(path: Path, values: dict[str, Any], columns: Sequence[str], where:
 
 
 def _nested(values: dict[str, Any], name: str) -> Any:
-    """A value by its own name, or by the path to it."""
+    """Return a value by its key, or by a path such as ``answer.text``."""
     if name in values:
         return values[name]
     found: Any = values
@@ -283,7 +285,7 @@ def _nested(values: dict[str, Any], name: str) -> Any:
 
 
 def _read_conll(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Record]:
-    """A row per sentence: under every column's number (from 0; -1 is the last) the list of its values."""
+    """Yield a row per sentence: column number (from 0; -1 is the last) -> list of the column's values."""
     sentence: list[list[str]] = []
     begin, num_columns = str(path), 0
     for where, values in column_lines(path, layout.encoding):
@@ -332,7 +334,7 @@ def _record(header: Sequence[str], values: Sequence[str], where: str, separator:
 
 
 def column_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, list[str] | None]]:
-    """The place and the columns of every line; None in place of the columns of a blank line, and after the last."""
+    """Yield the place and the columns of every line; None instead of columns for a blank line and at the end."""
     where = str(path)
     next_step = "set `encoding` in the task's YAML file, or convert it: iconv -f <its encoding> -t UTF-8"
     with recoded(open_input(path), str(path), encoding, next_step) as file:
@@ -344,7 +346,7 @@ def column_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, lis
 
 
 def encoding_of(path: Path, encodings: Sequence[str]) -> str:
-    """The first encoding in which the whole file can be read; the last where there is none."""
+    """Return the first encoding in which the whole file can be decoded; the last one if there is none."""
     for encoding in encodings[:-1]:
         decode = codecs.getincrementaldecoder(encoding)().decode
         try:
@@ -359,7 +361,7 @@ def encoding_of(path: Path, encodings: Sequence[str]) -> str:
 
 
 def as_label(value: Any) -> str | None:
-    """A label as a string: 1 and true of JSON as they stand there."""
+    """Return a label as a string, numbers and booleans as in JSON; None for an empty value."""
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else json.dumps(value, default=str)
