@@ -1,8 +1,8 @@
-"""Definitions of all tasks: columns in the official files, its labels, its metrics.
+"""Definitions of all tasks: columns in the official files, labels and metrics.
 
-Adding a task of a known layout means adding one entry here. Row counts are those of the official releases (GLUE, Wang
-et al. 2019a; SuperGLUE, Wang et al. 2019b; SQuAD, Rajpurkar et al. 2016 and 2018); they tell whether given files can be
-the real benchmark.
+To add a task with a known layout, add one entry here. Row counts are those of the official releases (GLUE, Wang et al.
+2019a; SuperGLUE, Wang et al. 2019b; SQuAD, Rajpurkar et al. 2016 and 2018); they show whether files can be the real
+benchmark.
 """
 
 import re
@@ -15,7 +15,7 @@ from electra.tasks.format import GlueFile, Kind, SpanHeadName, TaskSpec, bioes_l
 
 __all__ = ["SPEC_FILE", "TASKS", "Kind", "SpanHeadName", "TaskSpec", "evaluations", "find_spec", "has_official_counts"]
 
-SPEC_FILE = "task.json"  # in data/tasks/<task>: what an own task is
+SPEC_FILE = "task.json"  # in data/tasks/<task>: the specification of an own task
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -24,7 +24,7 @@ _ENTAILMENT = ("entailment", "not_entailment")
 def _entity_task(
     name: str, folder: str, files: tuple[str, str, str], types: str, rows: tuple[int, int], **more: Any
 ) -> TaskSpec:
-    """A task of entities in column files: those of train, dev and test, in ``folder`` or beside the other tasks."""
+    """Return an entity task with column files for train, dev and test, in ``folder`` or directly in the source's."""
     splits = ("train", "dev", "test")
     return TaskSpec(
         name=name,
@@ -48,7 +48,7 @@ def _superglue_task(
     metrics: tuple[str, ...] = ("accuracy",),
     **more: Any,
 ) -> TaskSpec:
-    """A task of JSON lines, in a folder of its name."""
+    """Return a task with JSON lines files, in a folder with the task's name."""
     files = {"train": "train.jsonl", "dev": "val.jsonl", "test": "test.jsonl"}
     return TaskSpec(name=name, kind=kind, metrics=metrics, source="superglue", files=files, official_rows=rows, **more)
 
@@ -106,7 +106,7 @@ _SPECS = [
         epochs=10,
         in_paper_mean=True,
         leaderboard=("spearman", "pearson"),
-        glue_files={"test": GlueFile("STS-B.tsv", 1379, "2.5")},  # a score: the middle of the scale
+        glue_files={"test": GlueFile("STS-B.tsv", 1379, "2.5")},  # the middle of the score range
         official_rows={"train": 5749, "dev": 1500},
     ),
     TaskSpec(
@@ -123,7 +123,7 @@ _SPECS = [
             "dev_mismatched": "dev_mismatched.tsv",
             "test": "test_matched.tsv",
             "test_mismatched": "test_mismatched.tsv",
-            "test_diagnostic": "../diagnostic/diagnostic.tsv",  # AX, answered by MNLI's model
+            "test_diagnostic": "../diagnostic/diagnostic.tsv",  # AX, predicted by MNLI's model
         },
         hub_config="mnli",
         hub_a="premise",
@@ -245,7 +245,7 @@ _SPECS = [
         text_a="word",
         label="chunk",
         fixed_header=("word", "POS", "chunk"),
-        files={"train": "conll2000/train.txt", "dev": "conll2000/test.txt"},  # it was released without another split
+        files={"train": "conll2000/train.txt", "dev": "conll2000/test.txt"},  # no other split was released
         official_rows={"train": 8936, "dev": 2012},
     ),
     *(
@@ -331,18 +331,18 @@ _SPECS = [
 TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in _SPECS}
 
 
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)  # never a path to somewhere else
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)  # excludes paths to other folders
 
 
 def find_spec(tasks_folder: Path, name: str) -> TaskSpec:
-    """One of ``TASKS``, or the own task that ``electra tasks`` described in ``<tasks_folder>/<name>/task.json``.
+    """Return a task of ``TASKS``, or the own task that ``electra tasks`` wrote to ``<tasks_folder>/<name>/task.json``.
 
     Args:
-        name: of a task; ``MNLI/HANS`` is the task HANS that is scored with the models of MNLI.
+        name: name of a task; ``MNLI/HANS`` is the task HANS, scored with the models of MNLI.
 
     Raises:
         ConfigError: there is no such task.
-        DataError: its description is damaged.
+        DataError: ``task.json`` is damaged.
     """
     if name in TASKS:
         return TASKS[name]
@@ -369,6 +369,6 @@ def has_official_counts(spec: TaskSpec, rows: dict[str, int]) -> bool:
 
 
 def evaluations(tasks_folder: Path, name: str) -> list[TaskSpec]:
-    """The tasks without training rows that are scored with the models of task ``name``, in the order of their names."""
+    """Return the evaluation-only tasks that are scored with the models of task ``name``, sorted by name."""
     found = sorted(path.parent.name for path in (tasks_folder / name).glob(f"*/{SPEC_FILE}"))
     return [find_spec(tasks_folder, f"{name}/{evaluation}") for evaluation in found]

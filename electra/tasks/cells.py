@@ -1,4 +1,4 @@
-"""The cells of the fine-tuning matrix: task, seed and the encoder a cell starts from; the rows they read."""
+"""The fine-tuning runs of the matrix ``cells``: task, seed and initial encoder; reading a task's rows."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,17 +15,17 @@ from electra.tasks.format import Row
 StartKind = Literal["pretrained", "scratch", "milestone", "task", "encoder"]
 Group = Literal["milestones", "intermediate", "encoders"]
 _GROUPS: dict[StartKind, Group] = {"milestone": "milestones", "task": "intermediate", "encoder": "encoders"}
-_FROM = "from-"  # before the task whose fine-tuned encoder a cell starts from
+_FROM = "from-"  # prefix of the task whose fine-tuned encoder initialises a run
 
 
 @dataclass(frozen=True)
 class Start:
-    """The encoder that a cell starts from. ``str(start)`` is its name in cells, ``run.json`` and ``results/``.
+    """Initial encoder of a fine-tuning run; ``str(start)`` is its name in cells, ``run.json`` and ``results/``.
 
     Attributes:
-        kind: the pre-trained encoder; random weights; the encoder after a part of pre-training; the encoder that was
-            fine-tuned on another task; one of another make.
-        name: the milestone's percentage, the task, or the encoder's name; empty for the first two.
+        kind: ``pretrained``: the pre-trained encoder; ``scratch``: random weights; ``milestone``: the encoder after a
+            part of pre-training; ``task``: the encoder fine-tuned on another task; ``encoder``: another project's.
+        name: the milestone's percentage, the task's or the encoder's name; empty for the first two kinds.
     """
 
     kind: StartKind
@@ -47,10 +47,10 @@ class Start:
     def chosen(
         cls, scratch: bool = False, milestone: str | None = None, task: str | None = None, encoder: str | None = None
     ) -> "Start":
-        """Return the start that the options of ``electra finetune`` choose; the pre-trained encoder without any.
+        """Return the start chosen by the options of ``electra finetune``; by default the pre-trained encoder.
 
         Raises:
-            ConfigError: they choose several.
+            ConfigError: several options are given.
         """
         asked = [SCRATCH] if scratch else []
         named: list[tuple[StartKind, str | None]] = [("milestone", milestone), ("task", task), ("encoder", encoder)]
@@ -75,21 +75,21 @@ class Start:
 
     @property
     def group(self) -> Group:
-        """The key of the score card's entries that holds this start's figures; the first two kinds have none."""
+        """Key of this start's figures in the score card's entries; the first two kinds have none."""
         return _GROUPS[self.kind]
 
 
 PRETRAINED, SCRATCH = Start("pretrained"), Start("scratch")
-BASIC_STARTS = (PRETRAINED, SCRATCH)  # of every task on the card
+BASIC_STARTS = (PRETRAINED, SCRATCH)  # every task on the score card is fine-tuned from both
 
 
 def cell_key(task: str, seed: int, start: Start) -> str:
-    """Name of a cell's folder under ``models/finetuned``."""
+    """Return the name of a fine-tuning run's folder in ``models/finetuned``."""
     return f"{task}-{seed}" + ("" if start == PRETRAINED else f"-{start}")
 
 
 class Matrix(Protocol):
-    """The settings ``cells`` (:class:`electra.config.tasks.Cells`), as far as starts depend on them."""
+    """The settings ``cells`` (:class:`electra.config.tasks.Cells`) that determine the fine-tuning runs."""
 
     @property
     def tasks(self) -> Sequence[str]: ...
@@ -106,7 +106,7 @@ class Matrix(Protocol):
 
 
 def further_starts(cells: Matrix) -> dict[Start, tuple[str, ...]]:
-    """The starts beside :data:`BASIC_STARTS` that ``cells`` asks for, each with the tasks fine-tuned from it."""
+    """Return the starts in ``cells`` besides :data:`BASIC_STARTS`, each with the tasks fine-tuned from it."""
     tasks = tuple(cells.tasks)
     return {
         **{Start("milestone", part): tasks for part in cells.milestones},
@@ -116,7 +116,7 @@ def further_starts(cells: Matrix) -> dict[Start, tuple[str, ...]]:
 
 
 def asked_cells(cells: Matrix) -> Iterator[tuple[str, int, Start]]:
-    """Task, seed and start of every cell of the score card."""
+    """Yield task, seed and start of every fine-tuning run of the score card."""
     starts = {**dict.fromkeys(BASIC_STARTS, tuple(cells.tasks)), **further_starts(cells)}
     for task in cells.tasks:
         for seed in cells.seeds:
@@ -124,16 +124,16 @@ def asked_cells(cells: Matrix) -> Iterator[tuple[str, int, Start]]:
 
 
 def read_rows(paths: Paths, task: str, split: str) -> list[Row]:
-    """Rows of ``data/tasks/<task>/<split>.jsonl``.
+    """Return the rows of ``data/tasks/<task>/<split>.jsonl``.
 
     Raises:
-        DataError: the file is missing or broken.
+        DataError: the file is missing or damaged.
     """
     return read_lines(paths.tasks / task / f"{split}.jsonl", next_step="run: dvc repro tasks")
 
 
 def read_lines(path: Path, next_step: str) -> list[Row]:
-    """A JSONL file as dictionaries."""
+    """Return the lines of a JSONL file as dictionaries."""
     rows: list[Row] = []
     try:
         with open(path, "rb") as file:

@@ -1,10 +1,10 @@
-"""The description of a task, and its rows in the project's own format, checked while they are built; word tags.
+"""Specification of a task, validated rows in the project's format, and entity tags.
 
-A tag is ``O`` or a prefix and a type, ``B-PER``. Three schemes are in use, and one reading fits them all: an entity
-begins at B or S, at another type than the entity before, and at any other tag with no entity open; it ends before O
-and before the next one, and after E or S. For B, I and O that is what the script ``conlleval`` does.
+A tag is ``O`` or a prefix and a type, such as ``B-PER``. One rule reads all three common schemes: an entity begins at B
+or S, at a change of type, and at any other tag but O outside an entity; it ends before O, before the next entity, and
+after E or S. For B, I and O this is the rule of the script ``conlleval``.
 
-    IOB1   I-PER I-PER B-PER O     B only where an entity follows another of its type
+    IOB1   I-PER I-PER B-PER O     B only if the previous word ends an entity of the same type
     IOB2   B-PER I-PER B-PER O     B at every beginning; also called BIO
     BIOES  B-PER E-PER S-PER O     E at the end, S for a single word
 """
@@ -21,17 +21,17 @@ from electra.common.parsing import is_text
 
 Kind = Literal["classification", "regression", "span", "tagging", "multiple_choice"]
 SpanHeadName = Literal["joint", "plain"]
-Family = Literal["glue", "squad", "tagging", "other"]  # a file of results/ each
+Family = Literal["glue", "squad", "tagging", "other"]  # each has a file in results/
 _FAMILIES: dict[str, Family] = {"glue": "glue", "squad": "squad", "mrqa": "squad", "conll": "tagging"}  # else other
 
 
 @dataclass(frozen=True)
 class GlueFile:
-    """A file of the zip that GLUE's leaderboard takes.
+    """A file in the zip archive for GLUE's leaderboard.
 
     Attributes:
-        rows: of the official test set.
-        fill: stands for a task that was not done: the majority class (of the training set; WNLI: of the test set).
+        rows: number of rows of the official test set.
+        fill: prediction for a task without a model: the majority class (of the training set; WNLI: of the test set).
     """
 
     name: str
@@ -41,34 +41,34 @@ class GlueFile:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One task.
+    """Specification of one task.
 
     Attributes:
-        labels: the words of the official files, in the order of the hub's class numbers; for tagging the tags that the
-            model predicts (BIOES for entities), for multiple choice the numbers of the choices; else empty.
-        metrics: what is reported; the first is the headline, the number that stands for the task in means.
-        text_a, text_b, label: names of the columns in the official header; text_b None for single sentences. The texts
-            of JSON lines may be templates of several columns.
+        labels: label names of the official files, in the order of the hub's class numbers; for tagging the tags that
+            the model predicts (BIOES for entities), for multiple choice the numbers of the choices; else empty.
+        metrics: reported metrics; the first is the headline, which represents the task in means.
+        text_a, text_b, label: names of the columns in the official header; text_b is None for single sentences. The
+            texts of JSON lines may be templates of several columns.
         choices: columns of the choices in JSON lines.
-        fixed_header: column names of a labelled split whose file has no header line; ``other_headers`` are those of
-            further layouts, told apart by their number of columns.
-        encodings: of the files; the first in which the whole file can be read is taken.
-        may_have_broken_rows: rows that are too short are left out and counted instead of refused.
-        source: the key of ``tasks.source`` with the folder of its files; ``own`` for a task of ``tasks.own``.
-        files: file of each split, relative to that folder (for GLUE and SuperGLUE to the task's in it);
-            ``other_files`` are further names that it is distributed under.
-        hub_config, hub_splits: the same on the Hugging Face hub (``config/split`` where a split is of another
-            configuration); hub_a, hub_b: its column names where they differ.
+        fixed_header: column names of a labelled split whose file has no header line; ``other_headers``: those of
+            further layouts, recognised by their number of columns.
+        encodings: possible encodings of the files; the first one that decodes the whole file is used.
+        may_have_broken_rows: skip and count rows that are too short, instead of raising an error.
+        source: the key of ``tasks.source`` with the folder of the files; ``own`` for a task of ``tasks.own``.
+        files: file of each split, relative to that folder (for GLUE and SuperGLUE, to the task's subfolder);
+            ``other_files``: further names under which the file is distributed.
+        hub_config, hub_splits: configuration and splits on the Hugging Face hub (``config/split`` for a split of
+            another configuration); hub_a, hub_b: the hub's column names if they differ.
         official_rows: rows per split of the official release.
         score_range: lowest and highest score of a regression.
         positive: the label whose F1 is the metric f1 of a classification.
-        unordered: the two texts may change places; ``finetune.double_unordered`` trains on both orders.
-        fine_tuned_on: of a task without training rows: the task whose fine-tuned model it is scored with.
-        label_map: label of that model -> label of this task, where they differ.
-        epochs: passes over the training set where the paper takes another number than three.
-        in_paper_mean: the headline is one of the eight in the ELECTRA paper's mean of GLUE.
+        unordered: the two texts may be swapped; ``finetune.double_unordered`` trains on both orders.
+        fine_tuned_on: for a task without training rows: the task whose fine-tuned model scores it.
+        label_map: label of that model -> label of this task, if they differ.
+        epochs: passes over the training set if the paper uses another number than three.
+        in_paper_mean: whether the headline is one of the eight in the ELECTRA paper's GLUE mean.
         leaderboard: metrics whose mean counts on GLUE's leaderboard; empty for a task that is not on it.
-        glue_files: test split -> the file that the leaderboard takes.
+        glue_files: test split -> file for the leaderboard.
     """
 
     name: str
@@ -107,20 +107,20 @@ class TaskSpec:
 
     @property
     def family(self) -> Family:
-        """The file of ``results/`` that has the task's scores."""
+        """File of ``results/`` with the task's scores."""
         return _FAMILIES.get(self.source, "other")
 
     @property
     def hub_dataset(self) -> str:
-        """The key of a hub source that names the dataset of this task of GLUE or SQuAD."""
+        """Key of :class:`electra.config.HubTasks` that names the dataset of this GLUE or SQuAD task."""
         if self.kind != "span":
             return "glue"
         return "squad_v2" if self.has_unanswerable else "squad"
 
     def path_in(self, folder: Path, split: str) -> Path:
-        """Path of a split's file, where ``folder`` is that of the source: by the first of its names that is there.
+        """Return the path of a split's file in the source's ``folder``: the first of its names that exists.
 
-        The first name where none is there.
+        If none exists, return the path with the first name.
         """
         if self.source in ("glue", "superglue"):
             folder = folder / self.name
@@ -129,12 +129,12 @@ class TaskSpec:
 
     @property
     def dev_splits(self) -> list[str]:
-        """Development splits with their own scores, the one the headline is taken from first."""
+        """Development splits, each with its scores; the first one gives the headline."""
         return [split for split in self.files if split.startswith("dev")]
 
     @property
     def test_splits(self) -> list[str]:
-        """Splits without labels, predicted for submissions where they are there."""
+        """Splits without labels, which are predicted for submissions if they exist."""
         return [split for split in self.files if split.startswith("test")]
 
     @property
@@ -143,12 +143,12 @@ class TaskSpec:
 
     @property
     def has_entities(self) -> bool:
-        """Return whether tags mark entities; otherwise every word has a tag of its own."""
+        """Whether tags mark entities; otherwise each word's tag is independent."""
         return self.kind == "tagging" and "f1" in self.metrics
 
     @property
     def row_tags(self) -> tuple[str, ...]:
-        """The tags that stand in rows: entities are in IOB2 there, although the model learns BIOES."""
+        """Tags used in rows: IOB2 for entities, although the model learns BIOES."""
         if not self.has_entities:
             return self.labels
         return tuple(label for label in self.labels if label[:2] not in ("E-", "S-"))
@@ -158,10 +158,10 @@ Row = dict[str, Any]
 
 
 def sentence_row(spec: TaskSpec, id: str, text_a: str, text_b: str | None, label: str | None, where: str) -> Row:
-    """A classification or regression row; ``label`` is None where the split has no labels.
+    """Return a classification or regression row; ``label`` is None if the split has no labels.
 
     Raises:
-        DataError: an empty text, a label outside the label set, a score outside the task's range.
+        DataError: a text is empty, a label is not in the label set, or a score is outside the task's range.
     """
     _check_texts(spec, [text_a] if text_b is None else [text_a, text_b], where)
     _check_characters(spec, [id], where)
@@ -169,10 +169,10 @@ def sentence_row(spec: TaskSpec, id: str, text_a: str, text_b: str | None, label
 
 
 def choice_row(spec: TaskSpec, id: str, text_a: str, choices: list[str], label: str | None, where: str) -> Row:
-    """A multiple-choice row; the label is the number of the right choice, from 0, as a string.
+    """Return a multiple-choice row; the label is the number of the right choice, from 0, as a string.
 
     Raises:
-        DataError: an empty text or choice, a label that is no choice's number.
+        DataError: a text or choice is empty, or the label is not the number of a choice.
     """
     _check_texts(spec, [text_a, *choices], where)
     _check_characters(spec, [id], where)
@@ -180,10 +180,10 @@ def choice_row(spec: TaskSpec, id: str, text_a: str, choices: list[str], label: 
 
 
 def tagged_row(spec: TaskSpec, id: str, words: list[str], tags: list[str] | None, where: str) -> Row:
-    """A tagging row, entities in IOB2; ``tags`` is None where the split has none.
+    """Return a tagging row, with entities in IOB2; ``tags`` is None if the split has no tags.
 
     Raises:
-        DataError: no words, an empty word, another number of tags than words, a tag the task does not have.
+        DataError: no words, an empty word, different numbers of words and tags, or an unknown tag.
     """
     if not words or not all(word.strip() for word in words):
         raise DataError(f"{spec.name}: a word is empty", where=where, next_step="remove or repair the row")
@@ -249,13 +249,13 @@ def question_row(
     where: str,
     counts: Counter[str],
 ) -> Row:
-    """A SQuAD row; answers are (text, character offset).
+    """Return a SQuAD row; answers are (text, character offset).
 
-    An offset that points elsewhere is moved to the nearest occurrence of the answer's text and counted in
+    A wrong offset is moved to the nearest occurrence of the answer's text and counted in
     ``counts["offsets_repaired"]``.
 
     Raises:
-        DataError: an answer that does not occur in the context, or answers that contradict ``impossible``.
+        DataError: an answer does not occur in the context, or the answers contradict ``impossible``.
     """
     _check_characters(spec, [id, question, context], where)
     if impossible and not spec.has_unanswerable:
@@ -277,7 +277,7 @@ def question_row(
 
 
 def nearest_occurrence(context: str, text: str, offset: int) -> int | None:
-    """Where ``text`` occurs closest to ``offset`` (the earlier on a tie); None where it does not occur."""
+    """Return the position of ``text`` closest to ``offset`` (the earlier one in a tie); None if it does not occur."""
     if offset >= 0 and context.startswith(text, offset):
         return offset
     starts = []
@@ -293,12 +293,12 @@ _TAG = re.compile(r"O|[BIES]-.+")
 
 
 def is_entity_tag(tag: str) -> bool:
-    """Return whether a tag is of one of the three schemes."""
+    """Return whether a tag belongs to one of the three schemes."""
     return _TAG.fullmatch(tag) is not None
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence in order, whichever the scheme; an I or E without a beginning begins one."""
+    """Return the entities of a sentence in order, for any of the schemes; an I or E outside an entity begins one."""
     found: list[Entity] = []
     begin, open_type = 0, ""
     for position, tag in enumerate(tags):
@@ -319,7 +319,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def iob2(found: Iterable[Entity], length: int) -> list[str]:
-    """Tags of a sentence of ``length`` words in the scheme IOB2."""
+    """Return the tags of a sentence of ``length`` words in the scheme IOB2."""
     tags = ["O"] * length
     for begin, end, type_ in found:
         tags[begin:end] = [f"B-{type_}", *[f"I-{type_}"] * (end - begin - 1)]
@@ -327,7 +327,7 @@ def iob2(found: Iterable[Entity], length: int) -> list[str]:
 
 
 def bioes(found: Iterable[Entity], length: int) -> list[str]:
-    """Tags of a sentence of ``length`` words in the scheme BIOES, which the original trains on."""
+    """Return the tags of a sentence of ``length`` words in the scheme BIOES, which the original ELECTRA trains on."""
     tags = ["O"] * length
     for begin, end, type_ in found:
         if end - begin == 1:
@@ -338,5 +338,5 @@ def bioes(found: Iterable[Entity], length: int) -> list[str]:
 
 
 def bioes_labels(types: Iterable[str]) -> tuple[str, ...]:
-    """All tags of the scheme BIOES over these types."""
+    """Return all tags of the scheme BIOES for these types."""
     return ("O", *(f"{prefix}-{type_}" for type_ in types for prefix in "BIES"))
