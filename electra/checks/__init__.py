@@ -1,1 +1,1 @@
-"""The validate stages: data quality, judged by Great Expectations."""
+"""The validate stages: data quality, checked by Great Expectations."""

@@ -392,7 +392,7 @@ def corpus_suite(corpus: Corpus) -> Suite:
                 is_in(0),
                 WARNING,
                 "the corpus is not in very many small files",
-                "raise corpus.documents_per_file: each file is a unit of work, and a shard part of its own",
+                "raise corpus.documents_per_file: each file is a separate unit of work and a separate shard part",
             ),
         ],
         "text_files": [

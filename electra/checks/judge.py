@@ -229,27 +229,27 @@ Condition = Callable[..., gxe.Expectation]
 
 
 def between(low: float | None = None, high: float | None = None, **options: Any) -> Condition:
-    """Values are from ``low`` to ``high``, inclusive."""
+    """Require values from ``low`` to ``high``, inclusive."""
     return partial(gxe.ExpectColumnValuesToBeBetween, min_value=low, max_value=high, **options)
 
 
 def is_in(*values: Any, **options: Any) -> Condition:
-    """Values are among the given ones."""
+    """Require values among the given ones."""
     return partial(gxe.ExpectColumnValuesToBeInSet, value_set=list(values), **options)
 
 
 def matches(regex: str) -> Condition:
-    """Values contain a match of the regular expression."""
+    """Require a match of the regular expression in every value."""
     return partial(gxe.ExpectColumnValuesToMatchRegex, regex=regex)
 
 
 def is_unique() -> Condition:
-    """No value occurs twice."""
+    """Require that no value occurs twice."""
     return gxe.ExpectColumnValuesToBeUnique
 
 
 def is_given() -> Condition:
-    """No value is null."""
+    """Require that no value is null."""
     return gxe.ExpectColumnValuesToNotBeNull
 
 

@@ -74,7 +74,7 @@ def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
                 between(100),
                 WARNING,
                 "development sets have at least 100 rows (at 100, chance alone moves a score by 10 points)",
-                "give more rows, or take differences on this task for noise",
+                "give more rows, or treat differences on this task as noise",
             ),
             expect(
                 "majority_share",

@@ -192,7 +192,7 @@ def set_others_aside(settings: Settings, paths: Paths) -> list[str]:
             shutil.move(path, target)
     names = sorted(path.name for path in others)
     if names:
-        print(f"moved to {paths.set_aside('x').parent}, since cells does not ask for them: {', '.join(names)}")
+        print(f"moved to {paths.set_aside('x').parent}, since cells does not request them: {', '.join(names)}")
     return names
 
 

@@ -173,7 +173,7 @@ def load_transformers_encoder(
             next_step=FETCH_AGAIN,
         )
     if model.config.is_encoder_decoder:
-        raise ConfigError(f"{model.config.model_type} has a decoder: it is no encoder", where=str(folder))
+        raise ConfigError(f"{model.config.model_type} is an encoder-decoder, not an encoder", where=str(folder))
     vocabulary = _vocabulary(transformers, folder, model)
     limit = _positions(model)
     if limit is not None and max_length > limit:
@@ -248,9 +248,9 @@ def _reason(error: Exception) -> str:
     """Return the cause without the library's advice to run code of the folder or to read hidden reports."""
     said = str(error)
     if "trust_remote_code" in said or "custom code" in said:
-        return "the folder comes with code of its own, which is never run"
+        return "the folder contains custom code, which is never run"
     if "ignore_mismatched_sizes" in said:
-        return "the weights are of other shapes than config.json says"
+        return "the shapes of the weights differ from config.json"
     if not isinstance(error, OSError | ValueError | ImportError | RuntimeError):
         said = f"{type(error).__name__}: {said.splitlines()[0] if said else ''}"
     return shortened(re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0], 300)
@@ -272,7 +272,7 @@ def _weight_files(folder: Path) -> list[Path]:
 def _check_header(transformers: Any, folder: Path, header: dict[str, TensorFacts]) -> None:
     """Compare the tensors in the files with ``config.json``, using a model on the meta device.
 
-    ``transformers`` accepts integer and complex weights, and allocates the memory that the configuration asks for.
+    ``transformers`` accepts integer and complex weights, and allocates whatever sizes the configuration has.
 
     Raises:
         ConfigError: the configuration cannot be built, or describes far more weights than the files hold.

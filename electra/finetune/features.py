@@ -253,7 +253,7 @@ class Batch:
         return self.for_cuda(pinned=True)._moved(device)
 
     def for_cuda(self, pinned: bool) -> "Batch":
-        """Return the batch with the ends of its examples, and in pinned memory (for asynchronous copies) if asked."""
+        """Return the batch with the ends of its examples; with ``pinned``, in pinned memory for asynchronous copies."""
         ready = dataclasses.replace(self, ends_N=example_ends(self.mask_BT, 2 * len(self.mask_BT)))
         if not pinned:
             return ready

@@ -129,7 +129,7 @@ def _finetune(
     is_intermediate: bool,
     is_kept: bool,
 ) -> None:
-    """Train, predict and write the folder ``cell``; with the model where ``is_kept``."""
+    """Train, predict and write the folder ``cell``, with the model if ``is_kept``."""
     watch = Stopwatch.start()
     task, options, key = spec.name, settings.finetune, cell.name
     device, bf16 = prepare_machine(settings.cluster)

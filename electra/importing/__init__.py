@@ -1,1 +1,1 @@
-"""Weights from other projects to ``models/pretrained``: Hugging Face, TensorFlow, another vocabulary."""
+"""Import weights of other projects into ``models/pretrained``: Hugging Face, TensorFlow, another vocabulary."""

@@ -163,7 +163,7 @@ def application(demo: Demo) -> Starlette:
         try:
             sent = parse_qs(body.decode("utf-8"), keep_blank_values=True, max_num_fields=100, errors="strict")
         except ValueError:
-            return PlainTextResponse("this is no form in UTF-8", 400, HEADERS)
+            return PlainTextResponse("the request is not a form in UTF-8", 400, HEADERS)
         text, second = (sent.get(name, [""])[0].replace("\r\n", "\n")[:MAX_TEXT] for name in ("text", "second"))
         text = text if request.method == "POST" else EXAMPLE
         chosen = sent.get("token", [""])[0]

@@ -1,1 +1,1 @@
-"""The stage probe: what pre-trained weights know before any fine-tuning."""
+"""The stage probe: tests of pre-trained weights before any fine-tuning."""

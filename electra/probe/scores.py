@@ -212,7 +212,7 @@ def read_similar(file: Path) -> list[tuple[str, str, float]]:
             ) from None
         found.append((text_a, text_b, label))
     if len(found) < 2:
-        raise DataError("a correlation takes at least two rows", where=str(file), next_step=next_step)
+        raise DataError("a correlation needs at least two rows", where=str(file), next_step=next_step)
     return found
 
 

@@ -323,4 +323,4 @@ def _how_to_load_others(main: str, family: str) -> str:
     return "\n".join([*lines, "```", ""])
 
 
-LIMITS = "## Limits\n\nThe model repeats what stands in its training text, errors and prejudice included.\n"
+LIMITS = "## Limits\n\nThe model reproduces what is in its training text, including errors and prejudice.\n"

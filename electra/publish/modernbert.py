@@ -98,7 +98,7 @@ def modernbert_config(
     """Return ``config.json``; values are also written under the names that versions before 5 read.
 
     Args:
-        special_ids: ids of pad, cls and sep. ModernBERT's defaults lie outside a smaller vocabulary.
+        special_ids: ids of pad, cls and sep. ModernBERT's defaults are outside of smaller vocabularies.
     """
     local = [shape.is_local(layer) for layer in range(shape.num_layers)]
     ids = {**special_ids, "bos": special_ids["cls"], "eos": special_ids["sep"]}
@@ -151,6 +151,6 @@ def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
         weights = dict(layer.named_parameters())
         for ours, theirs in LAYER.items():
             yield f"layers.{number}.{theirs}.weight", weights[f"{ours}.weight"]
-        # our norms follow a part, theirs precede the next one
+        # the project's norms follow a part, ModernBERT's precede the next one
         after = "final_norm" if number == last else f"layers.{number + 1}.attn_norm"
         yield f"{after}.weight", weights["feed_forward_norm.weight"]

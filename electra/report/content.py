@@ -290,7 +290,7 @@ def _cut(entry: dict[str, Any]) -> str:
     if words := entry.get("words_cut"):
         parts.append(f"{count(words)} words of train")
     if answers := entry.get("answers_not_recoverable"):
-        parts.append(f"{count(answers)} answers of train are not learned as they stand")
+        parts.append(f"{count(answers)} answers of train cannot be learned exactly")
     return ", ".join(parts) or ("none" if "rows_cut" in entry else "")
 
 

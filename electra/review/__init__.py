@@ -1,1 +1,1 @@
-"""Reviewing runs: what differs between two of them, whether it is more than noise, and a list of all."""
+"""Compare two runs: list what differs, test whether it exceeds noise; and list all runs."""

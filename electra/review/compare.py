@@ -333,7 +333,7 @@ def _noises(
 
 
 def _least(side: Side, task: str) -> float:
-    """Noise floor: the change of the score when one development row flips; identical runs have some noise too."""
+    """Noise floor: the change of the score when one development row flips; identical scores have some noise too."""
     rows = side.tasks[task].get("dev_rows")
     return 100 / rows if rows else 0.0
 

@@ -160,7 +160,7 @@ def open_side(name: str | None, root: Path = Path(".")) -> Side:
     revision = _resolve(root, name)
     if revision is None:
         raise ConfigError(
-            f"{name} is no revision, no experiment and no folder with results/",
+            f"{name} is neither a revision, an experiment nor a folder with results/",
             next_step="name a commit, branch or tag (git log --oneline), an experiment (dvc exp list), or a folder",
         )
     return _with_results(Side(name, root, revision))

@@ -150,7 +150,7 @@ CODE = {"AutoConfig": "configuration.Config", "AutoModel": "modeling.Model"}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model_type": "mine", "auto_map": CODE}, "code of its own, which is never run"),
+        ({"model_type": "mine", "auto_map": CODE}, "custom code, which is never run"),
         ({"model_type": "mine"}, "does not recognize this architecture"),
         ({"vocab_size": 2_000_000_000}, r"\(86, 16\) in the weights, \(2000000000, 16\) by config.json"),
         ({"vocab_size": 10**30}, "cannot load it"),

@@ -86,7 +86,7 @@ def test_cells_that_are_not_asked_for_are_set_aside_and_kept(
     assert (paths.set_aside("RTE-1") / "predictions.jsonl").read_bytes() == (
         paths.finetuned("CoLA-1") / "predictions.jsonl"
     ).read_bytes()
-    assert "models/set-aside, since cells does not ask for them: CoLA-1-25, CoLA-1-from-MNLI" in capsys.readouterr().out
+    assert "models/set-aside, since cells does not request them: CoLA-1-25, CoLA-1-from-MNLI" in capsys.readouterr().out
     shutil.copytree(paths.finetuned("STS-B-1"), paths.finetuned("RTE-1"))  # fine-tuned once more: the newest stays
     assert set_others_aside(workspace.settings(), paths) == ["RTE-1"]
     assert "score" in (paths.set_aside("RTE-1") / "predictions.jsonl").read_text()

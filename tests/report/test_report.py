@@ -85,7 +85,7 @@ def test_the_card_shows_how_many_rows_were_cut(settings: Settings, tmp_path: Pat
     assert cut == {
         "MRPC": "train 70.4%, dev 69.0%",
         "STS-B": "none",
-        "SQuAD1.1": "dev 0.2%, 25 answers of train are not learned as they stand",
+        "SQuAD1.1": "dev 0.2%, 25 answers of train cannot be learned exactly",
         "CoLA": "dev_more 3, 1,200 words of train",
     }
 
