@@ -11,6 +11,7 @@ __all__ = ["prepared", "uninterrupted", "workspace"]
 
 # Files that take more than ten seconds, slowest first: they begin first, so that no core waits for the last of them.
 SLOW = (
+    "test_typed_commands.py",
     "pretrain/test_methods.py", "pretrain/test_resume.py", "benchmarks/test_benchmarks_run.py", "pipeline/test_flow.py",
     "model/test_parity.py", "system/test_dask.py", "system/test_peers.py", "benchmarks/test_pretrain_step_benchmark.py",
     "benchmarks/test_accept_gpu.py", "remotes/test_s3.py", "predict/test_predict.py", "pretrain/test_modern.py",
@@ -22,7 +23,7 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    rank = {Path(__file__).with_name(name.split("/")[0]) / name.split("/")[1]: n for n, name in enumerate(SLOW)}
+    rank = {Path(__file__).parent / name: n for n, name in enumerate(SLOW)}
     assert all(file.is_file() for file in rank), "SLOW names a file that is not there"
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
 

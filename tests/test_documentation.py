@@ -20,6 +20,7 @@ from typer.main import get_command
 
 from electra.__main__ import app
 from electra.config.loading import describe_fields
+from tests.typed import link_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -205,16 +206,16 @@ def test_the_site_builds_in_strict_mode_without_a_word(tmp_path: Path) -> None:
 @pytest.mark.cluster  # ten minutes
 @pytest.mark.timeout(3600)
 def test_the_tutorial_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
-    """Every block of commands and Python, in order, in one clone; `make` takes this environment for .venv."""
+    """Every block of commands and Python, in order, in one clone; its .venv is this environment."""
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     for name in filter(None, names):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     binaries = Path(sys.executable).parent
+    link_environment(tmp_path)
     environment = os.environ | {
         "PATH": f"{binaries}:{os.environ['PATH']}",
         "PYTHONPATH": str(tmp_path),
-        "MAKEFLAGS": f"-o .venv/installed -- BIN={binaries}",
         **{f"GIT_{who}_{what}": "t@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     }
     text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
