@@ -26,6 +26,7 @@ from electra.common.artifacts import building, sha256, write_json, write_manifes
 from electra.common.errors import DataError, InfrastructureError
 from electra.common.globs import expanded
 from electra.common.paths import Paths
+from electra.common.urls import without_secrets
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.tasks.catalogue import TASKS
 
@@ -118,8 +119,6 @@ def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]
     notes: list[str] = []
     for item in found:
         if "://" in item.pattern:
-            from electra.corpus.files import without_secrets  # not above: it takes a part of a second, rarely needed
-
             reason = _cannot_watch(item.pattern)
             if reason:
                 notes.append(f"{without_secrets(item.pattern)}: {reason}")
@@ -256,8 +255,6 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
         DataError: a pattern matches nothing, or a file cannot be read.
         InfrastructureError: a URL cannot be asked, or the disk is full.
     """
-    from electra.corpus.files import without_secrets
-
     found = outside(settings, paths.root)
     root, hashes = paths.root.absolute(), RememberedHashes(paths.logs / "inputs.json")
     files = {stage: _files(items, paths.root) for stage, items in found.items()}
@@ -316,8 +313,6 @@ def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | N
 
 
 def _ask(filesystem: Any, path: str, name: str) -> dict[str, Any]:
-    from electra.corpus.files import without_secrets
-
     try:
         info = filesystem.info(path)
     except FileNotFoundError as error:

@@ -24,9 +24,10 @@ from packaging.requirements import Requirement
 
 from electra.common.artifacts import refuse_strange
 from electra.common.errors import ConfigError, DataError
-from electra.common.globs import expanded
+from electra.common.globs import expanded, files_of
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
+from electra.common.urls import check_url
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.config.loading import load_settings
 from electra.readers.custom_schema import CustomTask, read_custom_task
@@ -122,10 +123,11 @@ _FIRST_ROW = (".csv", ".tsv", ".jsonl")  # tables whose first row tells their co
 def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
     for source in settings.corpus.sources:
         if isinstance(source, FilesCorpus):
-            named = [*source.paths, *([source.checksums] if source.checksums else [])]
-            for pattern in named:
-                if "://" not in pattern and not _matches(root, pattern):
-                    yield f"corpus.sources, {source.name}: no file matches {pattern}"
+            for pattern in source.paths:
+                if said := _complaint(root, pattern):
+                    yield f"corpus.sources, {source.name}: {said}"
+            if source.checksums and not os.path.isfile(root / source.checksums):
+                yield f"corpus.sources, {source.name}: there is no {source.checksums}"
     tasks = settings.tasks.source
     if isinstance(tasks, FilesTasks):
         asked = {TASKS[name].source for name in settings.cells.tasks if name in TASKS}
@@ -143,8 +145,17 @@ def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
             yield f"cells.encoders: there is no folder encoders/{name}"
 
 
-def _matches(root: Path, pattern: str) -> bool:
-    return os.path.isfile(root / pattern) or any(os.path.isfile(root / name) for name in expanded(pattern, root))
+def _complaint(root: Path, pattern: str) -> str:
+    """What the corpus stage would say of a path, glob or URL, as far as that is known without a connection."""
+    local = pattern.removeprefix("file://")
+    try:
+        if "://" in local:
+            check_url(local)
+        elif not files_of(local, root):
+            return f"no file matches {pattern}"
+    except DataError as error:
+        return f"{error.where}: {error.what}"
+    return ""
 
 
 def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:

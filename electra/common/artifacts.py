@@ -22,7 +22,7 @@ from typing import Any, Literal, TextIO
 from pydantic import BaseModel, ValidationError
 
 from electra.common.errors import ConfigError, DataError
-from electra.common.output import beside, cannot_write, disk_errors, exclusive, holds, writing
+from electra.common.output import beside, cannot_write, disk_errors, exchange, exclusive, holds, writing
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 
@@ -133,16 +133,19 @@ def building(folder: Path) -> Iterator[Path]:
     with nullcontext() if holds(folder) else exclusive(folder), disk_errors(folder):
         final = Path(os.path.realpath(folder))
         scratch = beside(final, ".building")
+        old = scratch.with_name(f"{scratch.name}.old")
+        if old.exists() and not final.exists():  # killed between the two renames below
+            os.rename(old, final)
         for left in final.parent.glob(f"{glob.escape(scratch.name)}*"):  # of a process that was killed
             shutil.rmtree(left)
         scratch.mkdir()
         try:
             yield scratch
-            old = scratch.with_name(f"{scratch.name}.old")
-            with suppress(FileNotFoundError):
-                os.rename(final, old)  # renaming is faster than removing: a killed process rarely loses both
-            os.replace(scratch, final)
-            shutil.rmtree(old, ignore_errors=True)
+            if not exchange(scratch, final):
+                with suppress(FileNotFoundError):
+                    os.rename(final, old)  # the next start brings it back if this process is killed here
+                os.replace(scratch, final)
+                shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -4,6 +4,8 @@ import glob
 import os
 from collections.abc import Iterator
 
+from electra.common.errors import DataError
+
 
 def expanded(pattern: str, root: str | os.PathLike[str] = ".") -> list[str]:
     """Return what ``glob.glob`` with ``recursive=True`` finds below ``root``, links included, but each folder once.
@@ -49,3 +51,21 @@ def _folders(base: str, root: str) -> Iterator[str]:
             continue  # like glob, treat an unreadable folder as empty
         linked += [os.path.join(folder, entry.name) for entry in below if entry.is_symlink()]
         waiting += [os.path.join(folder, e.name) for e in reversed(below) if not e.is_symlink() and e.is_dir()]
+
+
+def files_of(pattern: str, root: str | os.PathLike[str] = ".") -> list[str]:
+    """Return the names of the files that a path or glob stands for; folders that a glob meets are left out.
+
+    Raises:
+        DataError: it names a folder, or something that is no regular file, such as a link to nothing.
+    """
+    exists = os.path.lexists(os.path.join(root, pattern))  # a file may have brackets in its name
+    if exists and os.path.isdir(os.path.join(root, pattern)):
+        raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
+    names = [pattern] if exists else expanded(pattern, root)
+    files = [name for name in names if not os.path.isdir(os.path.join(root, name))]
+    for name in files:
+        if not os.path.isfile(os.path.join(root, name)):
+            what = "no regular file" if os.path.exists(os.path.join(root, name)) else "a link to nothing"
+            raise DataError(what, where=name, next_step="mend or remove it, or narrow the glob in corpus.sources paths")
+    return files

@@ -1,5 +1,6 @@
 """Atomic writing of files: through links, never over an input, and by one process at a time."""
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -19,6 +20,7 @@ from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 
 LONGEST_NAME = 255  # bytes of a file's name, on nearly all file systems
 LONGEST_SUFFIX = 48
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
 NEXT_STEPS = {
     errno.EFBIG: "raise the limit on the size of a file (ulimit -f; some file systems have one of their own) "
     "and run the same command again",
@@ -65,6 +67,18 @@ def beside(path: Path, suffix: str) -> Path:
     if 1 + len(name) + LONGEST_SUFFIX > LONGEST_NAME:
         name = name[:160].decode(errors="ignore").encode() + b"~" + hashlib.sha256(name).hexdigest()[:16].encode()
     return path.with_name(f".{os.fsdecode(name)}{suffix}")
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap the names of two files or folders in one step.
+
+    Returns:
+        Whether it was done: not where either is missing, or the system cannot do it.
+    """
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    return renameat2 is not None and not renameat2(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
+    )
 
 
 # ---- one process at a time

@@ -149,7 +149,7 @@ class FilesCorpus(Section):
         None, description="as sha256sum writes it, with a line for every input file; other content is an error"
     )
     documents: Literal["blank_line", "line", "file"] = Field(
-        "blank_line", description="what separates documents in a .txt file"
+        "blank_line", description="what separates documents in a .txt file; blank lines alone are none"
     )
 
 

@@ -244,20 +244,20 @@ def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "
     Args:
         file: UTF-8 text; a line ends with a line feed, a carriage return or both.
         name: the file's name for messages.
-        documents: what separates documents.
+        documents: what separates documents; blank lines alone are none.
 
     Raises:
         DataError: not UTF-8 text, or a document of more than ``MAX_DOCUMENT_BYTES``.
     """
-    with_line_feeds = LineFeeds(file if documents == "line" else JoinedBlanks(file))
-    if documents == "line":
-        for _, line in _lines(with_line_feeds, name):
-            yield line
-        return
     lines: list[str] = []
     size = 0
-    for number, line in _lines(with_line_feeds, name):
-        if documents == "blank_line" and not line.strip():
+    for number, line in _lines(LineFeeds(JoinedBlanks(file)), name):
+        is_blank = not line.strip()
+        if documents == "line":
+            if not is_blank:
+                yield line
+            continue
+        if documents == "blank_line" and is_blank:
             if lines:
                 yield "".join(lines)
             lines, size = [], 0

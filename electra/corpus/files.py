@@ -21,15 +21,16 @@ from fsspec.implementations.local import LocalFileSystem
 
 from electra.common.artifacts import sha256
 from electra.common.errors import DataError, ElectraError, InfrastructureError
-from electra.common.globs import expanded
+from electra.common.globs import files_of
 from electra.common.lines import recoded
+from electra.common.parquet_pages import bounded_batches
 from electra.common.parsing import is_text, parquet_errors
 from electra.common.printing import listed
+from electra.common.urls import check_url, without_secrets
 from electra.config import FilesCorpus, HubCorpus
 from electra.corpus.document import Part
 from electra.corpus.file_formats import (
     DAMAGED,
-    MAX_DOCUMENT_BYTES,
     SUFFIXES,
     WRONG_ENCODING,
     Exploding,
@@ -39,7 +40,6 @@ from electra.corpus.file_formats import (
     read_checksums,
     text_documents,
 )
-from electra.corpus.parquet_pages import largest_page
 
 FORMATS = (".txt", ".jsonl", ".parquet")
 PARQUET_BATCH_ROWS = 64
@@ -184,19 +184,6 @@ class FilePart:
             )
 
 
-def without_secrets(name: str) -> str:
-    """Return a URL without user, password and query, which may be a key; return any other name unchanged."""
-    if "://" not in name:
-        return name
-    try:
-        parts = urlsplit(name)
-    except ValueError:  # not a URL: any part of it may be a secret
-        return f"{name.partition('://')[0]}://***"
-    if "@" not in parts.netloc and not parts.query:
-        return name
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="***" if parts.query else "").geturl()
-
-
 def find_files(patterns: list[str]) -> list[InputFile]:
     """Return the files matched by paths, globs and URLs, each once, sorted by name.
 
@@ -218,23 +205,14 @@ def find_files(patterns: list[str]) -> list[InputFile]:
 
 
 def _match_local(pattern: str, scheme: str = "") -> list[InputFile]:
-    # a file may have brackets in its name
-    names = [pattern] if os.path.lexists(pattern) else expanded(pattern)
-    if names == [pattern] and os.path.isdir(pattern):
-        raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
     filesystem = fsspec.filesystem("file")
     here = os.getcwd()  # absolute: a worker's current folder may differ
-    files = [name for name in names if not os.path.isdir(name)]
-    for name in files:
-        if not os.path.isfile(name):
-            what = "no regular file" if os.path.exists(name) else "a link to nothing"
-            raise DataError(what, where=name, next_step="mend or remove it, or narrow the glob in corpus.sources paths")
-    return [_input_file(f"{scheme}{name}", filesystem, os.path.join(here, name)) for name in files]
+    return [_input_file(f"{scheme}{name}", filesystem, os.path.join(here, name)) for name in files_of(pattern)]
 
 
 def _match_url(pattern: str) -> list[InputFile]:
+    check_url(pattern)
     try:
-        urlsplit(pattern)
         opened = fsspec.open_files(pattern, "rb")
     except (ValueError, ImportError) as error:
         raise DataError(f"cannot be opened: {error}", where=without_secrets(pattern)) from error
@@ -277,7 +255,7 @@ def _parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: boo
     """Yield the values of the column ``text_field``, a small batch in memory at a time; null counts as empty.
 
     Args:
-        is_local: False if seeking is slow: then page headers are read only in column chunks that could be too large.
+        is_local: False if seeking is slow; see :func:`bounded_batches`.
     """
     with parquet_errors(name):
         parquet = pq.ParquetFile(file)
@@ -295,16 +273,7 @@ def _parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: boo
                 where=name,
                 next_step="set text_field of the source",
             )
-        largest = largest_page(file, parquet, text_field, 0 if is_local else MAX_DOCUMENT_BYTES)
-        if largest > MAX_DOCUMENT_BYTES:
-            raise DataError(
-                f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB: a page of column {text_field!r} has "
-                f"{largest:,} bytes",
-                where=name,
-                next_step="split the document, or write the file with smaller pages",
-            )
-        rows = max(1, min(PARQUET_BATCH_ROWS, MAX_DOCUMENT_BYTES // max(1, largest)))  # a value may fill a page
-        for batch in parquet.iter_batches(rows, columns=[text_field], use_threads=False):
+        for batch in bounded_batches(file, parquet, [text_field], name, PARQUET_BATCH_ROWS, is_local):
             for text in batch.column(0).to_pylist():
                 yield text or ""
 

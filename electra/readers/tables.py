@@ -226,12 +226,14 @@ def _read_json(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[R
 def _read_parquet(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Record]:
     import pyarrow.parquet as pq
 
-    with parquet_errors(str(path)), pq.ParquetFile(path) as file:
+    from electra.common.parquet_pages import bounded_batches
+
+    with parquet_errors(str(path)), open(path, "rb") as opened, pq.ParquetFile(path) as file:
         there = file.schema_arrow.names
         roots = dict.fromkeys(name if name in there else name.split(".")[0] for name in [*columns, *layout.each])
         _check_header(path, there, list(roots))
         number = 0
-        for batch in file.iter_batches(batch_size=1024, columns=list(roots)):
+        for batch in bounded_batches(opened, file, list(roots), str(path), 1024):
             for values in batch.to_pylist():
                 yield from _objects(path, values, columns, f"{path}: row {number}", layout)
                 number += 1

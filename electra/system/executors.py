@@ -235,7 +235,9 @@ class _Pool:
 CONNECT_SECONDS = 30
 NO_WORKER_SECONDS = 300  # a cluster that grows on demand needs some time to start its first worker
 # libraries that the bytes written depend on
-LIBRARIES = ("ftfy", "numpy", "py3langid", "pyarrow", "rensa", "tokenizers", "zstandard")
+LIBRARIES = (
+    "datasets", "fsspec", "ftfy", "huggingface_hub", "numpy", "py3langid", "pyarrow", "rensa", "tokenizers", "zstandard"
+)  # fmt: skip
 
 
 @contextmanager

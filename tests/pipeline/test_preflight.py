@@ -164,6 +164,38 @@ def test_every_file_and_column_that_is_not_there_is_told_at_once(workspace: Path
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        (["texts/*.txt"], "texts/b.txt: a link to nothing"),
+        (["texts/b.txt"], "texts/b.txt: a link to nothing"),
+        (["file://texts/*.txt"], "texts/b.txt: a link to nothing"),
+        (["texts/a.txt", "texts"], "texts: a folder, not a file"),
+        (["texts/a.txt", "github://a.txt"], "github://a.txt: cannot be opened: missing a required argument: 'org'"),
+        (["reference://a.txt"], "reference://a.txt: cannot be opened: missing"),
+        (["nope://user:secret@host/a.txt"], "nope://host/a.txt: cannot be opened: Protocol not known: nope"),
+    ],
+)
+def test_paths_of_the_corpus_that_its_stage_would_refuse_are_refused(
+    workspace: Path, paths: list[str], said: str
+) -> None:
+    (workspace / "texts").mkdir()
+    (workspace / "texts/a.txt").write_text("text")
+    (workspace / "texts/b.txt").symlink_to("nothing")
+    profile = workspace / "params/books.yaml"
+    change(profile, "corpus.sources", [{"kind": "files", "name": "x", "paths": paths, "weight": 1.0}])
+    with pytest.raises(DataError) as caught:
+        check_run(workspace)
+    assert f"corpus.sources, x: {said}" in str(caught.value)
+
+
+def test_urls_are_checked_without_a_connection(workspace: Path) -> None:
+    paths = ["http://nowhere.invalid/a.txt", "github://me:texts@main/a.txt", "zip://*.txt::memory://a.zip"]
+    profile = workspace / "params/books.yaml"
+    change(profile, "corpus.sources", [{"kind": "files", "name": "x", "paths": paths, "weight": 1.0}])
+    check_run(workspace)
+
+
 def told(workspace: Path) -> str:
     return "\n".join(warnings(workspace))
 

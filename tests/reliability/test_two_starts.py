@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -333,6 +333,52 @@ def test_what_a_killed_start_left_is_removed_by_the_next(tmp_path: Path) -> None
     (tmp_path / ".corpus.lock").write_text("process 1 on elsewhere\n")
     with building(tmp_path / "corpus") as folder:
         write_manifest(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
+
+
+KILLED_AFTER_A_RENAME = """
+import os, signal, sys
+from pathlib import Path
+from electra.common import artifacts
+from electra.common.artifacts import building, write_manifest
+
+number, can_exchange = int(sys.argv[1]), sys.argv[2] == "exchange"
+if not can_exchange:
+    artifacts.exchange = lambda one, other: False
+
+def killing(function):
+    def rename(*names):
+        global number
+        done = function(*names)
+        number -= done is not False and "corpus" in (Path(name).name for name in names)
+        if number == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    return rename
+
+os.rename, os.replace, artifacts.exchange = map(killing, (os.rename, os.replace, artifacts.exchange))
+with building(Path("corpus")) as folder:
+    (folder / "text").write_text("new")
+    write_manifest(folder)
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("how", ["exchange", "two renames"])
+def test_a_kill_at_a_rename_loses_neither_the_old_folder_nor_the_new(tmp_path: Path, how: str, number: int) -> None:
+    """The system swaps two names at once; where it cannot, the next start brings the old folder back."""
+    folder = tmp_path / "corpus"
+    with building(folder) as made:
+        (made / "text").write_text("old")
+        write_manifest(made)
+    command = [sys.executable, "-c", KILLED_AFTER_A_RENAME, str(number), how]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == (0 if how == "exchange" and number == 2 else -signal.SIGKILL)
+    if how == "exchange":
+        assert (folder / "text").read_text() == "new" and (folder / "manifest.json").is_file()
+    with suppress(KeyError), building(folder):
+        raise KeyError("this start fails")
+    assert (folder / "text").read_text() == ("old" if how == "two renames" and number == 1 else "new")
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
 
 

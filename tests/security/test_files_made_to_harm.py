@@ -14,10 +14,11 @@ import pytest
 import zstandard
 
 from electra.common.errors import DataError, InfrastructureError
+from electra.common.urls import without_secrets
 from electra.config import FilesCorpus, Settings
 from electra.config.loading import load_settings
 from electra.corpus import file_formats as compressed
-from electra.corpus.files import FilePart, FilesSource, find_files, without_secrets
+from electra.corpus.files import FilePart, FilesSource, find_files
 from electra.report.content import settings_table
 from electra.report.facts import Facts
 

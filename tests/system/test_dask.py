@@ -1,5 +1,6 @@
 """Text stages on a Dask cluster: a scheduler and two workers, processes of their own on the loopback interface."""
 
+import ast
 import hashlib
 import json
 import os
@@ -260,3 +261,16 @@ def test_a_cluster_that_had_a_worker_a_moment_ago_is_not_given_up(
     now[0] += 2
     with pytest.raises(InfrastructureError, match="no worker"):
         backend.watch()
+
+
+# Imported beside the text stages, or without a part in the bytes that are written.
+NO_PART = {"pydantic", "rich", "safetensors", "torch", "yaml"}
+
+
+def test_every_library_that_the_text_stages_import_counts_as_software() -> None:
+    rooms = [f"electra/{room}/*.py" for room in ("common", "corpus", "shards", "tokenizer")]
+    nodes = [node for room in rooms for path in ROOT.glob(room) for node in ast.walk(ast.parse(path.read_text()))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    roots = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"electra"}
+    assert roots - NO_PART == set(dask_cluster.LIBRARIES) and set(dask_cluster.LIBRARIES) < set(dask_cluster.software())

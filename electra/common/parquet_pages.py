@@ -1,32 +1,68 @@
-"""Sizes of the pages of a parquet column, read from the page headers, to know the memory needed before decompressing.
+"""Read parquet within a bound of memory: the sizes of pages are read from their headers before any is decompressed.
 
 A page holds whole values and is decompressed at once: a few megabytes on disk may be gigabytes in memory. The footer
 has only sums. Headers are Thrift structs in the compact protocol (apache/parquet-format, parquet.thrift, PageHeader).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from electra.common.errors import DataError
+
+MAX_PAGE_BYTES = 1 << 28
 _UNPACKED, _PACKED = 2, 3  # fields of a PageHeader: uncompressed_page_size, compressed_page_size
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 _INTEGERS = (4, 5, 6)
 _MAX_DEPTH = 16
 
 
-def largest_page(file: BinaryIO, parquet: pq.ParquetFile, column: str, ignored: int = 0) -> int:
-    """Return the decompressed size in bytes of the column's largest page; 0 if there is none.
+def bounded_batches(
+    file: BinaryIO, parquet: pq.ParquetFile, columns: Sequence[str], name: str, most_rows: int, is_local: bool = True
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches of columns, of fewer rows if these could be long: each value may be as long as the largest page.
 
     Args:
         file: the file that ``parquet`` reads; its position is changed.
-        ignored: skip column chunks of at most this many bytes according to the footer.
+        columns: names at the top of the schema.
+        name: the file's name for messages.
+        is_local: False if seeking is slow: then the sizes of column chunks are those of the footer, and page headers are
+            read only in chunks that could be too large.
+
+    Raises:
+        DataError: a page of more than ``MAX_PAGE_BYTES``.
+    """
+    largest = 1
+    for column in columns:
+        size = largest_page(file, parquet, column, 0 if is_local else MAX_PAGE_BYTES)
+        if size > MAX_PAGE_BYTES:
+            raise DataError(
+                f"a document of more than {MAX_PAGE_BYTES >> 20} MiB: a page of column {column!r} has {size:,} bytes",
+                where=name,
+                next_step="split the document, or write the file with smaller pages",
+            )
+        largest = max(largest, size)
+    rows = max(1, min(most_rows, MAX_PAGE_BYTES // largest))
+    yield from parquet.iter_batches(rows, columns=list(columns), use_threads=False)
+
+
+def largest_page(file: BinaryIO, parquet: pq.ParquetFile, column: str, ignored: int = 0) -> int:
+    """Return the decompressed size in bytes of the largest page of a column and its children; 0 if there is none.
+
+    Args:
+        file: the file that ``parquet`` reads; its position is changed.
+        ignored: count column chunks of at most this many bytes according to the footer as one page each.
     """
     largest = 0
     for number in range(parquet.metadata.num_row_groups):
         group = parquet.metadata.row_group(number)
         for chunk in (group.column(index) for index in range(group.num_columns)):
-            if chunk.path_in_schema != column or chunk.total_uncompressed_size <= ignored:
+            if not f"{chunk.path_in_schema}.".startswith(f"{column}."):
+                continue
+            if chunk.total_uncompressed_size <= ignored:
+                largest = max(largest, chunk.total_uncompressed_size)
                 continue
             start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
             largest = max(largest, *_pages(file, start, start + chunk.total_compressed_size), 0)
