@@ -222,9 +222,9 @@ def test_a_parquet_document_that_unpacks_to_gigabytes_is_refused(how: str, tmp_p
 def test_long_parquet_documents_are_read_a_few_at_a_time(how: str, tmp_path: Path) -> None:
     """64 rows of one value: a dictionary holds it once, a batch as often as there are rows."""
     path = tmp_path / "a.parquet"
-    text = pa.array(["a" * (30 << 20)] * 64, pa.large_string()).dictionary_encode()
+    text = pa.DictionaryArray.from_arrays([0] * 64, pa.array(["a" * (20 << 20)], pa.large_string()))
     pq.write_table(pa.table({"text": text}), path, compression="zstd")
-    assert f"{64 * (30 << 20)} characters" in read_with_a_gigabyte(path, how)
+    assert f"{64 * (20 << 20)} characters" in read_with_a_gigabyte(path, how)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
