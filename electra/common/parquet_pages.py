@@ -28,7 +28,7 @@ def bounded_batches(
         file: the file that ``parquet`` reads; its position is changed.
         columns: names at the top of the schema.
         name: the file's name for messages.
-        is_local: False if seeking is slow: then the sizes of column chunks are those of the footer, and page headers are
+        is_local: False if seeking is slow: then the footer's sizes of column chunks are believed, and page headers are
             read only in chunks that could be too large.
 
     Raises:
