@@ -1,11 +1,11 @@
-"""The acceptance run for whoever has GPUs: does what was only shown on a pretended device hold on real ones?
+"""Acceptance run on GPUs: check on real devices what the tests check on a CPU or a simulated device.
 
     make accept-gpu                                                        # one to eight devices, half an hour
     python -m benchmarks.accept_gpu --device cpu --shapes tiny --only zero resume
 
-Real commands in processes of their own (benchmarks/accept_parts.py), in parts with a time limit each. Every part gets a
-verdict: passed, failed, or not possible here, with the reasons. A JSON file and a Markdown page with all figures go to
-``benchmarks/results/accept-<device>``, to be committed; those of single parts, of a CPU and of tiny shapes go to
+Runs real commands in separate processes (benchmarks/accept_parts.py), in parts with a time limit each. The verdict of a
+part is passed, failed, or not possible here, with the reasons. A JSON file and a Markdown page with all figures are
+written to ``benchmarks/results/accept-<device>``, to be committed; for single parts, a CPU or tiny shapes, to
 ``logs/benchmarks/``. Exit codes: 0 nothing has failed, 2 there is no such device, 4 a part has failed.
 """
 
@@ -33,39 +33,39 @@ from electra.common.errors import TrainingError
 OUTPUT = Path("logs/benchmarks/accept-output")
 PASSED, FAILED, IMPOSSIBLE = "passed", "failed", "not possible here"
 
-CURVES_APART = 1e-2  # nats, between the losses of two runs of the same steps in fp32: docs/gpu.md
-CURVES_APART_BF16 = 5e-2  # of a run in bf16 and one in fp32
+CURVES_APART = 1e-2  # nats, largest difference of the losses of two runs of the same steps in fp32: docs/gpu.md
+CURVES_APART_BF16 = 5e-2  # the same for a run in bf16 and one in fp32
 CURVES_APART_RESUMED = {"cpu": 0.0, "cuda": CURVES_APART}  # on a CPU a resumed run has the same bits
-MEMORY_OFF, MEMORY_OFF_BYTES = 0.10, 50e6  # of the prediction; what is less is no reason to choose another micro-batch
-CELL_LOSS_OFF = 0.25  # of the CPU's: dropout draws other elements on CUDA
-MEMORY_FREE = 0.90  # of a device's: else somebody else uses it
-NOTICED_AFTER = 20.0  # seconds on top of cluster.silence_seconds: looking twice, and telling the others
+MEMORY_OFF, MEMORY_OFF_BYTES = 0.10, 50e6  # of the prediction; smaller errors do not change the micro-batch
+CELL_LOSS_OFF = 0.25  # of the CPU's loss: CUDA draws other dropout masks
+MEMORY_FREE = 0.90  # of a device's memory: otherwise another process uses it
+NOTICED_AFTER = 20.0  # seconds in addition to cluster.silence_seconds: two checks, and notifying the others
 LARGE_SHARE = 0.40  # of the measured matrix peak, Large at 512 tokens
-FLASH = 8.0  # compute capability from which on there is a flash kernel in bf16
-# Tokens a second on one device, by a part of its name and the step's. Others are measured without a verdict.
+FLASH = 8.0  # lowest compute capability with a flash kernel in bf16
+# Tokens per second on one device, by part of the device's name and name of the step. Others get no verdict.
 EXPECTED = {
     "H100": {"small, T=128": 1.2e6, "base, T=128": 480e3, "large, T=128": 185e3},
     "A100": {"small, T=128": 0.54e6, "base, T=128": 216e3, "large, T=128": 83e3},
 }
-# Bytes a second of each link in an all-reduce: NVLink reaches several times as much; without it, PCIe's.
+# Lowest accepted bytes per second of each link in an all-reduce; NVLink reaches several times this.
 BUS_NVLINK, BUS_PCIE = 100e9, 4e9
 NVLINK = re.compile(r"SXM|HBM3|H200|B200", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a part's figures mean."""
+    """Result of one part, with the reasons for a failure."""
 
     status: str
     reasons: tuple[str, ...] = ()
 
 
 def verdict_of(reasons: Sequence[str]) -> Verdict:
-    """Failed where there are reasons."""
+    """Return a failed verdict if there are reasons, else a passed one."""
     return Verdict(FAILED if reasons else PASSED, tuple(reasons))
 
 
-# ---- a judge for each part: figures in, verdict out
+# ---- for each part a function from its figures to its verdict
 
 
 def judge_preflight(found: Figures, bench: Bench) -> Verdict:
@@ -135,7 +135,7 @@ def judge_resume(found: Figures, bench: Bench) -> Verdict:
 
 
 def judge_speed(found: Figures, bench: Bench) -> Verdict:
-    """With tiny shapes the figures say nothing, and only what is missing counts."""
+    """Return the verdict on the steps' rates; with tiny shapes only missing figures count."""
     reasons = [f"{name}: not measured, the time was over" for name in found["missing"]]
     for name, step in found["steps"].items():
         if "error" in step:
@@ -157,7 +157,7 @@ def judge_speed(found: Figures, bench: Bench) -> Verdict:
 
 
 def expected_rate(name: str, bench: Bench) -> float | None:
-    """Tokens a second that this device should reach; None where nobody has said."""
+    """Return the tokens per second that this device should reach; None if there is no expectation."""
     device = bench.facts["devices"][0]["name"] if bench.device == "cuda" else ""
     return next((rates.get(name) for part, rates in EXPECTED.items() if part in device), None)
 
@@ -264,7 +264,7 @@ def _devices(found: Figures) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """One part: what it asks, its minutes of thirty, what measures it, who judges, and its table."""
+    """One part of the run: its question, its minutes of thirty, and functions for figures, verdict and table."""
 
     question: str
     minutes: float
@@ -289,7 +289,7 @@ PARTS = {
 
 
 def run_part(part: Part, bench: Bench) -> Figures:
-    """Measure and judge one part; whatever happens, there is a verdict.
+    """Measure one part and return its result; an error becomes a verdict.
 
     Returns:
         ``verdict``, ``reasons``, ``seconds`` and ``found``.
@@ -304,7 +304,7 @@ def run_part(part: Part, bench: Bench) -> Figures:
         verdict = Verdict(FAILED, (f"not done when its time of {(bench.deadline - begin) / 60:.1f} minutes was over",))
     except Broken as error:
         verdict = Verdict(FAILED, (str(error),))
-    except Exception as error:  # the other parts' figures are worth having; this one's defect is told
+    except Exception as error:  # go on with the other parts; this error is reported
         traceback.print_exc()
         verdict = Verdict(FAILED, (f"a defect of this command: {type(error).__name__}: {error}",))
     seconds = round(time.monotonic() - begin, 1)
@@ -312,7 +312,7 @@ def run_part(part: Part, bench: Bench) -> Figures:
 
 
 def run_parts(names: Sequence[str], bench: Bench, minutes: float) -> dict[str, Figures]:
-    """The parts in their order; time that one does not need goes to those after it."""
+    """Run the parts in order and return their results; time that a part does not need goes to the following ones."""
     whole = sum(PARTS[name].minutes for name in names)
     end, later = time.monotonic() + 60 * minutes, 60 * minutes
     done: dict[str, Figures] = {}
@@ -322,13 +322,13 @@ def run_parts(names: Sequence[str], bench: Bench, minutes: float) -> dict[str, F
         print(f"{name}: {PARTS[name].question}", flush=True)
         done[name] = run_part(PARTS[name], bench)
         if name == "preflight" and not bench.facts:
-            break  # without a device there is nothing to try
+            break  # without a device nothing else can run
         print("\n  ".join([f"  {done[name]['verdict']}, {done[name]['seconds']:.0f} s", *done[name]["reasons"]]))
     return done
 
 
 def page(result: Figures) -> str:
-    """The Markdown page."""
+    """Return the result as a Markdown page."""
     machine = result["machine"]
     about = [f"{key}: {value}" for key, value in machine.items() if value not in (None, [], "")]
     rows = [
@@ -347,7 +347,7 @@ def page(result: Figures) -> str:
 
 
 def file_of(result: Figures, options: argparse.Namespace) -> Path:
-    """Where the results go, without the suffix; single parts, tiny shapes and a CPU are no acceptance."""
+    """Return the results' path without suffix; single parts, tiny shapes and a CPU do not count as acceptance."""
     name = re.sub(r"[^a-z0-9]+", "-", result["machine"]["device"].lower()).strip("-") or "device"
     whole = result["parts"].keys() == PARTS.keys() and options.shapes == "full" and options.device == "cuda"
     folder = options.write or Path("benchmarks/results" if whole else "logs/benchmarks")
@@ -371,7 +371,7 @@ def main() -> None:
         names = [name for name in PARTS if name in {"preflight", *(options.only or PARTS)}]
         done = run_parts(names, bench, options.minutes)
         verdict = FAILED if any(part["verdict"] == FAILED for part in done.values()) else PASSED
-        if verdict == FAILED:  # what the processes said, for whoever looks for the cause
+        if verdict == FAILED:  # keep the processes' output to find the cause
             shutil.copytree(bench.root / "output", OUTPUT, dirs_exist_ok=True)
     machine = bench.facts.get("machine") or measure.machine("cpu")
     result = {
@@ -391,7 +391,7 @@ def main() -> None:
         raise TrainingError(
             f"not accepted: {failed}",
             where=f"{file}.md",
-            next_step=f"it says why, {OUTPUT} has what the processes said; --only tries a part",
+            next_step=f"it gives the reasons, {OUTPUT} has the output of the processes; --only runs a single part",
         )
 
 

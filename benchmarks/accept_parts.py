@@ -1,8 +1,8 @@
-"""The measuring half of the acceptance run: every part starts the project's own commands and returns figures.
+"""Measurements of the acceptance run: every part starts the project's commands and returns figures.
 
-benchmarks/accept_gpu.py judges them. This process never uses a device: whatever does has a process of its own, whose
-output goes to a file, and which is killed when its part's time is over. On a CPU these processes are forked from this
-one, which saves them the imports; CUDA forbids that.
+benchmarks/accept_gpu.py turns figures into verdicts. This process never uses a device: all work runs in child processes
+whose output goes to files, and which are killed when the part's time is over. On a CPU they are forked from this
+process to save the imports; CUDA does not allow that.
 """
 
 import argparse
@@ -47,19 +47,19 @@ NOT_RUN = "not run, the time was over"
 
 
 class NotPossible(Exception):
-    """A part that this machine has not got what it takes for."""
+    """Raised by a part that this machine cannot run."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run.
+    """Amount of work in all parts.
 
     Attributes:
         sections: changes to the profile ``books``, from which the workspace is made.
-        resumed: ZeRO stages that are interrupted and go on.
+        resumed: ZeRO stages whose runs are interrupted and resumed.
         steps: profile, tokens per example, examples per step and layers (None: all) of each step that is timed.
         calls, per_call: repeats of each timing, and steps in each.
-        bytes: of the tensors that are reduced.
+        bytes: sizes of the tensors in the all-reduce.
         silence_seconds: ``cluster.silence_seconds`` of the run that loses a process; five times as much on CUDA, where
             processes take long to start.
     """
@@ -74,7 +74,7 @@ class Size:
     silence_seconds: float
 
 
-_NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}  # it draws other elements on CUDA than on a CPU
+_NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}  # CUDA and CPU draw other dropout masks
 FULL = Size(
     "full",
     {
@@ -86,7 +86,7 @@ FULL = Size(
         "finetune": {"max_train_examples": 400, "task_epochs": {}, "task_max_train_examples": {}},
     },
     resumed=(0, 1, 2, 3),
-    # the order of their importance: the last ones are left out where time is short
+    # in order of importance: the last ones are left out if time is short
     steps=(
         ("small", 128, 128, None),
         ("base", 128, 128, None),
@@ -121,7 +121,7 @@ TINY = Size(
 
 @dataclass
 class Bench(Processes):
-    """What all parts share: the device, its facts, the workspaces, and runs that several parts need."""
+    """State shared by all parts: the device, its facts, workspaces, and runs that several parts need."""
 
     device: measure.Device = "cuda"
     size: Size = FULL
@@ -134,18 +134,18 @@ class Bench(Processes):
 
     @property
     def num_devices(self) -> int:
-        """Processes that can have a device each; on a CPU two."""
+        """Number of processes with a separate device; 2 on a CPU."""
         return len(self.facts["devices"]) if self.device == "cuda" else 2
 
     @property
     def ranks(self) -> int:
-        """Processes of a training run: as many as divide its batch, 8 at most; alone to try it on a CPU."""
+        """Number of processes of a training run: a divisor of its batch, at most 8; one for tiny shapes on a CPU."""
         if self.device == "cpu" and self.size is TINY:
             return 1
         return 1 << (min(8, self.num_devices).bit_length() - 1)
 
     def workspace(self, name: str, **cluster: Any) -> Paths:
-        """A copy of the prepared data with settings of its own."""
+        """Create a workspace with a copy of the prepared data and the given cluster settings."""
         prepared = self.root / "prepared"
         if not prepared.is_dir():
             self._write(prepared)
@@ -167,14 +167,14 @@ class Bench(Processes):
         )
 
     def train(self, paths: Paths, ranks: int, blow: Blow | None = None) -> list[Child]:
-        """Run ``electra pretrain`` in so many processes, as a launcher starts them, to whatever end."""
+        """Run ``electra pretrain`` in ``ranks`` processes, as a launcher starts them, until they succeed or fail."""
         return self.wait([self.start(pretrain, blow, folder=paths.root, **place) for place in places(ranks)])
 
     def curve(self, name: str, ranks: int, **cluster: Any) -> Curve:
-        """Losses of an uninterrupted run, by step; the run is made once.
+        """Return the losses of an uninterrupted run by step; the same run is made only once.
 
         Raises:
-            Broken: it failed.
+            Broken: the run failed.
         """
         if name not in self.curves:
             paths = self.workspace(name, num_processes=ranks, **cluster)
@@ -185,16 +185,16 @@ class Bench(Processes):
         return self.curves[name]
 
     def reference(self) -> Curve:
-        """One process on the CPU, fp32, ZeRO 0."""
+        """Return the losses of one process on the CPU, fp32, ZeRO 0."""
         return self.curve(REFERENCE, 1, device="cpu", precision="fp32", zero_stage=0)
 
     def at_stage(self, stage: int) -> Curve:
-        """All devices, fp32."""
+        """Return the losses on all devices in fp32 at a ZeRO stage."""
         return self.curve(f"ZeRO {stage}", self.ranks, precision="fp32", zero_stage=stage)
 
 
 def prepare() -> None:
-    """The text stages and the tasks."""
+    """Run the text stages and prepare the tasks."""
     from electra.config.loading import load_settings
     from electra.corpus.build import build_corpus
     from electra.readers.build import prepare_tasks
@@ -228,7 +228,7 @@ def links_table(found: Figures) -> str:
 
 
 def zero(bench: Bench) -> Figures:
-    """Curves of the same steps: on the CPU, at every ZeRO stage, and on CUDA as runs are by default."""
+    """Return loss curves of the same steps on the CPU, at every ZeRO stage, and with CUDA's default settings."""
     runs: dict[str, Callable[[], Curve]] = {REFERENCE: bench.reference}
     runs |= {f"ZeRO {stage}": lambda stage=stage: bench.at_stage(stage) for stage in range(4)}  # type: ignore[misc]
     if bench.device == "cuda":
@@ -247,7 +247,7 @@ def zero(bench: Bench) -> Figures:
 
 
 def resume(bench: Bench) -> Figures:
-    """A run that is killed, goes on, is told to end, and goes on to its end."""
+    """Kill a run, resume it, end it by SIGTERM, and resume it to its end."""
     found: Figures = {}
     for stage in bench.size.resumed:
         try:
@@ -276,7 +276,7 @@ def _interrupted(bench: Bench, stage: int) -> Figures:
 
 
 def _resumed_at(run: Sequence[Child]) -> int:
-    """The step that a run went on from; 0: it began."""
+    """Return the step from which a run was resumed; 0 if it started from the beginning."""
     told = re.search(r"^resuming \w+ at step (\d+)", run[0].output, re.MULTILINE)
     return int(told.group(1)) if told else 0
 
@@ -299,10 +299,10 @@ def memory_table(found: Figures) -> str:
 
 
 def _timed(bench: Bench, with_peer: bool) -> Figures:
-    """Each step's figures; those that no time is left for are missing, and named.
+    """Return each step's figures, and the names of steps for which no time was left.
 
     Raises:
-        OutOfTime: before the first is there.
+        OutOfTime: no time was left for the first step.
     """
     for profile, length, batch_size, layers in bench.size.steps:
         name = f"{profile}, T={length}"
@@ -342,7 +342,7 @@ def _time_step(
 
 
 def cells(bench: Bench) -> Figures:
-    """A classification and a span task, fine-tuned on the device and on the CPU."""
+    """Fine-tune a classification and a span task on the device and on the CPU."""
     from electra.evaluation.metrics import score
     from electra.tasks.catalogue import find_spec
     from electra.tasks.cells import read_lines, read_rows
@@ -372,7 +372,7 @@ def cells(bench: Bench) -> Figures:
 
 
 def silence(bench: Bench) -> Figures:
-    """Seconds until the other processes end when one is killed, or stopped as one whose machine hangs."""
+    """Measure the seconds until the other processes end after one is killed, or stopped as on a machine that hangs."""
     if bench.num_devices < 2:
         raise NotPossible("it takes two devices: a process that is alone waits for nobody")
     ranks, seconds = max(2, bench.ranks), bench.size.silence_seconds * (1 if bench.device == "cpu" else 5)

@@ -1,4 +1,4 @@
-"""One step in the acceptance run on GPUs: examples that fit, rate beside the fairest peer, memory, idle share."""
+"""Timed step of the acceptance run on GPUs: batch that fits, rate beside the fairest peer, memory, idle share."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from electra.common.artifacts import write_json
 
 
 def plan_step(file: Path, shape: Shape) -> None:
-    """Examples per step of which two sides fit into the device, and the memory predicted for one."""
+    """Write the examples per step with which two sides fit into the device, and the memory predicted for one side."""
     from electra.estimate.memory import free_memory, predict_step_memory
 
     free = free_memory(shape.machine)
@@ -44,7 +44,7 @@ def plan_step(file: Path, shape: Shape) -> None:
 
 
 def watched_steps(shape: Shape, file: Path, calls: int, peak_seconds: float) -> measure.Side:
-    """Our steps; the call after so many also looks at memory, the device's idle time and the matrix peak."""
+    """Return our step as a side; the call after ``calls`` others also measures memory, idle time and matrix peak."""
     on_cuda, before = shape.machine.device == "cuda", resident("VmRSS")
     steps, number = our_steps(shape), count(1)
 
@@ -52,7 +52,7 @@ def watched_steps(shape: Shape, file: Path, calls: int, peak_seconds: float) -> 
         call = next(number)
         if call <= calls:
             steps()
-            if on_cuda and call == 1:  # what the compiler tries is no part of a step
+            if on_cuda and call == 1:  # leave out the compiler's autotuning
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
             return None
@@ -71,15 +71,15 @@ def watched_steps(shape: Shape, file: Path, calls: int, peak_seconds: float) -> 
 def time_both(
     shape: Shape, file: Path, calls: int, left: Callable[[], float], *, with_peer: bool, tiny: bool = False
 ) -> dict[str, Any]:
-    """Figures of our step and, where the peer is wanted, its rates beside ours; each in a process of its own.
+    """Return the figures of our step and, with ``with_peer``, the peer's rates; each side has a separate process.
 
-    The peer is the fairest one: masked positions only, our allocator, and compiled on CUDA. It is left out where its
-    process dies, most likely of memory.
+    The peer is the fairest one: masked positions only, our allocator, and compiled on CUDA. It is left out if its
+    process dies, most likely because memory ran out.
 
     Args:
-        file: for what our process tells.
-        left: seconds that are left; it raises where there are none.
-        tiny: to try it: less time for the matrix peak.
+        file: file for the measurements of our process.
+        left: returns the remaining seconds; raises if there are none.
+        tiny: for trying the command: less time for the matrix peak.
 
     Raises:
         EOFError: the process of our step has died.
@@ -95,7 +95,7 @@ def time_both(
         if with_peer:
             kind = COMPILED if device == "cuda" else KEPT
             sides[MASKED + kind] = measure.Apart(device, peer_steps, shape, True, kind, start=how)
-        with ThreadPoolExecutor(len(sides)) as together:  # the first call of each is mostly compiling
+        with ThreadPoolExecutor(len(sides)) as together:  # each side's first call mostly compiles
             first = {name: together.submit(side, left()) for name, side in sides.items()}
         for name, call in first.items():
             if isinstance(call.exception(), EOFError) and name != OURS:

@@ -1,9 +1,9 @@
-"""A short pre-training beside busy processes and alone, in turns: how much slower, and whether it says why.
+"""Slowdown of a short pre-training by busy processes, and whether it warns. Busy and idle runs alternate.
 
     python -m benchmarks.busy_cores --busy 3 --steps 600 --repeats 2
 
-The busy processes only count, at normal priority. On a machine that others use too the runs "alone" are not alone: the
-cores that others used are told with each run.
+The busy processes only count, at normal priority. If others use the machine too, the idle runs are not idle: the cores
+in use are printed with each run.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from electra.system.hardware import busy_seconds
 
 
 def count_for_ever() -> None:
-    """Use one core."""
+    """Keep one core busy."""
     number = 0
     while True:
         number += 1
 
 
 def timed_run(root: Path, busy: int) -> tuple[float, float, bool]:
-    """Seconds of `electra pretrain` from step 0, busy cores meanwhile (the run's own too), and whether it warned."""
+    """Return the seconds of `electra pretrain`, the busy cores meanwhile (the run's included), and if it warned."""
     others = [multiprocessing.get_context("spawn").Process(target=count_for_ever, daemon=True) for _ in range(busy)]
     for process in others:
         process.start()
@@ -50,7 +50,7 @@ def timed_run(root: Path, busy: int) -> tuple[float, float, bool]:
 
 
 def main() -> int:
-    """Print a row for each run and the ratio of the medians; 1 where it is above 3 or the warning is missing."""
+    """Print a row per run and the ratio of the medians; return 1 if it is above 3 or the warning is missing."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--busy", type=int, default=3, help="processes that count")
     parser.add_argument("--steps", type=int, default=600)

@@ -1,9 +1,9 @@
-"""What a checkpoint costs: how long training stands still for it, and how long it is written beside training.
+"""Cost of a checkpoint: seconds for which training stops, and seconds of writing beside training.
 
     python -m benchmarks.checkpoint small base large
 
-Training waits while the numbers are copied (``gather``); the rest happens in a thread of its own. Before there was one,
-it waited for both.
+Training waits while the tensors are copied (``gather``); a background thread writes them. Before that thread existed,
+training waited for both.
 """
 
 import argparse
@@ -26,7 +26,7 @@ VOCAB_SIZE = 30522
 
 
 def engine_of(profile: str) -> Any:
-    """What ``gather_state`` looks at of an engine without ZeRO, with the profile's model and filled moments."""
+    """Return a stand-in for an engine without ZeRO for ``gather_state``: the profile's model with filled moments."""
     common = yaml.safe_load(Path("params.yaml").read_text())
     values = {**common, **yaml.safe_load(Path(f"params/{profile}.yaml").read_text()), "profile": profile}
     values["pretrain"] = {**common["pretrain"], **values["pretrain"]}
@@ -39,7 +39,7 @@ def engine_of(profile: str) -> Any:
 
 
 def measure(profile: str, folder: Path, repeats: int) -> str:
-    """One line of the table: best of ``repeats``, the first of which finds no memory to use again."""
+    """Return one line of the table: the best of ``repeats``; the first one cannot reuse memory."""
     engine = engine_of(profile)
     size = 3 * sum(parameter.numel() * 4 for parameter in engine.module.parameters())
     waits, writes, state = [], [], None
@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profiles", nargs="+")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", help="on the disk that holds checkpoints/; a temporary one where none is given")
+    parser.add_argument("--folder", help="on the disk that holds checkpoints/; by default a temporary one")
     arguments = parser.parse_args()
     print("| profile | GB | gather (s) | write (s) | waiting, of 5 minutes | without the thread |")
     print("|---|---|---|---|---|---|")

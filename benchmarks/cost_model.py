@@ -1,8 +1,8 @@
-"""From a step measured on one GPU to 8 .. 1024 of them: what pre-training takes (formulas: docs/scaling.md).
+"""Extrapolate pre-training from a step measured on one GPU to 8 .. 1024 GPUs (formulas: docs/scaling.md).
 
     python -m benchmarks.cost_model --profile large --examples-per-second 250
 
-Nothing is measured here: give what `benchmarks.pretrain_step` or the log of a run says for one GPU.
+Nothing is measured here: take the rate of one GPU from `benchmarks.pretrain_step` or the log of a run.
 """
 
 import argparse
@@ -25,31 +25,31 @@ ZERO_STAGES = (0, 1, 2, 3)
 
 @dataclass(frozen=True)
 class Weights:
-    """Parameters of a method: all that are trained, and those of linear layers among them."""
+    """Number of a method's trained parameters: all, and those in linear layers."""
 
     all: int
     linear: int
 
     @property
     def full(self) -> int:
-        """Bytes in fp32."""
+        """Bytes of all weights in fp32."""
         return 4 * self.all
 
     def mixed(self, bf16: bool) -> int:
-        """Bytes with linear layers in bf16, as ZeRO 1 to 3 send gradients, and ZeRO 3 weights."""
+        """Return the bytes with linear layers in bf16, as ZeRO 1 to 3 send gradients, and ZeRO 3 weights."""
         return self.full - 2 * self.linear * bf16
 
     def payload(self, zero_stage: int, bf16: bool) -> int:
-        """Bytes that a process hands to the collectives of a step: of an all-reduce once."""
+        """Return the bytes that a process passes to the collectives of a step; an all-reduce counts once."""
         return {0: self.full, 3: 2 * self.mixed(bf16)}.get(zero_stage, self.mixed(bf16) + self.full)
 
     def moved(self, zero_stage: int, bf16: bool) -> int:
-        """Bytes all-gathered or reduce-scattered in a step; an all-reduce is both."""
+        """Return the bytes all-gathered or reduce-scattered in a step; an all-reduce is both."""
         return {0: 2 * self.full, 3: 2 * self.mixed(bf16)}.get(zero_stage, 2 * self.mixed(bf16) + self.full)
 
 
 def weights_of(settings: Settings, vocab_size: int) -> Weights:
-    """Count them without making them."""
+    """Count the parameters without allocating them."""
     with torch.device("meta"):
         model = build_objective(settings.model, vocab_size, 0, settings.pretrain)
     linear = {id(p) for m in model.modules() if isinstance(m, nn.Linear) for p in m.parameters(recurse=False)}
@@ -67,7 +67,7 @@ class Links:
     hop_seconds: float = 10e-6
 
     def seconds(self, num_bytes: float, processes: int) -> float:
-        """All-gathers and reduce-scatters of so many bytes together, in rings."""
+        """Return the seconds of ring all-gathers and reduce-scatters of ``num_bytes`` in total."""
         if processes == 1:
             return 0.0
         bandwidth = self.inside if processes <= self.gpus_per_node else self.between
@@ -76,14 +76,14 @@ class Links:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step on N processes takes."""
+    """Time of one step on N processes."""
 
     compute: float
     communication: float
 
     @property
     def seconds(self) -> float:
-        """Nothing overlaps: the engine communicates after the backward pass."""
+        """Seconds of the step, without overlap: the engine communicates after the backward pass."""
         return self.compute + self.communication
 
 
@@ -97,11 +97,11 @@ def step_of(
     zero_stage: int,
     links: Links,
 ) -> Step:
-    """A step of the global batch, split evenly.
+    """Return the time of a step of the global batch, split evenly.
 
     Args:
-        examples_per_second: of one process that has ``least_batch`` examples or more at a time.
-        least_batch: fewer take as long as so many.
+        examples_per_second: rate of one process with at least ``least_batch`` examples per step.
+        least_batch: fewer examples take as long as this many.
     """
     share = batch_size / processes
     compute = max(share, least_batch) / examples_per_second

@@ -1,6 +1,6 @@
-"""Pre-training runs that cost the same hardware FLOPs, each in a workspace of its own with the same data, fine-tuned.
+"""Pre-training runs of equal hardware FLOPs on the same data, each in a separate workspace, and their fine-tuning.
 
-What is there already is not done again: a call that was interrupted goes on.
+Existing results are not computed again, so an interrupted call can be repeated.
 """
 
 import json
@@ -31,20 +31,20 @@ def vocab_size_of(paths: Paths) -> int:
 
 
 def training_flops(settings: Settings, vocab_size: int) -> float:
-    """Hardware FLOPs of a run."""
+    """Return the hardware FLOPs of a run."""
     recipe = settings.pretrain
     tokens = recipe.num_steps * recipe.batch_size * settings.shards.max_length
     return tokens * flops_per_token(settings, vocab_size)
 
 
 def steps_that_cost(flops: float, settings: Settings, vocab_size: int) -> int:
-    """Steps of these settings, whatever their own number, for as many FLOPs."""
+    """Return the number of steps of these settings that costs ``flops``; their ``num_steps`` is ignored."""
     per_step = training_flops(settings, vocab_size) / settings.pretrain.num_steps
     return round(flops / per_step)
 
 
 def scaled(settings: Settings, steps: int, seeds: list[int]) -> Settings:
-    """The settings of a workspace: warm-up scaled to the steps, four validations, one process with one thread."""
+    """Return settings with warm-up scaled to the steps, four validations, one process with one thread."""
     values = json.loads(settings.model_dump_json())
     scale = steps / values["pretrain"]["num_steps"]
     values["pretrain"].update(
@@ -58,7 +58,7 @@ def scaled(settings: Settings, steps: int, seeds: list[int]) -> Settings:
 
 
 def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, seeds: list[int]) -> None:
-    """Settings of its own with schedule and warm-up scaled to the steps; data that stand elsewhere."""
+    """Write a workspace: settings with schedule and warm-up scaled to the steps, and links to existing data."""
     (folder / "params").mkdir(parents=True, exist_ok=True)
     if not (folder / "data").exists():
         (folder / "data").symlink_to(data.resolve())
@@ -69,7 +69,7 @@ def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, se
 
 
 def pretrained(folder: Path) -> dict[str, float]:
-    """Pre-train in a workspace; the last validation's figures."""
+    """Pre-train in a workspace and return the figures of the last validation."""
     paths = Paths(folder)
     if not (paths.results / "pretrain.json").exists():
         electra(folder, "pretrain")
@@ -81,7 +81,7 @@ def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) 
     """Fine-tune all tasks with all seeds in a workspace, from its pre-trained or from random weights, and score them.
 
     Returns:
-        ``mean``: of the tasks' medians over the seeds; ``mean_by_seed``; ``tasks``: values by seed, percent.
+        ``mean``: mean of the tasks' medians over the seeds; ``mean_by_seed``; ``tasks``: values by seed, percent.
     """
     paths, start = Paths(folder), SCRATCH if scratch else PRETRAINED
     scores: dict[str, list[float]] = {}
@@ -101,12 +101,12 @@ def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) 
 
 
 def electra(folder: Path, *arguments: str) -> None:
-    """One command of the project in a workspace, on one thread; its output goes to a log file there.
+    """Run one command of the project in a workspace, on one thread; its output goes to a log file there.
 
-    A line of ``commands.jsonl`` beside it tells its seconds by the clock and of processor time.
+    Appends its wall-clock and processor seconds to ``commands.jsonl`` beside the log.
 
     Raises:
-        InfrastructureError: it failed.
+        InfrastructureError: the command failed.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     begin = time.perf_counter()
@@ -121,7 +121,7 @@ def electra(folder: Path, *arguments: str) -> None:
         ) as process,
     ):
         try:
-            _, status, used = os.wait4(process.pid, 0)  # the resources of this child alone: others run beside it
+            _, status, used = os.wait4(process.pid, 0)  # resources of this child only: others run at the same time
         except BaseException:
             process.kill()
             raise

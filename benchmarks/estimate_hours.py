@@ -1,10 +1,10 @@
-"""Hours by `electra estimate` beside hours of real runs, for three small profiles on this machine.
+"""Compare the hours of `electra estimate` with those of real runs, for three small profiles on this machine.
 
     python -m benchmarks.estimate_hours --steps 60
 
-A real run of `electra pretrain` on bundled books with as many steps as given: the rate it tells at its end beside the
-mean of what the estimate measures before and after it. They alternate, so that a busy machine is busy for both; cores
-that others use are told with the figures.
+Runs `electra pretrain` on bundled books with the given number of steps, and compares its rate with the mean of the
+rates that the estimate measures before and after it. Since they alternate, a busy machine affects both; cores used by
+others are printed with the figures.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TOLERANCE = 0.25
 
 
 def workspace(root: Path, shape: str, steps: int) -> Settings:
-    """The profile `books` with another shape, no tasks, and all that comes before pre-training."""
+    """Create a workspace with another shape of profile `books`, without tasks, and run the stages up to the shards."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe")
@@ -57,7 +57,7 @@ def workspace(root: Path, shape: str, steps: int) -> Settings:
 
 
 def rate_of_run(root: Path, steps: int) -> float:
-    """Tokens a second of a real run, by its own progress: from its first step, start-up not counted."""
+    """Return the tokens per second of a real run from its progress file, without start-up."""
     output = run_stage(root, "pretrain")
     rate = re.findall(rf"^step {steps}/{steps}  .*?([\d,]+) tokens/s", output, re.MULTILINE)
     if not rate:
@@ -66,7 +66,7 @@ def rate_of_run(root: Path, steps: int) -> float:
 
 
 def main() -> int:
-    """Print a row for each shape; 1 where an estimate is off by more than a quarter."""
+    """Print a row per shape; return 1 if an estimate is off by more than a quarter."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
@@ -80,7 +80,7 @@ def main() -> int:
             real = rate_of_run(root, options.steps)
             after = measure_speed(settings, settings.tokenizer.vocab_size)
         expected = (before.tokens_per_second + after.tokens_per_second) / 2
-        ratio = real / expected  # hours are inverse to the rate
+        ratio = real / expected  # hours are inversely proportional to the rate
         worst = max(worst, abs(ratio - 1))
         others = max(before.used_by_others, after.used_by_others)
         rows.append([shape, f"{expected:,.0f}", f"{real:,.0f}", f"{ratio:.2f}", f"{others:.1f}"])

@@ -1,12 +1,12 @@
-"""Fine-tuning MRPC and RTE: this project's loop beside a plain loop over transformers' ELECTRA, in one run.
+"""Fine-tuning MRPC and RTE: this project's loop compared with a plain loop over transformers' ELECTRA.
 
     python -m benchmarks.finetune --glue path/to/glue --vocab path/to/vocab.txt
 
 Both sides start from one exported folder of random weights (12 layers x 256), and take the same token ids, epochs,
 batch, peak rate and precision. The plain side is what transformers' Trainer does by default, without the Trainer around
 it (which needs `accelerate`): ElectraForSequenceClassification, fused AdamW, linear warm-up and decay, clip 1.0, and
-batches padded to 128 (`run_glue.py`) or to their longest example. Timed is training alone, not reading, tokenizing or
-scoring; the sides take turns, in changing order.
+batches padded to 128 (`run_glue.py`) or to their longest example. Only training is timed, not reading, tokenizing
+or scoring; the sides take turns, in changing order.
 """
 
 import argparse
@@ -51,7 +51,7 @@ Side = Callable[["Job", int], tuple[float, float]]  # (job, seed) -> seconds, de
 
 @dataclass(frozen=True)
 class Job:
-    """One task, read and tokenized."""
+    """One task's examples, read and tokenized."""
 
     task: str
     train: list[Feature]
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--glue", type=Path, required=True, help="folder with MRPC/ and RTE/, {train,dev}.tsv")
     parser.add_argument("--vocab", type=Path, required=True, help="vocab.txt")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--max-train-examples", type=int, help="only the first examples: to try it, not to time it")
+    parser.add_argument("--max-train-examples", type=int, help="only the first examples: for trying, not for timing")
     parser.add_argument("--attention", choices=("sdpa", "eager"), default="sdpa", help="of the plain side")
     parser.add_argument("--write", type=Path, default=Path("logs/benchmarks/finetune.json"))
     options = parser.parse_args()
@@ -78,7 +78,7 @@ def main() -> None:
         "shapes": shapes(settings, jobs),
         "options": {
             "repeats": options.repeats,
-            "max_train_examples": options.max_train_examples,  # a number here: tried, not timed
+            "max_train_examples": options.max_train_examples,  # a number means a trial, not a measurement
             "attention of the plain side": options.attention,
         },
         "sides": {side: summary(runs) for side, runs in measured.items()},
@@ -90,13 +90,13 @@ def main() -> None:
 
 
 def make_workspace(paths: Paths, vocab: Path) -> Settings:
-    """The shape and recipe of profile ``small``; tokenizer, random weights and their export."""
+    """Write a workspace with shape and recipe of profile ``small``: tokenizer, random weights and their export."""
     profile = yaml.safe_load((Path(__file__).resolve().parents[1] / "params/small.yaml").read_text())
     profile["tokenizer"]["vocab_file"] = str(vocab.resolve())
     common = {"profile": "small", "cells": {"tasks": list(NAMES), "seeds": [1]}, "cluster": {}}
     settings = parse_settings({**common, **profile}, where="benchmarks.finetune")
     paths.corpus.mkdir(parents=True)
-    write_manifest(paths.corpus)  # of no files: the vocabulary is given
+    write_manifest(paths.corpus)  # an empty one: the vocabulary is given
     build_tokenizer(settings, paths)
     size = Vocabulary.load(paths).size
     model = Electra(settings.model, size, special_token_ids(paths.tokenizer)[-1])
@@ -167,7 +167,7 @@ def _clock(device: torch.device) -> float:
 
 
 def measure(sides: dict[str, Side], jobs: list[Job], repeats: int) -> dict[str, list[dict[str, Any]]]:
-    """Per side one entry per repeat: seconds and accuracy per task. The order turns around from repeat to repeat."""
+    """Return seconds and accuracy per task for each side and repeat; the order is reversed after every repeat."""
     measured: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
     for repeat in range(repeats):
         order = list(sides) if repeat % 2 == 0 else list(reversed(sides))
@@ -188,7 +188,7 @@ def total(run: dict[str, Any]) -> float:
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median and spread over the repeats, all tasks together, and every repeat."""
+    """Return median and spread over the repeats, for all tasks together, and the value of every repeat."""
     seconds = [total(run) for run in runs]
     return {
         "seconds_median": round(statistics.median(seconds), 3),
@@ -202,7 +202,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def ratios(measured: dict[str, list[dict[str, Any]]]) -> dict[str, dict[str, float]]:
-    """Seconds of each plain side over ours, repeat by repeat: what changes on the machine changes both."""
+    """Return each plain side's seconds over ours within each repeat, since changes of the machine affect both."""
     found = {}
     for side, runs in measured.items():
         if side != OURS:

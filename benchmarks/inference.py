@@ -1,14 +1,13 @@
-"""Sentences per second: `electra predict` beside a transformers pipeline with the same weights.
+"""Sentences per second of `electra predict`, compared with a transformers pipeline with the same weights.
 
     python -m benchmarks.inference --texts path/to/lines.txt --vocab path/to/vocab.txt
 
-A classifier of ELECTRA-Small's shape (random weights, exported, then trained for some steps to tell lines with a word
-from lines without it) labels the same lines on all sides with the same batch size. Ours is the whole of
+A classifier of ELECTRA-Small's shape (random weights, exported, then trained for some steps to separate lines with
+a word from lines without it) labels the same lines on all sides with the same batch size. Our side times all of
 ``predict_file``: loading the model, reading, tokenizing, writing JSONL. A pipeline is loaded beforehand; its classifier
-is one linear layer on [CLS], as ours. It pads each batch to its longest line, as it does by itself; *sorted* gets its
-lines in order of length, which is what a caller who thinks of it would do. *bf16* loads the pipeline's weights in bf16;
-ours keeps norms, embeddings and the sums between layers in fp32. Where there are no bf16 units, sides in bf16 are left
-out.
+is one linear layer on [CLS], like ours. By default it pads each batch to its longest line; *sorted* gets its lines in
+order of length, an optimization left to the caller. *bf16* loads the pipeline's weights in bf16; ours keeps norms,
+embeddings and the sums between layers in fp32. Without bf16 units, sides in bf16 are left out.
 """
 
 import argparse
@@ -75,7 +74,7 @@ def compare(paths: Paths, texts: list[str], options: argparse.Namespace, device:
     saved = paths.finetuned("classifier")
     make_classifier(paths, saved, texts, settings)
     has_bf16 = choose_precision(Cluster(), device) == "bf16"
-    found: dict[str, list[float]] = {}  # what each side said last: the probability of the second label
+    found: dict[str, list[float]] = {}  # each side's last output: the probability of the second label
     sides: dict[str, Callable[[], None]] = {}
     for precision in ("bf16", "fp32") if has_bf16 else ("fp32",):
         name = f"{OURS}, {precision}"
@@ -106,7 +105,7 @@ def compare(paths: Paths, texts: list[str], options: argparse.Namespace, device:
 
 
 def make_classifier(paths: Paths, folder: Path, texts: list[str], settings: Settings) -> None:
-    """A saved model that was trained a little, to tell lines that have the word from others."""
+    """Save a model trained for some steps to separate lines with the word from lines without it."""
     model = TaskModel(TASK, load_encoder(paths.pretrained, **DROPOUT), torch.Generator().manual_seed(1))
     vocabulary, options = Vocabulary.load(paths), settings.finetune
     bf16 = choose_precision(settings.cluster, "cpu") == "bf16"
@@ -147,12 +146,12 @@ class FirstToken(nn.Module):
 
 
 def _pipeline(paths: Paths, saved: Path, batch_size: int, device: measure.Device, precision: str) -> Any:
-    """A text-classification pipeline from the exported folder, with the saved model's weights."""
+    """Return a text-classification pipeline from the exported folder, with the saved model's weights."""
     from transformers import AutoTokenizer, ElectraForSequenceClassification, pipeline
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    logging.set_verbosity_error()  # that the classifier is new is no news
+    logging.set_verbosity_error()  # no warning about the new classifier
     folder = paths.export / "discriminator"
     model: Any = ElectraForSequenceClassification.from_pretrained(folder)
     trained: Any = load_model(saved).model
@@ -178,7 +177,7 @@ def _theirs(found: dict[str, list[float]], name: str, pipe: Any, texts: list[str
 
 
 def agreement(values: list[float], reference: list[float]) -> dict[str, float]:
-    """How far a side's outputs are from ours in fp32."""
+    """Return how much a side's outputs differ from ours in fp32."""
     pairs = list(zip(values, reference, strict=True))
     return {
         "largest_difference": float(f"{max(abs(a - b) for a, b in pairs):.2g}"),

@@ -1,15 +1,15 @@
-"""From text to batches: how fast are the shards stage and the loader, and does a training step wait for data?
+"""From text to batches: speed of the shards stage and the loader, and how long training steps wait for data.
 
     python -m benchmarks.input --text path/to/text.txt --vocab path/to/vocab.txt
 
-Sides of the first table, each in a process of its own with as many threads (or worker processes) as it says:
+Sides of the first table, each in a separate process with the stated number of threads (or worker processes):
 
 - *ours*: the whole shards stage, from the corpus' parquet files to finished examples on disk;
-- *tokenizer alone*: ``encode_batch_fast`` over the lines in memory, what it returns thrown away;
+- *tokenizer alone*: ``encode_batch_fast`` over the lines in memory, results discarded;
 - *datasets.map, ids only*: the same call in a batched ``map`` with ``num_proc`` processes, ids to Arrow on disk;
-- *datasets.map as run_mlm*: transformers' fast tokenizer and grouping to examples of the same length, as its script.
+- *datasets.map as run_mlm*: transformers' fast tokenizer and grouping to examples of the same length, as in its script.
 
-The peers' data sets are loaded before their clock starts; a text's line is their row. Tokens are wordpieces without
+The peers' data sets are loaded before their clock starts; each line of text is a row. Tokens are wordpieces without
 special tokens, the same number on all sides.
 """
 
@@ -31,8 +31,8 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.system.hardware import num_cores
 
-PROFILES = {"books": 200, "small": 8}  # whose steps are watched, and how many of them
-FIRST_STEPS = 3  # not counted: memory pools, kernels' choices
+PROFILES = {"books": 200, "small": 8}  # profiles whose steps are timed, and the number of steps
+FIRST_STEPS = 3  # not counted: memory pools, choice of kernels
 
 
 def main() -> None:
@@ -40,10 +40,10 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="documents separated by blank lines")
     parser.add_argument("--vocab", type=Path, required=True, help="vocab.txt")
     parser.add_argument("--bytes", type=int, default=12_000_000, help="of the text that are used")
-    parser.add_argument("--files", type=int, default=2, help="corpus files: what workers share")
+    parser.add_argument("--files", type=int, default=2, help="corpus files, which workers share")
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--profiles", nargs="*", choices=PROFILES, default=list(PROFILES), help="steps to watch")
-    parser.add_argument("--max-steps", type=int, help="fewer steps: to try it, not to time it")
+    parser.add_argument("--max-steps", type=int, help="fewer steps: for trying, not for timing")
     options = parser.parse_args()
     device = measure.device_of(options)
     with tempfile.TemporaryDirectory() as name:
@@ -76,7 +76,7 @@ def measure_shards(folder: Path, changes: dict[str, Any], options: argparse.Name
     seconds: dict[str, list[float]] = {}
     for workers in options.workers:
         sides = {f"{side}, {workers}": partial(run_side, folder, side, workers) for side in SIDES}
-        seconds |= measure.interleave(sides, options.repeats, warmups=0)  # a new process each time: none is warm
+        seconds |= measure.interleave(sides, options.repeats, warmups=0)  # a new process each time, so no warm-up
     return {
         "shapes": {
             "tokens": tokens,
@@ -96,7 +96,7 @@ def measure_shards(folder: Path, changes: dict[str, Any], options: argparse.Name
 
 
 def run_side(folder: Path, side: str, workers: int) -> float:
-    """One side in a process of its own: the tokenizer's threads are chosen once in a process' life."""
+    """Run one side in a new process, since a process can choose the tokenizer's threads only once."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.input_sides", str(folder), side, str(workers)],
         cwd=ROOT,
@@ -115,7 +115,7 @@ def run_side(folder: Path, side: str, workers: int) -> float:
 def measure_training(
     folder: Path, profile: str, changes: dict[str, Any], options: argparse.Namespace, device: measure.Device
 ) -> dict[str, Any]:
-    """The loader alone, and steps of a real run: places (tokens and padding) a second, and the share of waiting."""
+    """Measure the loader alone and steps of a real run: positions (with padding) per second, and share of waiting."""
     steps = options.max_steps or PROFILES[profile]
     settings, paths = write_workspace(
         folder,

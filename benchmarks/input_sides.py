@@ -1,4 +1,4 @@
-"""The sides of ``benchmarks.input``: each takes a workspace with corpus and tokenizer, and prints its seconds.
+"""Sides of ``benchmarks.input``: each takes a workspace with corpus and tokenizer, and prints its seconds.
 
 python -m benchmarks.input_sides WORKSPACE SIDE WORKERS
 """
@@ -19,11 +19,11 @@ from electra.common.paths import Paths
 from electra.config.loading import load_settings
 
 OURS, RAW, IDS_ONLY, AS_RUN_MLM = "ours", "tokenizer alone", "datasets.map, ids only", "datasets.map as run_mlm"
-CHUNK = 2_000  # lines the tokenizer gets at a time
+CHUNK = 2_000  # lines per call of the tokenizer
 
 
 def read_lines(paths: Paths) -> list[str]:
-    """All lines of the corpus."""
+    """Return all lines of the corpus."""
     tables = (pq.read_table(file, columns=["text"]) for file in sorted(paths.corpus.glob("*.parquet")))
     return [line for table in tables for text in table["text"].to_pylist() for line in text.split("\n")]
 
@@ -33,7 +33,7 @@ def read_tokenizer(paths: Paths) -> Tokenizer:
 
 
 def count_tokens(paths: Paths) -> tuple[int, int]:
-    """Wordpieces and characters of the corpus."""
+    """Return the numbers of wordpieces and characters of the corpus."""
     tokenizer, lines = read_tokenizer(paths), read_lines(paths)
     tokens = 0
     for begin in range(0, len(lines), CHUNK):
@@ -90,7 +90,7 @@ def as_run_mlm(paths: Paths, workers: int) -> float:
 
 
 def _timed_maps(paths: Paths, workers: int, functions: list[Callable[..., Any]]) -> float:
-    """Batched maps one after the other, each written to Arrow files of its own."""
+    """Return the seconds of batched maps that run one after the other, each writing new Arrow files."""
     from datasets import Dataset, disable_progress_bars
 
     disable_progress_bars()

@@ -1,4 +1,4 @@
-"""What all benchmarks share: sides that take turns, medians with their spread, the machine, tables and JSON."""
+"""Functions shared by all benchmarks: interleaved timing, medians with spread, machine facts, tables and JSON."""
 
 import argparse
 import datetime
@@ -24,21 +24,21 @@ from electra.config import Cluster
 from electra.system.hardware import choose_device, compiler_trouble, describe_cuda, num_cores
 
 Device = Literal["cpu", "cuda"]
-Side = Callable[[], float | None]  # the seconds it took by its own clock; None: the whole call is on the clock
+Side = Callable[[], float | None]  # returns seconds it measured itself; None: the whole call is timed
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "deepspeed", "numpy", "pyarrow")
-_UNITS = ("avx512f", "avx512_bf16", "amx_bf16")  # of /proc/cpuinfo: what matrix products run on
+_UNITS = ("avx512f", "avx512_bf16", "amx_bf16")  # flags in /proc/cpuinfo of the units for matrix products
 _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {"median": statistics.median, "min": min, "max": max}
 
 
 def interleave(
     sides: Mapping[str, Side], repeats: int, *, warmups: int = 1, device: Device = "cpu"
 ) -> dict[str, list[float]]:
-    """Seconds of every side in every repeat; the order turns around from one repeat to the next.
+    """Return the seconds of every side in every repeat; the order is reversed after every repeat.
 
-    What changes on the machine meanwhile changes neighbours alike: compare repeat by repeat (:func:`ratios`).
+    Changes of the machine's load affect neighbouring calls alike: compare within a repeat (:func:`ratios`).
 
     Args:
-        warmups: calls of each side before the first that counts (compilation, caches, memory pools).
+        warmups: calls of each side that are not counted (compilation, caches, memory pools).
         device: on CUDA the clock waits for the device.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
@@ -54,24 +54,24 @@ def interleave(
 
 
 def clock(device: Device = "cpu") -> float:
-    """Seconds; what was handed to the device is done."""
+    """Return the time in seconds after waiting for the device's work."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
-# Imported once for all sides; what is not installed is passed over.
+# Imported once for all sides; packages that are not installed are skipped.
 SLOW_IMPORTS = ("torch", "deepspeed", "transformers.models.electra.modeling_electra")
 
 
 class Apart:
-    """A side in a process of its own, which lives as long as this one: memory and settings of one touch no other.
+    """Side in a separate process that lives as long as this one, so that sides share neither memory nor settings.
 
     Args:
-        build: makes the side there; a function of a module, called with ``arguments``.
+        build: module-level function that creates the side in the process, called with ``arguments``.
         start: how the process begins. ``forkserver``, the default on a CPU, is as clean as a new interpreter and has
-            the slow imports done; ``spawn``, the default on a GPU, imports for itself: imports may initialize CUDA,
-            which does not survive a fork. ``fork`` is for a process that has no threads and no CUDA.
+            the slow imports done; ``spawn``, the default on a GPU, imports again: imports may initialize CUDA, which
+            does not survive a fork. ``fork`` is for a process without threads and CUDA.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Apart:
         if start == "forkserver":
             context.set_forkserver_preload([*SLOW_IMPORTS, build.__module__])
         self._here, there = context.Pipe()
-        # `Process` is an attribute of every context, which the type of their base does not say
+        # every context has `Process`, but the type of their base class does not declare it
         self.process = context.Process(  # type: ignore[attr-defined]
             target=_serve, args=(there, device, build, arguments), daemon=True
         )
@@ -94,11 +94,11 @@ class Apart:
         there.close()
 
     def __call__(self, timeout: float | None = None) -> float:
-        """Seconds of one call there.
+        """Call the side in its process and return the seconds.
 
         Raises:
-            EOFError: its process has died.
-            TimeoutError: it took longer than ``timeout`` seconds.
+            EOFError: the process has died.
+            TimeoutError: the call took longer than ``timeout`` seconds.
         """
         try:
             self._here.send("go")
@@ -109,19 +109,19 @@ class Apart:
         return self._here.recv()
 
     def end(self) -> None:
-        """End the process now, whatever it does, and give its memory back."""
+        """Kill the process, which frees its memory."""
         self.process.kill()
         self.process.join()
 
 
 def apart(device: Device, build: Callable[..., Side], *arguments: Any) -> Side:
-    """A side in a process of its own (:class:`Apart`)."""
+    """Return a side that runs in a separate process (:class:`Apart`)."""
     return Apart(device, build, *arguments)
 
 
 def _serve(commands: Connection, device: Device, build: Callable[..., Side], arguments: tuple[Any, ...]) -> None:
     side = build(*arguments)
-    with suppress(EOFError):  # nobody is there to ask any more
+    with suppress(EOFError):  # the parent process has ended
         while commands.recv():
             begin = clock(device)
             own = side()
@@ -129,7 +129,7 @@ def _serve(commands: Connection, device: Device, build: Callable[..., Side], arg
 
 
 def device_spans(steps: Callable[[], Any]) -> list[tuple[float, float]]:
-    """Begin and end of everything that the device did meanwhile, by PyTorch's profiler."""
+    """Return begin and end of each operation of the device during ``steps``, from PyTorch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:
@@ -140,7 +140,7 @@ def device_spans(steps: Callable[[], Any]) -> list[tuple[float, float]]:
 
 
 def idle_share(spans: Iterable[tuple[float, float]]) -> float | None:
-    """Share of the time, from the first to the last, in which nothing ran; None where nothing is known."""
+    """Return the share of the time between the first and the last span without any span; None without spans."""
     begin = reached = None
     busy = 0.0
     for start, end in sorted(spans):
@@ -151,17 +151,17 @@ def idle_share(spans: Iterable[tuple[float, float]]) -> float | None:
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
-    """Median and spread, and every repeat, to five digits."""
+    """Return median, spread and the values of all repeats, to five digits."""
     return {**{name: _short(of(values)) for name, of in _STATISTICS.items()}, "repeats": [_short(v) for v in values]}
 
 
 def rates(amount: float, seconds: Sequence[float]) -> dict[str, Any]:
-    """Summary of ``amount`` (tokens, sentences) per second."""
+    """Return a summary of ``amount`` (tokens, sentences) per second."""
     return summary([amount / taken for taken in seconds])
 
 
 def ratios(seconds: Mapping[str, Sequence[float]], over: str) -> dict[str, dict[str, Any]]:
-    """Seconds of each other side over those of ``over`` in the same repeat: how many times as fast ``over`` is."""
+    """Return each other side's seconds over those of ``over`` in the same repeat, the speed-up of ``over``."""
     return {
         name: summary([mine / its for mine, its in zip(values, seconds[over], strict=True)])
         for name, values in seconds.items()
@@ -170,7 +170,7 @@ def ratios(seconds: Mapping[str, Sequence[float]], over: str) -> dict[str, dict[
 
 
 def machine(device: Device = "cpu") -> dict[str, Any]:
-    """What a figure was measured on, and with which versions of what."""
+    """Return the machine and the versions of libraries for a measurement."""
     flags = set(_cpu_field("flags").split())
     return {
         "date": datetime.date.today().isoformat(),
@@ -186,7 +186,7 @@ def machine(device: Device = "cpu") -> dict[str, Any]:
 
 
 def find_facts(file: Path, device: Device) -> None:
-    """Machine, versions and, of each device, name, capability and memory."""
+    """Write machine, versions and each device's name, capability and memory."""
     facts: dict[str, Any] = {"machine": machine(device), "devices": [], "compiler": compiler_trouble()}
     if device == "cuda":
         for number in range(torch.cuda.device_count()):
@@ -201,7 +201,7 @@ def find_facts(file: Path, device: Device) -> None:
 
 
 def mean_and_spread(values: Sequence[float], digits: int) -> str:
-    """Mean ± standard deviation; nothing where there are no values."""
+    """Format mean ± standard deviation; '' without values."""
     if not values:
         return ""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
@@ -209,17 +209,17 @@ def mean_and_spread(values: Sequence[float], digits: int) -> str:
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     return "\n".join(["| " + " | ".join(row) + " |" for row in (heading, ["---"] * len(heading), *rows)])
 
 
 def spread(found: Mapping[str, Any], form: str = ",.0f", unit: str = "") -> str:
-    """A summary in a table's cell: ``median (min - max)``."""
+    """Format a summary for a table as ``median (min - max)``."""
     return f"{found['median']:{form}}{unit} ({found['min']:{form}} - {found['max']:{form}})"
 
 
 def argument_parser(doc: str, name: str, *, repeats: int = 5) -> argparse.ArgumentParser:
-    """The options every benchmark has: --repeats, --device, --write."""
+    """Return a parser with the options of every benchmark: --repeats, --device, --write."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=repeats)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -228,10 +228,10 @@ def argument_parser(doc: str, name: str, *, repeats: int = 5) -> argparse.Argume
 
 
 def device_of(options: argparse.Namespace) -> Device:
-    """The device asked for.
+    """Return the requested device.
 
     Raises:
-        ConfigError: CUDA is asked for and not there.
+        ConfigError: CUDA is requested but unavailable.
     """
     return choose_device(Cluster(device=options.device))
 
@@ -244,7 +244,7 @@ def finish(options: argparse.Namespace, result: dict[str, Any], text: str) -> No
 
 
 def run(main: Callable[[], None]) -> None:
-    """A user's mistake ends with a message and its exit code, as in the project's own commands."""
+    """Run a benchmark; as in the project's commands, a user's mistake ends with a message and its exit code."""
     try:
         main()
     except ElectraError as error:
@@ -257,7 +257,7 @@ def _short(value: float) -> float:
 
 
 def _cpu_field(name: str) -> str:
-    """A field of the first processor in /proc/cpuinfo; the architecture where there is no such thing."""
+    """Return a field of the first processor in /proc/cpuinfo; the architecture if the field does not exist."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -273,7 +273,7 @@ def _version(package: str) -> str | None:
 
 
 def _revision() -> str:
-    """The commit these figures belong to, marked where files were changed after it."""
+    """Return the current commit, marked if files have changed since."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=Path(__file__).parent,

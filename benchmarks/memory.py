@@ -1,14 +1,14 @@
-"""Peak memory of a pre-training step: as ``electra estimate`` predicts it, and as a process of its own really takes it.
+"""Peak memory of a pre-training step: predicted by ``electra estimate``, and measured in a separate process.
 
     python -m benchmarks.memory [--only small] [--json results.json]
     python -m benchmarks.memory --runs [--micro-batches 2 32] [--stages 0 3] [--processes 1 2] [--json results.json]
 
-Measured on a CPU is the highest resident set (VmHWM) of a fresh process over three steps of the real engine, less its
-resident set after all imports and a step of a toy; on CUDA ``torch.cuda.max_memory_allocated``.
+On a CPU the measurement is the highest resident set (VmHWM) of a new process over three steps of the real engine, less
+its resident set after all imports and a step of a tiny model; on CUDA ``torch.cuda.max_memory_allocated``.
 
 With ``--runs``: the highest resident set of a process of `electra pretrain` itself, from its start to the saved model,
-over two steps of two micro-batches on a CPU. Cases that the file of ``--json`` has are not run again; with ``--again``
-nothing is run, and predictions are made anew for its rows.
+over two steps of two micro-batches on a CPU. Cases that are in the file of ``--json`` are not run again; with
+``--again`` nothing is run, and only the predictions of its rows are computed again.
 """
 
 import argparse
@@ -75,7 +75,7 @@ CASES: list[dict[str, Any]] = [
 
 
 def setting(case: dict[str, Any]) -> tuple[Model, Pretrain, Machine, int]:
-    """Model, recipe, machine and vocabulary of a case."""
+    """Return model, recipe, machine and vocabulary size of a case."""
     shape, vocab_size = SHAPES[case["shape"]]
     recipe = Pretrain(
         num_steps=10, batch_size=case["batch"], learning_rate=1e-4, warmup_steps=1, eval_every=10, eval_examples=1
@@ -94,7 +94,7 @@ def predicted(case: dict[str, Any]) -> int:
 
 
 def measured(case: dict[str, Any]) -> int:
-    """In a process of its own."""
+    """Measure a case in a new process and return the bytes."""
     command = [sys.executable, "-m", "benchmarks.memory", "--measure", json.dumps(case)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -103,7 +103,7 @@ def measured(case: dict[str, Any]) -> int:
 
 
 def measure_here(case: dict[str, Any]) -> int:
-    """Bytes that three steps of the real engine take at most, above what the process took before."""
+    """Return the peak bytes of three steps of the real engine, above the process' memory before."""
     toy = {"shape": "smoke", "batch": 2, "length": 8, "precision": case["precision"]}
     model, recipe, machine, vocab_size = setting(toy)
     machine = replace(machine, zero_stage=case.get("zero_stage", 0))
@@ -121,7 +121,7 @@ def measure_here(case: dict[str, Any]) -> int:
 def train(
     shape: Model, recipe: Pretrain, machine: Machine, length: int, vocab_size: int, *, recompute: bool, steps: int = 3
 ) -> None:
-    """Steps of the engine on examples of nothing."""
+    """Run steps of the engine on placeholder examples."""
     from electra.estimate.memory import placeholder_batch, recompute_layers
     from electra.model.objective import build_objective
     from electra.pretrain.engine import build_engine, set_step, start_distributed
@@ -144,7 +144,7 @@ def train(
 
 
 def resident(kind: str) -> int:
-    """VmRSS: resident bytes now; VmHWM: at most so far."""
+    """Return the resident bytes: now (``VmRSS``) or at most so far (``VmHWM``)."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{kind}:")))
 
@@ -154,7 +154,7 @@ CASE_KEYS = ("shape", "micro_batch", "zero_stage", "processes", "precision")
 
 
 def write_runs_workspace(folder: Path, vocab_size: int) -> None:
-    """Write text of invented words in long documents, and a vocabulary of this size that has the words whole."""
+    """Write long documents of invented words, and a vocabulary of this size in which each word is one wordpiece."""
     drawn = random.Random(1)
     letters = [*"abcdefghijklmnopqrstuvwxyz.,"]
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
@@ -168,7 +168,7 @@ def write_runs_workspace(folder: Path, vocab_size: int) -> None:
 
 
 def change_run(folder: Path, case: dict[str, Any]) -> tuple[Any, int]:
-    """Write the settings of a case. Returns them and the size of the vocabulary."""
+    """Write the settings of a case, and return them and the size of the vocabulary."""
     shape, vocab_size = SHAPES[case["shape"]]
     cluster = {
         "device": "cpu",
@@ -198,7 +198,7 @@ def change_run(folder: Path, case: dict[str, Any]) -> tuple[Any, int]:
 
 
 def predicted_run(folder: Path, case: dict[str, Any]) -> int:
-    """Bytes that ``electra estimate`` tells for a process of this run."""
+    """Return the bytes that ``electra estimate`` predicts for a process of this run."""
     from electra.estimate.memory import predict_step_memory
     from electra.system.hardware import resolve_machine
 
@@ -208,7 +208,7 @@ def predicted_run(folder: Path, case: dict[str, Any]) -> int:
 
 
 def measured_run(folder: Path, case: dict[str, Any]) -> int:
-    """Highest resident set of a process of ``electra pretrain``, the largest where there are several."""
+    """Return the highest resident set of a process of ``electra pretrain``, the largest of several processes."""
     change_run(folder, case)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -223,7 +223,7 @@ def measured_run(folder: Path, case: dict[str, Any]) -> int:
 
 
 def measure_runs(cases: list[dict[str, Any]], file: Path, again: bool) -> None:
-    """Run the cases that the file does not have yet, predict for all of its rows, and write it after each run."""
+    """Run the cases that are not in the file yet, predict all of its rows, and write it after each run."""
     old = json.loads(file.read_text()) if file.exists() else {}
     rows: list[dict[str, Any]] = old.get("rows", [])
     known = [{key: row[key] for key in CASE_KEYS} for row in rows]
@@ -258,7 +258,7 @@ def _print_row(case: dict[str, Any], row: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose shape begins so")
+    parser.add_argument("--only", default="", help="only cases whose shape begins with this")
     parser.add_argument("--json", type=Path, help="also write the results here")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--runs", action="store_true", help="whole runs of electra pretrain on a CPU")
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--micro-batches", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--again", action="store_true", help="predict anew for the rows of --json, measure nothing")
+    parser.add_argument("--again", action="store_true", help="only compute the predictions in --json again")
     arguments = parser.parse_args()
     if arguments.runs or arguments.again:
         cases = [

@@ -1,11 +1,11 @@
-"""Pre-training methods at equal hardware FLOPs: the paper's table 5 on data at hand.
+"""Pre-training methods at equal hardware FLOPs: the paper's table 5 on the chosen profile's data.
 
     python -m benchmarks.objectives                       # the chosen profile, all methods of the table
     python -m benchmarks.objectives --methods electra bert --seeds 1 2 3 4 5
 
-Needs the profile's data (``dvc repro validate_shards validate_tasks``). Every method gets a workspace of its own under
-``--folder`` with the same data, and as many steps as cost what the profile's own method costs; schedule and warm-up
-scale with them. A call that was interrupted goes on: what is there is not done again.
+Needs the profile's data (``dvc repro validate_shards validate_tasks``). Every method gets a separate workspace under
+``--folder`` with the same data, and as many steps as cost the FLOPs of the profile's method; schedule and warm-up
+scale with them. Existing results are not computed again, so an interrupted call can be repeated.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from electra.config import Settings
 from electra.config.loading import load_settings
 
 METHODS = ("electra", "electra_15", "replace_mlm", "all_tokens_mlm", "bert", "two_stage", "adversarial")
-PUBLISHED = {  # GLUE dev mean, BERT-Base size (paper, table 5)
+PUBLISHED = {  # mean on GLUE's development sets at BERT-Base size (paper, table 5)
     "electra": "85.0",
     "all_tokens_mlm": "84.3",
     "electra_15": "82.4",
@@ -43,9 +43,11 @@ NO_METHOD = "no pre-training"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of fine-tuning")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of fine-tuning")
     parser.add_argument("--parallel", type=int, default=2, help="methods side by side, one thread each")
-    parser.add_argument("--budget", type=float, default=1.0, help="times the profile's own training FLOPs")
+    parser.add_argument(
+        "--budget", type=float, default=1.0, help="multiple of the training FLOPs of the profile's method"
+    )
     parser.add_argument("--folder", type=Path, default=Path("logs/objectives"))
     parser.add_argument("--write", type=Path, help="a Markdown file for the table")
     options = parser.parse_args()
@@ -72,7 +74,7 @@ def main() -> None:
 
 
 def measure_method(settings: Settings, method: str, seeds: list[int], budget: float, folder: Path) -> dict[str, Any]:
-    """Pre-train by one method, fine-tune all cells, score them."""
+    """Pre-train by one method, fine-tune all tasks with all seeds, and score them."""
     scratch, vocab_size = method == NO_METHOD, vocab_size_of(Paths())
     recipe = settings.pretrain.model_copy(update={"objective": "electra" if scratch else method})
     changed = settings.model_copy(update={"pretrain": recipe})
@@ -84,7 +86,7 @@ def measure_method(settings: Settings, method: str, seeds: list[int], budget: fl
 
 
 def as_table(found: dict[str, dict[str, Any]], tasks: list[str], own_steps: int) -> str:
-    """Methods by their mean, best first; the spread is the standard deviation of the mean over fine-tuning seeds."""
+    """Return the methods as a table, best mean first, with its standard deviation over fine-tuning seeds."""
     lines = [
         "| method | steps | mean | ± | " + " | ".join(tasks) + " | paper |",
         "|---" * (len(tasks) + 5) + "|",

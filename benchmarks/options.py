@@ -1,13 +1,13 @@
-"""Changes to the paper's recipe at equal hardware FLOPs on real text: does one win?
+"""Compare changes to the paper's recipe at equal hardware FLOPs on real text.
 
     python -m benchmarks.options --data ../shared/data --options baseline modern@2 --seeds 1 2 --budget 4
 
 A budget is a multiple of the baseline's FLOPs; 16 is what the profile ``tiny`` costs with the paper's block. An option
-is a name below, with ``+`` between those that go together and ``@`` before a factor on the learning rate:
-``masking@2``, ``masking+dropout``; ``none`` is fine-tuning from random weights. docs/options.md names the commit with
-the others. ``--data`` is a folder with ``prose/*.txt.xz``, ``glue/`` and ``conll2000/``. Every run gets a
-workspace under ``--folder``, as many steps as its budget pays for, and its own fine-tuning. A call that was
-interrupted goes on, and a later one adds its rows to the table.
+is one or several names below joined by ``+``, with ``@`` before a factor on the learning rate: ``masking@2``,
+``masking+dropout``; ``none`` is fine-tuning from random weights. Options removed since are in the commit that
+docs/options.md names. ``--data`` is a folder with ``prose/*.txt.xz``, ``glue/`` and ``conll2000/``. Every run gets a
+workspace under ``--folder``, as many steps as its budget allows, and is fine-tuned. An interrupted call can be
+repeated, and a later one adds its rows to the table.
 """
 
 import argparse
@@ -48,14 +48,14 @@ OPTIONS: dict[str, Changes] = {
     "rotary": {"model": {"positions": "rotary"}},
     "pre_norm": {"model": {"norm": "pre"}},
     "gated": {"model": {"feed_forward": "geglu", "intermediate_size": 344}},
-    # what else `modern` changes: no biases, no segments, LayerNorm above the projection and in the heads
+    # the other changes of `modern`: no biases, no segments, LayerNorm after the projection and in the heads
     "no_biases": {"model": {"architecture": "modern", "norm": "post", "feed_forward": "gelu"}},
     "wsd": {"pretrain": {"schedule": "wsd"}},
     "slow_generator": {"pretrain": {"generator_rate": 0.3}},
     "slower_generator": {"pretrain": {"generator_rate": 0.1}},
     "small_generator": {"model": {"generator_width": 0.125}},
     "large_generator": {"model": {"generator_width": 0.5}},
-    "full_width_generator": {"model": {"generator_width": 1.0}},  # half the layers, as the others
+    "full_width_generator": {"model": {"generator_width": 1.0}},  # half the layers, as in the other options
     "deep_narrow": {
         "model": {
             "num_layers": 4,
@@ -75,11 +75,11 @@ OPTIONS: dict[str, Changes] = {
         }
     },
 }
-HELDOUT = {"mlm_loss": 3, "disc_loss": 4, "disc_auc": 3}  # columns, and their digits
-SCRATCH = "none"  # no pre-training at all
+HELDOUT = {"mlm_loss": 3, "disc_loss": 4, "disc_auc": 3}  # columns and their number of digits
+SCRATCH = "none"  # no pre-training
 AS_IS = ", text as it is"
 FINETUNING_SEEDS = [1, 2]
-RECIPE: Changes = {  # the record book's baseline on books, cut to minutes
+RECIPE: Changes = {  # the record book's baseline on books, shortened to minutes
     "corpus": {"sources": [{"kind": "files", "name": "books", "paths": ["{data}/prose/*.txt.xz"]}]},
     "pretrain": {"num_steps": 3000, "batch_size": 16, "warmup_steps": 200},
     "tasks": {"source": {"kind": "files", "glue": "{data}/glue", "conll": "{data}"}},
@@ -92,19 +92,23 @@ RECIPE: Changes = {  # the record book's baseline on books, cut to minutes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--options", nargs="+", default=[name for name in OPTIONS if name != "fp32"])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="of pre-training")
-    parser.add_argument("--budget", type=int, default=1, help="times the FLOPs of the baseline's 3,000 steps")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1], help="seeds of pre-training")
+    parser.add_argument("--budget", type=int, default=1, help="multiple of the FLOPs of the baseline's 3,000 steps")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--as-is", action="store_true", help="text that is not cleaned, with its own held-out part")
+    parser.add_argument(
+        "--as-is", action="store_true", help="use the text without cleaning, with a separate held-out part"
+    )
     parser.add_argument("--only-pretrain", action="store_true", help="leave fine-tuning to a later call")
     parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--folder", type=Path, default=Path("logs/options"))
-    parser.add_argument("--write", type=Path, default=ROOT / "benchmarks/results", help="for options.json and .md")
+    parser.add_argument(
+        "--write", type=Path, default=ROOT / "benchmarks/results", help="folder for options.json and .md"
+    )
     arguments = parser.parse_args()
     settings = recipe(arguments.data.resolve(), arguments.as_is)
     folder = arguments.folder / "as-is" if arguments.as_is else arguments.folder
     for option in set(arguments.options) - {SCRATCH}:
-        changed(settings, option)  # a wrong name ends the call here
+        changed(settings, option)  # fail early on an unknown name
     data = prepare(settings, folder / "data")
     found = {}
     if (arguments.write / "options.json").exists():
@@ -125,7 +129,7 @@ def main() -> None:
 
 
 def recipe(data: Path, as_is: bool = False) -> Settings:
-    """The baseline's settings, with cleaned text or with the text as it is."""
+    """Return the baseline's settings, with cleaned text or with the text as it is."""
     merged = {"profile": "tiny", **yaml.safe_load((ROOT / "benchmarks/tracks/books.yaml").read_text())}
     for section, keys in RECIPE.items():
         merged[section] = {**merged.get(section, {}), **_placed(keys, data)}
@@ -135,7 +139,7 @@ def recipe(data: Path, as_is: bool = False) -> Settings:
 
 
 def _placed(value: Any, data: Path) -> Any:
-    """The same with the data's folder in its places."""
+    """Return the value with the placeholders replaced by the data's folder."""
     if isinstance(value, dict):
         return {key: _placed(part, data) for key, part in value.items()}
     if isinstance(value, list):
@@ -144,7 +148,7 @@ def _placed(value: Any, data: Path) -> Any:
 
 
 def prepare(settings: Settings, folder: Path) -> Path:
-    """The data of all runs, made once."""
+    """Build the data of all runs, unless it exists, and return its folder."""
     write_workspace(folder, settings, folder / "made", settings.pretrain.num_steps, FINETUNING_SEEDS)
     (folder / "made").mkdir(exist_ok=True)
     stages = ["tasks", "corpus", "tokenizer", "shards"]
@@ -157,10 +161,10 @@ def prepare(settings: Settings, folder: Path) -> Path:
 
 
 def changed(settings: Settings, option: str) -> Settings:
-    """The settings of an option.
+    """Return the settings of an option.
 
     Raises:
-        ConfigError: there is no such option, or it does not go with another one.
+        ConfigError: the option does not exist, or cannot be combined with another one.
     """
     names, _, factor = option.partition("@")
     values = settings.model_dump(mode="json")
@@ -198,7 +202,7 @@ def measure_run(settings: Settings, data: Path, run: Run, folder: Path, only_pre
 
 
 def write_results(found: dict[Run, dict[str, Any]], folder: Path) -> None:
-    """``options.json`` and ``options.md``."""
+    """Write ``options.json`` and ``options.md``."""
     runs = [found[key] for key in sorted(found)]
     write_json(folder / "options.json", {"recipe": RECIPE, "runs": runs})
     write_text(folder / "options.md", as_table(runs))
@@ -211,7 +215,7 @@ def summary(run: dict[str, Any]) -> str:
 
 
 def as_table(runs: list[dict[str, Any]]) -> str:
-    """A line per budget and option, the discriminator's lowest loss (as a share of its plateau) first in each budget.
+    """Return a table with a row per budget and option, sorted by the discriminator's loss as a share of its plateau.
 
     Figures are means over pre-training seeds ± their standard deviation.
     """

@@ -1,16 +1,16 @@
-"""How long the pipeline takes where nothing is learned, and how much memory its text stages need as the corpus grows.
+"""Time of the pipeline without training, and memory of its text stages as the corpus grows.
 
     python -m benchmarks.pipeline --text path/to/text.txt
 
-- `electra --help`, and Python alone beside it;
-- `dvc repro` with nothing to do: on a copy of the project whose outputs are placeholders that DVC was told to accept
-  (the graph, its code dependencies and its settings are the project's own), or, with --project, on a workspace;
-- peak memory of the text stages (the whole process tree, sampled, pages that processes share counted for each) on a
-  corpus of 1, 4 and 16 times --bytes. Where the text is shorter than that it is repeated, each document with a change;
-- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus is so many files, beside the
-  project's own; the stage `inputs` when all files are as they were; and what `dvc status` says when one of them is
+- `electra --help`, compared with starting Python alone;
+- `dvc repro` with nothing to do: on a copy of the project with placeholders as outputs, committed to DVC (graph, code
+  dependencies and settings are those of the project), or, with --project, on a workspace;
+- peak memory of the text stages (sampled over the process tree; shared pages count for each process) on a corpus of 1,
+  4 and 16 times --bytes. A shorter text is repeated, with a change in each document;
+- with --input-files 10000: `dvc repro` with nothing to do on a project whose corpus has this number of files, compared
+  with the project itself; the stage `inputs` with unchanged files; and the output of `dvc status` when one file is
   touched, changed, added or removed;
-- with --smoke: `dvc repro` from nothing on a copy of the project, seconds by stage (minutes; both cores).
+- with --smoke: `dvc repro` from scratch on a copy of the project, seconds by stage (takes minutes and both cores).
 """
 
 import argparse
@@ -45,13 +45,13 @@ RUNNING = re.compile(r"Running stage '([^']+)'")
 def main() -> None:
     parser = measure.argument_parser(__doc__, "pipeline")
     parser.add_argument(
-        "--text", type=Path, help="documents separated by blank lines; without it no memory is measured"
+        "--text", type=Path, help="documents separated by blank lines; by default no memory is measured"
     )
-    parser.add_argument("--bytes", type=int, default=8_000_000, help="of the smallest corpus")
+    parser.add_argument("--bytes", type=int, default=8_000_000, help="size of the smallest corpus")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16], help="sizes of the corpus")
     parser.add_argument("--stages", nargs="+", default=list(STAGES), choices=STAGES)
-    parser.add_argument("--project", type=Path, help="a workspace in which nothing is to do")
-    parser.add_argument("--input-files", type=int, help="files of the corpus of a project with nothing to do")
+    parser.add_argument("--project", type=Path, help="a workspace with nothing to do")
+    parser.add_argument("--input-files", type=int, help="number of files in the corpus of a project with nothing to do")
     parser.add_argument("--smoke", action="store_true", help="run the whole smoke profile once")
     options = parser.parse_args()
     measure.device_of(options)
@@ -93,7 +93,7 @@ def _dvc(project: Path, *arguments: str) -> str:
 
 
 def copy_project(folder: Path) -> Path:
-    """The project's code and settings, without git and without anything computed."""
+    """Copy the project's code and settings, without git and without outputs."""
     for name in PROJECT:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -106,10 +106,10 @@ def copy_project(folder: Path) -> Path:
 
 
 def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
-    """Seconds on the clock and of processor time with nothing to do; what `dvc status` notices.
+    """Return wall-clock and processor seconds with nothing to do, and the changes that `dvc status` reports.
 
     Raises:
-        InfrastructureError: DVC does not notice a change, or something to do where there is none.
+        InfrastructureError: DVC misses a change, or reports one where there is none.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         own = finished_project(Path(name, "own"))
@@ -125,7 +125,7 @@ def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
             f"electra inputs, {num_files:,} files as they were": partial(_call, project, "-m", "electra", "inputs")
         }
         commands = _with_processor_time(repro, repeats) | _with_processor_time(look, repeats)
-        _repro(project)  # the same bytes were written
+        _repro(project)  # the bytes are the same as before
         noticed = {"unchanged": _changed_inputs(project)}
         os.utime(first)
         noticed["touched"] = _changed_inputs(project)
@@ -139,7 +139,7 @@ def measure_inputs(num_files: int, repeats: int) -> dict[str, Any]:
         noticed["removed"] = _changed_inputs(project)
         if noticed != {"unchanged": "", "touched": "", **dict.fromkeys(("changed", "added", "removed"), "texts")}:
             raise InfrastructureError(f"`dvc status` noticed {noticed}", where=str(project))
-        load = round(os.getloadavg()[1], 1)  # of the last five minutes: other programs', beside one of this benchmark
+        load = round(os.getloadavg()[1], 1)  # of the last five minutes: other programs, and about 1 for this benchmark
         return {"files": num_files, "noticed": noticed, "commands": commands, "load": load}
 
 
@@ -168,16 +168,16 @@ def _children_seconds() -> float:
 
 
 def _changed_inputs(project: Path) -> str:
-    """The file or folder from outside that DVC says has changed for the stage ``inputs``."""
+    """Return the external file or folder that DVC reports as changed for the stage ``inputs``."""
     found = json.loads(_dvc(project, "status", "--json")).get("inputs", [])
     return " ".join(name for entry in found for name in entry.get("changed deps", {}))
 
 
 def finished_project(folder: Path, num_inputs: int = 0) -> Path:
-    """A copy of the project in which DVC takes every stage for done.
+    """Copy the project so that DVC considers every stage up to date.
 
     Args:
-        num_inputs: files of the corpus; 0 for the project's own.
+        num_inputs: number of files of the corpus; 0 for the project's corpus.
     """
     folder.mkdir(exist_ok=True)
     copy_project(folder)
@@ -203,14 +203,14 @@ def finished_project(folder: Path, num_inputs: int = 0) -> Path:
 
 
 def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
-    """Peak memory of each stage and its seconds, by the corpus' size."""
+    """Return the peak memory and seconds of each stage, by size of the corpus."""
     found: dict[str, Any] = {}
     for factor in options.factors:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             size = copy_text(options.text, folder / "text.txt", factor * options.bytes)
             sources = [files_source(folder / "text.txt")]
-            # several files at every size: a lone one is done without worker processes
+            # several files at every size: a single file is processed without worker processes
             changes = {"sources": sources, "held_out_fraction": 0.03, "documents_per_file": 5, "decontamination": None}
             write_workspace(folder, "tiny", corpus=changes)
             for command in options.stages:
@@ -222,7 +222,7 @@ def measure_memory(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def watch_memory(folder: Path, command: str) -> tuple[int, float]:
-    """Run a stage; the largest memory of its process tree in bytes, and its seconds."""
+    """Run a stage; return the peak memory of its process tree in bytes, and its seconds."""
     begin, peak = time.perf_counter(), 0
     process = stage(folder, command, PYTHONUNBUFFERED="1")
     output: list[str] = []
@@ -253,7 +253,7 @@ def _tree_bytes(tree: psutil.Process) -> int:
 
 
 def time_smoke() -> dict[str, float]:
-    """Seconds of each stage of the smoke profile, and of all."""
+    """Return the seconds of each stage of the smoke profile, and their sum."""
     with tempfile.TemporaryDirectory() as name:
         project = copy_project(Path(name))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}

@@ -1,4 +1,4 @@
-"""A plain fine-tuning loop over transformers' ELECTRA: what its Trainer does by default, written out.
+"""Plain fine-tuning loop over transformers' ELECTRA, equivalent to its Trainer's defaults.
 
 Shape legend: B examples, T tokens.
 """
@@ -16,12 +16,12 @@ from electra.finetune.trainer import num_steps
 
 
 def plain_model(folder: Path, num_labels: int, attention: str, seed: int) -> nn.Module:
-    """The exported encoder with transformers' own two-layer head."""
+    """Return the exported encoder with transformers' two-layer head."""
     from transformers import ElectraForSequenceClassification
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    logging.set_verbosity_error()  # that the head is new is no news
+    logging.set_verbosity_error()  # no warning about the new head
     torch.manual_seed(seed)
     return ElectraForSequenceClassification.from_pretrained(
         folder, num_labels=num_labels, attn_implementation=attention
@@ -42,7 +42,7 @@ def train_plain(
     """Fine-tune in place: shuffled batches, fused AdamW, linear warm-up, then linear decay to 0.
 
     Args:
-        length: every batch is padded to it; None: to the batch's longest example.
+        length: length to which every batch is padded; None for the batch's longest example.
     """
     device = next(model.parameters()).device
     optimizer = torch.optim.AdamW(_groups(model, options.weight_decay), lr=options.learning_rate, fused=True)
@@ -69,7 +69,7 @@ def train_plain(
 def predict_plain(
     model: nn.Module, features: list[Feature], batch_size: int, *, pad: int, bf16: bool, length: int | None
 ) -> list[int]:
-    """The most probable class of each example."""
+    """Return the most probable class of each example."""
     device = next(model.parameters()).device
     model.eval()
     found: list[int] = []
@@ -81,7 +81,7 @@ def predict_plain(
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """As the Trainer groups them: no decay on biases and LayerNorm."""
+    """Return parameter groups as the Trainer does: no weight decay on biases and LayerNorm."""
     is_free = {name: name.endswith("bias") or "LayerNorm" in name for name, _ in model.named_parameters()}
     return [
         {

@@ -1,11 +1,12 @@
-"""Defects planted into a text, and what the cleaning steps of the corpus find of them and change besides.
+"""Precision and recall of the corpus' cleaning steps on defects planted into a text.
 
     python -m benchmarks.planted_defects TEXT [--documents 3000] [--write benchmarks/results/planted_defects.json]
 
-TEXT has one paragraph a line. It is cut into documents of about 3,000 characters; those in which no step finds anything
-are taken. Into some a defect is put, into others what looks like one and is none. A defect counts as found where the
-document comes out as it was before, or is dropped where that is asked for. Recall: defects found. Precision: of the
-documents that a step changed, those with a defect that was found. The same text gives the same figures.
+TEXT has one paragraph a line. It is cut into documents of about 3,000 characters; only those in which no step finds
+anything are used. Defects are inserted into some documents, and text that only resembles a defect into others. A defect
+counts as found if cleaning restores the original document, or drops the document where it should. Recall: share of
+defects that are found. Precision: share, among the documents that a step changed, of those with a found defect. The
+same text gives the same figures.
 """
 
 import argparse
@@ -47,12 +48,12 @@ from electra.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
 from electra.corpus.near_duplicates import NearDuplicateIndex, Signer, words_of
 
 DOCUMENT_CHARACTERS = 3000
-EACH = 200  # documents of each defect, and of each kind of text that looks like one
+EACH = 200  # documents per defect, and per kind of text that resembles one
 EVALUATION = 1000
 SIMILARITIES = (0.5, 0.7, 0.8, 0.9)
 WEB = ["boilerplate", "markup", "personal_data"]
 QUALITY = ["gopher", "repetition", "fineweb"]
-NOT_READ = {"kind": "files", "name": "text", "paths": ["none"]}  # settings of a corpus have a source
+NOT_READ = {"kind": "files", "name": "text", "paths": ["none"]}  # settings of a corpus need a source
 
 
 @dataclass
@@ -61,8 +62,8 @@ class Figures:
 
     planted: int = 0
     found: int = 0
-    wrong: int = 0  # changed, or changed otherwise, where nothing or something else was to be changed
-    alike: int = 0  # texts that look like a defect, and are none
+    wrong: int = 0  # documents changed without a defect, or not in the expected way
+    alike: int = 0  # texts that only resemble a defect
 
     def row(self) -> dict[str, Any]:
         changed = self.found + self.wrong
@@ -89,7 +90,7 @@ def main() -> None:
 
 
 def measure(text: Path, num_documents: int) -> dict[str, Any]:
-    """Figures by defect."""
+    """Return the figures by defect."""
     given = documents_of(text)
     documents, left_out = sound_documents(given, num_documents)
     generator = random.Random(1)
@@ -107,7 +108,7 @@ def measure(text: Path, num_documents: int) -> dict[str, Any]:
 
 
 def sound_documents(given: Iterator[str], num_documents: int) -> tuple[list[str], int]:
-    """Documents that no step changes, and the number of those left out."""
+    """Return documents that no step changes, and the number of documents left out."""
     found: list[str] = []
     left_out = 0
     steps = [*WEB, "repeated_lines", *QUALITY]
@@ -123,7 +124,7 @@ def sound_documents(given: Iterator[str], num_documents: int) -> tuple[list[str]
 
 
 def documents_of(text: Path) -> Iterator[str]:
-    """Documents of whole lines."""
+    """Yield documents of whole lines."""
     lines: list[str] = []
     characters = 0
     with open(text, encoding="utf-8") as file:
@@ -137,14 +138,14 @@ def documents_of(text: Path) -> Iterator[str]:
 
 
 def cleaned(documents: list[str], steps: list[Any]) -> list[Cleaned]:
-    """The documents after steps of ``corpus.cleaning`` with their defaults."""
+    """Return the documents after steps of ``corpus.cleaning`` with their defaults."""
     cleaning = [{"kind": step} if isinstance(step, str) else step for step in steps]
     corpus = Corpus.model_validate({"sources": [NOT_READ], "min_chars": 1, "cleaning": cleaning})
     return list(clean_documents(iter(documents), corpus, Path()))
 
 
 def look(steps: list[Any], planted: list[Planted], others: list[Planted], documents: list[str]) -> Figures:
-    """Found defects, and what was changed without one: texts that look alike, and documents as they are."""
+    """Count found defects, and wrong changes in texts that only resemble a defect and in unchanged documents."""
     figures = Figures(planted=len(planted), alike=len(others))
     raws = [one.raw for one in (*planted, *others)]
     for one, made in zip((*planted, *others), cleaned(raws, steps), strict=True):
@@ -172,7 +173,7 @@ CASES: dict[str, tuple[list[Any], Plant, Plant | None]] = {
 
 
 def repeated_elsewhere(documents: list[str], generator: random.Random) -> Figures:
-    """A paragraph of an earlier document in a later one (``repeated_lines`` with ``scope: corpus``)."""
+    """Plant paragraphs of earlier documents in later ones (``repeated_lines`` with ``scope: corpus``)."""
     figures = Figures(planted=EACH)
     step = {"kind": "repeated_lines", "scope": "corpus"}
     corpus = Corpus.model_validate({"sources": [NOT_READ], "cleaning": [step]})
@@ -190,13 +191,13 @@ def repeated_elsewhere(documents: list[str], generator: random.Random) -> Figure
 
 
 def jaccard(one: list[str], two: list[str], n: int = 5) -> float:
-    """Exact similarity of the n-grams of two lists of words."""
+    """Return the exact Jaccard similarity of the n-grams of two lists of words."""
     grams = [{tuple(words[i : i + n]) for i in range(len(words) - n + 1)} for words in (one, two)]
     return len(grams[0] & grams[1]) / len(grams[0] | grams[1])
 
 
 def edited(text: str, similarity: float, generator: random.Random) -> tuple[str, float]:
-    """A text with words replaced, cut off or put in between: the similarity is just what is asked, or more."""
+    """Replace, cut off or insert words of a text so that its similarity stays just at or above ``similarity``."""
     words = text.split()
     kind = generator.randrange(3)
     low, high = 0, len(words) - 1
@@ -223,7 +224,7 @@ def edited(text: str, similarity: float, generator: random.Random) -> tuple[str,
 
 
 def near_duplicates(documents: list[str], generator: random.Random) -> dict[str, Any]:
-    """Planted pairs by their similarity; those below the threshold should stay, as should all other documents."""
+    """Plant pairs of near duplicates by similarity; pairs below the threshold and all other documents should stay."""
     rules = NearDuplicates()
     signer, rows = Signer(rules), {}
     chosen = generator.sample(documents, len(SIMILARITIES) * EACH)
@@ -249,13 +250,13 @@ def near_duplicates(documents: list[str], generator: random.Random) -> dict[str,
 
 
 def rewritten(text: str, generator: random.Random) -> str:
-    """Re-cased and re-punctuated."""
+    """Return the text with other case and punctuation."""
     words = [word.upper() if generator.random() < 0.3 else word for word in text.split()]
     return generator.choice([" ", "  ", "\n"]).join(w + generator.choice(["", ",", " --", "...", ";"]) for w in words)
 
 
 def evaluation_texts(others: Iterator[str], documents: list[str], generator: random.Random) -> dict[str, Any]:
-    """Paragraphs of other documents, put into documents as they are, and re-cased and re-punctuated."""
+    """Plant paragraphs of other documents, unchanged and with other case and punctuation."""
     known = {line for document in documents for line in document.split("\n")}
     candidates: list[str] = []
     for document in others:
@@ -283,7 +284,7 @@ def evaluation_texts(others: Iterator[str], documents: list[str], generator: ran
 
 
 def _has_ngram(document: str, candidates: list[str], n: int = 13) -> bool:
-    """By comparing all n-grams of words: the slow way."""
+    """Return whether the document shares an n-gram of words with a candidate, by comparing all of them."""
     words = words_of(document)
     for candidate in candidates:
         other = words_of(candidate)
@@ -295,7 +296,7 @@ def _has_ngram(document: str, candidates: list[str], n: int = 13) -> bool:
 
 
 def as_table(result: dict[str, Any]) -> str:
-    """The figures as a table of Markdown."""
+    """Return the figures as a Markdown table."""
     lines = ["| planted | found | recall | changed wrongly | precision |", "|---|---:|---:|---:|---:|"]
     for name, row in result["defects"].items():
         if "dropped" in row:

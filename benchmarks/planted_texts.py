@@ -1,4 +1,4 @@
-"""What :mod:`benchmarks.planted_defects` puts into documents: defects as files and pages have them, and look-alikes."""
+"""Texts that :mod:`benchmarks.planted_defects` inserts: defects of real files and pages, and texts resembling them."""
 
 import base64
 import random
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import ftfy.bad_codecs  # noqa: F401  it registers the sloppy encodings, which read as browsers do
 
-# (a line, the encodings that its UTF-8 is wrongly read with, one after the other)
+# (a line, the wrong encodings with which its UTF-8 is decoded, one after the other)
 MOJIBAKE: list[tuple[str, list[str]]] = [
     ("“It’s not what I’d call a café,” said the naïve young man — and he left.", ["sloppy-windows-1252"]),
     ("He didn’t say much; she wouldn’t listen… so it went on.", ["sloppy-windows-1252"]),
@@ -26,7 +26,7 @@ MOJIBAKE: list[tuple[str, list[str]]] = [
     ("“Where’s the señor?” — “Mañana,” they said.", ["mac_roman"]),
 ]
 
-# (a line, what should be left of it; None: nothing)
+# (a line, the expected rest of it after cleaning; None: nothing)
 MARKUP: list[tuple[str, str | None]] = [
     ("<p>He went out, and <b>never</b> came back.</p>", "He went out, and never came back."),
     ('See <a href="page.html" class="x">the next page</a> for more of it.', "See the next page for more of it."),
@@ -215,7 +215,7 @@ FOREIGN_LINES = [sentence for sentences in FOREIGN.values() for sentence in sent
 
 @dataclass(frozen=True)
 class Planted:
-    """A document as it is given, and as it should come out; None where it should be dropped."""
+    """A document before and after cleaning as expected; None if it should be dropped."""
 
     raw: str
     wanted: str | None
@@ -225,7 +225,7 @@ Plant = Callable[[str, random.Random], Planted]
 
 
 def with_line(lines: list[tuple[str, str | None]]) -> Plant:
-    """Puts one of the lines between two of the document; the second of a pair is what should be left of it."""
+    """Return a function that inserts one of the lines; the second of a pair is the expected rest after cleaning."""
 
     def plant(document: str, generator: random.Random) -> Planted:
         before = document.split("\n")
@@ -238,12 +238,12 @@ def with_line(lines: list[tuple[str, str | None]]) -> Plant:
 
 
 def same_line(lines: list[str]) -> Plant:
-    """Puts one of the lines between two of the document; it should stay."""
+    """Return a function that inserts one of the lines, which should stay."""
     return with_line([(line, line) for line in lines])
 
 
 def with_mojibake(document: str, generator: random.Random) -> Planted:
-    """A line with accents, quotation marks or another script, decoded with a wrong encoding, perhaps twice."""
+    """Insert a line with accents, quotation marks or another script, decoded once or twice with a wrong encoding."""
     right, encodings = generator.choice(MOJIBAKE)
     wrong = right
     for encoding in encodings:
@@ -252,13 +252,13 @@ def with_mojibake(document: str, generator: random.Random) -> Planted:
 
 
 def in_licence(document: str, generator: random.Random) -> Planted:
-    """A book site's header, footer or both around the document."""
+    """Add a book site's header, footer or both to the document."""
     header, footer = generator.choice(LICENCES)
     return Planted("\n".join(part for part in (header, document, footer) if part), document)
 
 
 def with_repeats(document: str, generator: random.Random) -> Planted:
-    """One to three long paragraphs a second time."""
+    """Repeat one to three long paragraphs."""
     lines = document.split("\n")
     long = [line for line in lines if len(line) >= 60]
     again = generator.sample(long, min(len(long), generator.randrange(1, 4)))
@@ -270,7 +270,7 @@ def with_repeats(document: str, generator: random.Random) -> Planted:
 
 
 def with_refrain(document: str, generator: random.Random) -> Planted:
-    """A short line several times, and a long one with another word in it: both stay."""
+    """Insert a short line several times, and a long one with another word in it: both should stay."""
     lines = document.split("\n")
     refrain = ["And so said all of them.", "Nevermore.", "Chorus."][generator.randrange(3)]
     for _ in range(3):
@@ -281,7 +281,7 @@ def with_refrain(document: str, generator: random.Random) -> Planted:
 
 
 def wrapped(document: str, generator: random.Random) -> Planted:
-    """Paragraphs wrapped at 60 to 78 characters, with blank lines between them."""
+    """Wrap the paragraphs at 60 to 78 characters, with blank lines between them."""
     width = generator.randrange(60, 79)
     paragraphs = document.split("\n")
     raw = "\n\n".join(textwrap.fill(line, width, break_on_hyphens=False, break_long_words=False) for line in paragraphs)
@@ -289,7 +289,7 @@ def wrapped(document: str, generator: random.Random) -> Planted:
 
 
 def verse(document: str, generator: random.Random) -> Planted:
-    """Lines of four to nine words, or of 38 to 48 characters with a capital first, as in poems: they stay."""
+    """Break the text into lines as in poems, of four to nine words or 38 to 48 characters: they should stay."""
     words, lines, in_metre = document.split()[:300], [""], generator.random() < 0.5
     size = 0
     for word in words:
@@ -302,7 +302,7 @@ def verse(document: str, generator: random.Random) -> Planted:
 
 
 def binary(document: str, generator: random.Random) -> Planted:
-    """A file that is no text, as text: bytes in Latin-1, base64, base85 or hexadecimal."""
+    """Return a binary file as text: bytes in Latin-1, base64, base85 or hexadecimal."""
     data = generator.randbytes(2500)
     kind = generator.randrange(4)
     if kind == 0:
@@ -317,13 +317,13 @@ def binary(document: str, generator: random.Random) -> Planted:
 
 
 def foreign(document: str, generator: random.Random) -> Planted:
-    """A document of one to six sentences of one other language."""
+    """Return a document of one to six sentences in another language."""
     sentences = FOREIGN[generator.choice(sorted(FOREIGN))]
     return Planted("\n".join(generator.sample(sentences, min(len(sentences), generator.randrange(1, 7)))), None)
 
 
 def with_quotation(document: str, generator: random.Random) -> Planted:
-    """An English document with two lines of another language: it stays."""
+    """Insert two lines in another language into an English document: they should stay."""
     lines = document.split("\n")
     for line in generator.sample(FOREIGN_LINES, 2):
         lines.insert(generator.randrange(len(lines) + 1), line)

@@ -1,22 +1,22 @@
-"""One joint pre-training step: this project's beside transformers' two ELECTRA models, in one run.
+"""Speed of one joint pre-training step: this project compared with transformers' two ELECTRA models.
 
     python -m benchmarks.pretrain_step --shape small --length 128 --precision bf16
     python -m benchmarks.pretrain_step --shape small --architecture modern
 
-Ours is the project's own step: DeepSpeed engine, masked positions only through the generator's head, the optimizer
-without bias correction and its guard, clip 1.0. The peers train ElectraForMaskedLM and ElectraForPreTraining together
-with shared embeddings, Gumbel noise for the samples, fused AdamW, clip 1.0: *all positions* as the library's loss does
-it, *masked positions* with only those through the head. All sides: the same shapes, masked tokens, dropout 0.1 and
-precision (autocast). Attention of the peers is PyTorch's SDPA; on CUDA they are given no mask, since nothing is padded,
-and a mask rules out the flash kernel. Every side has a process of its own. Ours sets it up as `electra pretrain` does,
-compiled on CUDA; the peers run as they come, and with the C library's allocator keeping what was freed, as ours has it:
-without that, a library that makes large tensors anew in every step spends much of its time in page faults.
-``--compile`` adds compiled peers. The matrix peak is the best of several square products in the same precision, before
-and after the sides.
+Our side is the project's step: DeepSpeed engine, only masked positions through the generator's head, the optimizer
+without bias correction and with its guard, clip 1.0. The peers train ElectraForMaskedLM and ElectraForPreTraining
+jointly with shared embeddings, Gumbel noise for the samples, fused AdamW, clip 1.0: *all positions* computes the loss
+as the library does, *masked positions* passes only those through the head. All sides have the same shapes, masked
+tokens, dropout 0.1 and precision (autocast). The peers' attention is PyTorch's SDPA; on CUDA they get no mask, since
+there is no padding and a mask rules out the flash kernel. Every side has a separate process. Ours is set up as by
+`electra pretrain`, compiled on CUDA. The peers run with the library's defaults, once with the C library's allocator
+keeping freed memory, as on our side: otherwise a library that allocates large tensors in every step spends much of its
+time in page faults. ``--compile`` adds compiled peers. The matrix peak is the best of several square products in the
+same precision, before and after the sides.
 
-With ``--architecture modern`` the shapes are those of modern-small and modern-base, which cost the same FLOPs, our step
-of the paper's blocks runs beside, and the peers are ModernBertForMaskedLM and ModernBertForTokenClassification. These
-have a table each: the library's are as wide as the layers, so a narrower generator cannot share one.
+With ``--architecture modern`` the shapes are those of modern-small and modern-base, which cost the same FLOPs; our step
+with the paper's blocks is another side, and the peers are ModernBertForMaskedLM and ModernBertForTokenClassification.
+They do not share a table of embeddings: the library's is as wide as the layers, and the generator is narrower.
 """
 
 import argparse
@@ -46,7 +46,7 @@ from electra.system.hardware import Machine, matrix_peak, resolve_machine
 from electra.system.memory import keep_freed_memory
 
 VOCAB_SIZE, MASK = 30522, 103
-STEPS = 3  # per call, unless said otherwise
+STEPS = 3  # default per call
 KEPT, COMPILED = ", allocator as ours", ", allocator as ours, compiled"
 OURS, ALL, MASKED = "ours", "transformers, all positions", "transformers, masked positions"
 PAPERS = "ours, the paper's blocks"
@@ -54,7 +54,7 @@ PAPERS = "ours, the paper's blocks"
 
 @dataclass(frozen=True)
 class Shape:
-    """What one step is given."""
+    """Settings of a timed step."""
 
     settings: Settings
     machine: Machine
@@ -78,9 +78,9 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch-size", type=int, help="examples per step; default: small 32, base 8, large 4")
     parser.add_argument("--precision", choices=get_args(Cluster.model_fields["precision"].annotation), default="bf16")
-    parser.add_argument("--layers", type=int, help="fewer layers than the shape has, to try it")
+    parser.add_argument("--layers", type=int, help="fewer layers than the shape, for trying")
     parser.add_argument("--peers", nargs="*", choices=("all", "masked"), default=["all", "masked"])
-    parser.add_argument("--compile", action="store_true", help="also the peers through torch.compile")
+    parser.add_argument("--compile", action="store_true", help="also time the peers with torch.compile")
     options = parser.parse_args()
     shape = make_shape(options)
     torch.set_num_threads(shape.machine.num_threads)
@@ -116,10 +116,10 @@ def main() -> None:
 
 
 def make_shape(options: argparse.Namespace) -> Shape:
-    """The profile's model at the length asked for, on the device asked for.
+    """Return the profile's model with the requested length and device.
 
     Raises:
-        ConfigError: CUDA is asked for and not there, or there is no such profile.
+        ConfigError: CUDA is requested but unavailable, or the profile does not exist.
     """
     modern = getattr(options, "architecture", "electra") == "modern"
     name = f"modern-{options.shape}" if modern else options.shape
@@ -139,7 +139,7 @@ def make_shape(options: argparse.Namespace) -> Shape:
 
 
 def make_batch(shape: Shape, seed: int) -> Batch:
-    """Random tokens without padding; the same number of masked positions in every row."""
+    """Return random tokens without padding, with the same number of masked positions in every row."""
     generator = torch.Generator().manual_seed(seed)
     B, T, K = shape.batch_size, shape.length, shape.num_masked
     positions_BK = torch.rand(B, T, generator=generator).argsort(-1)[:, :K].sort(-1).values
@@ -155,7 +155,7 @@ def make_batch(shape: Shape, seed: int) -> Batch:
 
 
 def our_steps(shape: Shape) -> measure.Side:
-    """As :func:`electra.pretrain.run.pretrain` sets up its process."""
+    """Return our side, set up as by :func:`electra.pretrain.run.pretrain`."""
     torch.set_num_threads(shape.machine.num_threads)
     torch.set_flush_denormal(True)
     keep_freed_memory()
@@ -185,7 +185,7 @@ def our_steps(shape: Shape) -> measure.Side:
 
 
 def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
-    """transformers' generator and discriminator, trained jointly; ELECTRA's with one table of embeddings."""
+    """Return a side that trains transformers' generator and discriminator jointly; ELECTRA's share embeddings."""
     torch.set_num_threads(shape.machine.num_threads)
     torch.set_flush_denormal(True)
     if kind:
@@ -238,7 +238,7 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
 
 
 def peers(shape: Shape) -> tuple[Any, Any]:
-    """ElectraForPreTraining and ElectraForMaskedLM of a shape, which share their embeddings."""
+    """Return ElectraForPreTraining and ElectraForMaskedLM of a shape, with shared embeddings."""
     from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
     def config(encoder: EncoderConfig) -> ElectraConfig:
@@ -262,7 +262,7 @@ def peers(shape: Shape) -> tuple[Any, Any]:
 
 
 def modern_peers(shape: Shape) -> tuple[Any, Any]:
-    """ModernBertForTokenClassification and ModernBertForMaskedLM of a shape."""
+    """Return ModernBertForTokenClassification and ModernBertForMaskedLM of a shape."""
     from transformers import ModernBertConfig, ModernBertForMaskedLM, ModernBertForTokenClassification
 
     def config(encoder: EncoderConfig, kind: type) -> ModernBertConfig:
@@ -279,12 +279,12 @@ def modern_peers(shape: Shape) -> tuple[Any, Any]:
 
 
 def peak(shape: Shape, seconds: float = 0.5) -> float:
-    """FLOP/s of the best square matrix product, each tried for so many seconds."""
+    """Return the FLOP/s of the best square matrix product; each size is tried for ``seconds``."""
     return max(matrix_peak(shape.machine, size, seconds) for size in (512, 1024, 2048))
 
 
 def flops_of(shape: Shape) -> float:
-    """Hardware FLOPs of a token."""
+    """Return the hardware FLOPs per token."""
     return flops_per_token(shape.settings, VOCAB_SIZE)
 
 

@@ -1,4 +1,4 @@
-"""Sentences per second of minimal pairs: one pass of the discriminator beside masked scoring, one wordpiece at a time.
+"""Sentences per second on minimal pairs: one pass of the discriminator, compared with masking each wordpiece in turn.
 
     python -m benchmarks.probe --pairs FILE ... [--root FOLDER]
 
@@ -24,7 +24,7 @@ ONE_PASS, GENERATOR, EQUAL = "one pass", "masked, the generator", "masked, of th
 
 
 class EqualSize(Probe):
-    """Masked scoring by an encoder of the discriminator's size."""
+    """Probe that scores by masking, with an encoder of the discriminator's size."""
 
     head: VocabularyHead
 
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def ignore(_scores: object) -> None:
-    """A side's result, which is no time of its own."""
+    """Discard a result, so that the side returns no seconds."""
 
 
 def as_table(result: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""The record book's rows: what a track asks for, when its runs are a record, and the tables of docs/records.md.
+"""Rows of the record book: requirements of a track, tests for a record, and the tables of docs/records.md.
 
-A row is what :func:`benchmarks.speedrun.measure_record` returns, with ``wall`` of ``compare_wall`` where it was timed.
+A row is the result of :func:`benchmarks.speedrun.measure_record`, with ``wall`` from ``compare_wall`` if it was timed.
 """
 
 import math
@@ -15,19 +15,19 @@ from benchmarks import measure
 from electra.common.errors import ConfigError, DataError
 
 Row = dict[str, Any]
-AUC = "AUC"  # of the discriminator on held-out text; every other target is a task
-BASELINE = "paper"  # the record that each track begins with: its settings as they are
+AUC = "AUC"  # AUC of the discriminator on held-out text; every other target is a task
+BASELINE = "paper"  # first record of each track: its settings unchanged
 SIGNIFICANCE = 0.01
 
 
 @dataclass(frozen=True)
 class Track:
-    """A task for pre-training.
+    """A track of the record book: fixed data, and targets to reach.
 
     Attributes:
         targets: figure to the value that its mean over pre-training seeds must reach; tasks in percent.
-        data: first twelve digits of the hash of the shards' manifest: what every record trains and is judged on.
-        stages: that make the data.
+        data: first twelve digits of the hash of the shards' manifest, on which every record is trained and evaluated.
+        stages: stages that build the data.
     """
 
     targets: Mapping[str, float]
@@ -46,17 +46,17 @@ TRACKS = {
         stages=("tasks", "evaluation-texts", "corpus", "tokenizer", "shards"),
     ),
 }
-DIGITS = {AUC: 4}  # that figures are kept with; a task's: 2
+DIGITS = {AUC: 4}  # decimal places of stored figures; 2 for tasks
 
 
 def figure_of(run: Row, target: str) -> float:
-    """A run's figure; of several fine-tunings the mean."""
+    """Return a run's figure; the mean if there are several fine-tuning runs."""
     found = run[target]
     return statistics.fmean(found) if isinstance(found, list) else found
 
 
 def p_values(track: str, runs: Sequence[Row]) -> dict[str, float | None]:
-    """:func:`p_value` of every target."""
+    """Return :func:`p_value` of every target."""
     return {
         name: p_value([figure_of(run, name) for run in runs], target, DIGITS.get(name, 2))
         for name, target in TRACKS[track].targets.items()
@@ -64,10 +64,10 @@ def p_values(track: str, runs: Sequence[Row]) -> dict[str, float | None]:
 
 
 def p_value(values: Sequence[float], target: float, digits: int) -> float | None:
-    """Probability of so high a mean if the true mean were the target: Student's t, one sample, one-sided.
+    """Return the p-value of Student's one-sided, one-sample t-test: probability of such a mean if the target is true.
 
     Args:
-        digits: that the values are kept with: they scatter by one unit of the last one at least.
+        digits: decimal places of the values; their scatter is taken as at least one unit of the last place.
 
     Returns:
         None for a single value, whose scatter is unknown.
@@ -80,7 +80,7 @@ def p_value(values: Sequence[float], target: float, digits: int) -> float | None
 
 
 def seeds_needed(values: Sequence[float], target: float, digits: int, most: int = 100) -> int | None:
-    """How many seeds with this mean and scatter would be significant; None where no number up to ``most`` is."""
+    """Return how many seeds with this mean and scatter would be significant; None if more than ``most``."""
     if len(values) < 2:
         return None
     mean, deviation = statistics.fmean(values), max(statistics.stdev(values), 10.0**-digits)
@@ -91,7 +91,7 @@ def seeds_needed(values: Sequence[float], target: float, digits: int, most: int 
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """A verdict for each row of one track, in their order: each record is judged against the one before it."""
+    """Return a verdict for each row of one track, in order: each row is compared with the last record before it."""
     found: list[str] = []
     best: Row | None = None
     for row in rows:
@@ -102,7 +102,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def verdict(row: Row, before: Row | None) -> str:
-    """``baseline``, ``record``, or why it is none.
+    """Return ``baseline``, ``record``, or the reason why the row is not a record.
 
     Args:
         before: the last record, or the baseline; None for the first row of a track.
@@ -122,7 +122,7 @@ def verdict(row: Row, before: Row | None) -> str:
 
 
 def with_row(rows: Sequence[Row], new: Row) -> list[Row]:
-    """The rows with a new one in the place of the one of its name, or at the end; what was timed stays if it holds."""
+    """Replace the row of the same name, or append the new one; keep its wall time if that is still valid."""
     old = next((row for row in rows if _is(row, new["track"], new["record"])), None)
     if old is None:
         return [*rows, new]
@@ -132,10 +132,10 @@ def with_row(rows: Sequence[Row], new: Row) -> list[Row]:
 
 
 def with_wall(rows: Sequence[Row], track: str, name: str, wall: dict[str, Any], needed: bool) -> list[Row]:
-    """The rows with a comparison of wall time in its own.
+    """Return the rows with a comparison of wall time added to its row.
 
     Raises:
-        ConfigError: it is needed, and there is no such row.
+        ConfigError: the row is needed and does not exist.
     """
     if needed and not any(_is(row, track, name) for row in rows):
         raise ConfigError(f"records.json has no row {name} of {track}", next_step="run its seeds with --write before")
@@ -147,7 +147,7 @@ def _is(row: Row, track: str, name: str) -> bool:
 
 
 def summary(rows: Sequence[Row], row: Row) -> str:
-    """What a call tells at its end: the row's figures with p, its verdict, and seeds that are missing."""
+    """Return the last lines of a call: the row's figures with p-values, its verdict, and missing seeds."""
     own = [other for other in rows if other["track"] == row["track"]]
     names = [other["record"] for other in own]
     lines = [f"{row['record']}: {row['flops']:.3e} FLOPs, {row['share_of_baseline']:.2%} of the baseline's"]
@@ -171,10 +171,10 @@ def wall_summary(name: str, wall: dict[str, Any]) -> str:
 
 
 def page_with(rows: Sequence[Row], page: str) -> str:
-    """The page with every track's table between its markers.
+    """Return the page with every track's table between its markers.
 
     Raises:
-        DataError: a track has none.
+        DataError: the markers of a track are missing.
     """
     for track in TRACKS:
         begin, end = f"<!-- {track}: written by benchmarks.speedrun -->\n", f"<!-- end of {track} -->"
@@ -189,7 +189,7 @@ def page_with(rows: Sequence[Row], page: str) -> str:
 
 
 def section(rows: Sequence[Row]) -> str:
-    """A track's table, and below it each row's command, commit and machine."""
+    """Return a track's table, followed by each row's command, commit and machine."""
     if not rows:
         return ""
     targets = TRACKS[rows[0]["track"]].targets

@@ -1,11 +1,11 @@
-"""Does ``electra compare`` decide rightly? False alarms, power, what it says of planted changes, and the gate.
+"""Check the decisions of ``electra compare``: false alarms, power, reports of planted changes, and the gate.
 
     python -m benchmarks.review [--comparisons 200] [--json results.json]
 
-Nothing is trained: runs are simulated from a seed, so that the figures are the same everywhere. A run answers every row
-of its development sets; rows are of different difficulty, encoders and fine-tunings of different strength, and each run
-errs on rows of its own. Sizes are GLUE's. The comparisons are those of the command itself, on files as a run leaves
-them; planted changes are commits of a temporary repository, whose lock is made from its files as DVC makes it.
+Nothing is trained: runs are simulated from a seed, so that the figures are the same everywhere. A run predicts every
+row of its development sets; rows differ in difficulty, encoders and fine-tuning runs in strength, and errors differ
+between runs. Sizes are those of GLUE. The comparisons are made by the command's code, on files as written by a run;
+planted changes are commits of a temporary repository, whose lock is made from its files as DVC makes it.
 """
 
 import argparse
@@ -30,14 +30,14 @@ from electra.review.sides import Side, open_side
 
 ROWS = {"CoLA": 1043, "SST-2": 872, "MRPC": 408, "STS-B": 1500, "QQP": 5000, "MNLI": 5000, "QNLI": 5000, "RTE": 277,
         "SQuAD1.1": 5000, "SQuAD2.0": 5000}  # fmt: skip
-ENCODER, FINE_TUNING, ROW = 0.10, 0.06, 0.5  # standard deviations; a task's rows have 1
-COLLAPSED = 55.0  # points of a fine-tuning that gives every row one label
-NOWHERE = Path("simulated")  # a folder that is not there: all files of a simulated side are in memory
+ENCODER, FINE_TUNING, ROW = 0.10, 0.06, 0.5  # standard deviations, in units of that of a task's rows
+COLLAPSED = 55.0  # points of a fine-tuning run that predicts one label for all rows
+NOWHERE = Path("simulated")  # a folder that does not exist: all files of a simulated side are in memory
 FOUND = ("better", "worse")
 
 
 class World:
-    """Tasks whose rows have a difficulty each, and runs on them."""
+    """Simulated tasks with a difficulty for each row, and simulated runs on them."""
 
     def __init__(self, seed: int):
         self.random = np.random.default_rng(seed)
@@ -45,11 +45,11 @@ class World:
         self.level = {task: 0.4 + 0.05 * n for n, task in enumerate(ROWS)}
 
     def encoder(self) -> dict[str, float]:
-        """A pre-training: its strength on each task."""
+        """Simulate a pre-training run; return its strength on each task."""
         return {task: float(value) for task, value in zip(ROWS, self.random.normal(0, ENCODER, len(ROWS)), strict=True)}
 
     def scores(self, encoder: dict[str, float], seeds: int, collapse: float = 0.0) -> dict[str, list[float]]:
-        """Points of every task and fine-tuning seed."""
+        """Simulate fine-tuning; return the points of every task and seed."""
         return {task: [self._score(task, encoder[task], collapse) for _ in range(seeds)] for task in ROWS}
 
     def _score(self, task: str, encoder: float, collapse: float) -> float:
@@ -63,7 +63,7 @@ class World:
 def files_of(
     scores: dict[str, list[float]], encoder: str = "one", seed: int = 1, rows: Mapping[str, int] = ROWS
 ) -> dict[str, str]:
-    """The files of a run that a comparison reads: settings, lock, results."""
+    """Return the files of a run that a comparison reads: settings, lock, results."""
     seeds = range(1, 1 + len(next(iter(scores.values()))))
     tasks = {
         task: {
@@ -86,7 +86,7 @@ def files_of(
 
 
 def side(name: str, files: dict[str, str]) -> Side:
-    """A run in memory."""
+    """Return a side whose files are in memory."""
     names = ("results/pretrain.json", "results/pretrain.tsv", "results/machine.json", noise_file("simulated"))
     missing: dict[str, bytes | None] = dict.fromkeys([*names, *(f"results/{family}.json" for family in SCORE_FAMILIES)])
     return Side(name, NOWHERE, None, {**missing, **{path: text.encode() for path, text in files.items()}})
@@ -94,13 +94,13 @@ def side(name: str, files: dict[str, str]) -> Side:
 
 @dataclass(frozen=True)
 class Setting:
-    """How runs are compared.
+    """Setting of simulated comparisons.
 
     Attributes:
-        seeds: of fine-tuning, on both sides.
+        seeds: number of fine-tuning seeds on both sides.
         same_encoder: both sides start from the same weights.
-        record: pre-trainings and fine-tuning seeds of the A/A record; None for none.
-        collapse: probability that a fine-tuning of CoLA or RTE collapses.
+        record: number of pre-training runs and fine-tuning seeds of the noise record; None for no record.
+        collapse: probability that a fine-tuning run of CoLA or RTE collapses.
     """
 
     name: str
@@ -118,14 +118,14 @@ SETTINGS = [
     Setting("pre-training seeds, record of 8 x 2, 2 fine-tuning seeds", 2, False, (8, 2)),
     Setting("pre-training seeds, no record, 5 fine-tuning seeds", 5, False),
 ]
-PER_RECORD = 4  # comparisons with one record: what is by chance in it is in all of them
+PER_RECORD = 4  # comparisons per record; they share the record's random error
 
 
 def comparisons(setting: Setting, number: int, gain: dict[str, float] | None = None, seed: int = 1) -> list[Comparison]:
-    """Compare pairs of runs that differ in seeds alone, or by a gain.
+    """Compare pairs of runs that differ only in seeds, or by a gain.
 
     Args:
-        gain: points that are planted, by task.
+        gain: planted points by task.
     """
     world, found, record = World(seed), [], ""
     with tempfile.TemporaryDirectory() as folder:
@@ -155,12 +155,12 @@ def _record(world: World, setting: Setting, folder: Path) -> str:
 
 
 def is_false_alarm(found: Comparison) -> bool:
-    """Return whether equal runs were told apart, in any task or in the mean."""
+    """Return whether the comparison reports a difference of equal runs, in any task or in the mean."""
     return any(row.verdict in FOUND for row in [*found.rows, *([found.mean] if found.mean else [])])
 
 
 def measure(setting: Setting, number: int) -> dict[str, Any]:
-    """Share of false alarms, and the power at the difference that the comparisons state as detectable."""
+    """Return the share of false alarms, and the power at the difference that comparisons report as detectable."""
     equal = comparisons(setting, number)
     facts: dict[str, Any] = {
         "setting": setting.name,
@@ -182,7 +182,7 @@ def measure(setting: Setting, number: int) -> dict[str, Any]:
 
 
 def _stated(found: list[Comparison], name: str) -> float:
-    """Root of the mean square: the variance that was estimated, on average, is the one there is."""
+    """Return the root mean square of the reported values, since the estimated variance is unbiased."""
     rows = [row for one in found for row in [*one.rows, one.mean] if row and row.name == name]
     return float(np.sqrt(np.mean([row.figures.detectable**2 for row in rows if row.figures.detectable] or [0.0])))
 
@@ -191,7 +191,7 @@ def _stated(found: list[Comparison], name: str) -> float:
 
 
 class Repository:
-    """A project in a temporary git repository: settings, code, data and results, and a lock made from them."""
+    """Project in a temporary git repository: settings, code, data and results, and a lock made from them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -216,7 +216,7 @@ class Repository:
         self.note = ""
 
     def lock(self) -> dict[str, Any]:
-        """As DVC writes it: hashes of what a stage reads and writes, and the settings it names."""
+        """Return dvc.lock as DVC writes it: hashes of a stage's inputs and outputs, and its parameters."""
         code = {
             "corpus": ["corpus"],
             "tokenizer": ["tokenizer"],
@@ -242,7 +242,7 @@ class Repository:
         return {"stages": stages}
 
     def commit(self) -> str:
-        """Write all files; returns the commit."""
+        """Write and commit all files; return the commit."""
         files = {
             **files_of(self.scores),
             "params.yaml": json.dumps(self.common, indent=1),
@@ -270,7 +270,7 @@ def _md5(text: str) -> str:
 
 
 def plant(repository: Repository, number: int) -> tuple[str, str]:
-    """Make the change with this number, of 30; returns its kind and what a comparison must name."""
+    """Make the change with this number, of 30; return its kind and the name that a comparison must report."""
     parameters = [("pretrain", "learning_rate", 2e-3), ("pretrain", "weight_decay", 0.1), ("pretrain", "num_steps", 99),
                   ("model", "num_layers", 3), ("model", "dropout", 0.1), ("corpus", "min_chars", 5),
                   ("tokenizer", "vocab_size", 8000), ("shards", "boundaries", "none"), ("finetune", "epochs", 5),
@@ -312,7 +312,7 @@ NUM_PLANTED = 30
 
 
 def attributions(folder: Path, numbers: Sequence[int] = range(NUM_PLANTED)) -> Iterator[tuple[str, str, bool]]:
-    """(kind, what, whether it was named as that and nothing else) of planted changes, each a commit."""
+    """Yield (kind, name, whether the comparison reports exactly that) for planted changes, each a commit."""
     for number in numbers:
         repository = Repository(folder)
         before = repository.commit()
@@ -324,7 +324,7 @@ def attributions(folder: Path, numbers: Sequence[int] = range(NUM_PLANTED)) -> I
 
 
 def gate_cases() -> Iterator[tuple[str, bool, list[str]]]:
-    """(case, whether the gate must pass, its reasons)."""
+    """Yield (case, whether the gate must pass, the gate's reasons)."""
     setting = SETTINGS[1]
     cases = {
         "equal runs": (0.0, {}, True),
@@ -341,7 +341,7 @@ def gate_cases() -> Iterator[tuple[str, bool, list[str]]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print all figures; 1 where one misses what docs/reviewing.md promises."""
+    """Print all figures; return 1 if one misses the value stated in docs/reviewing.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--comparisons", type=int, default=200, help="of each setting (200)")
     parser.add_argument("--json", type=Path, help="write the figures here")

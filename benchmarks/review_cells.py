@@ -1,11 +1,10 @@
-"""Does ``electra compare`` tell equal runs apart? Real fine-tunings of one encoder that differ in their seeds alone.
+"""False alarms of ``electra compare`` on real fine-tuning runs of one encoder that differ only in their seeds.
 
     python -m benchmarks.review_cells WORKSPACE [--seeds 24] [--comparisons 200] [--json results.json]
 
 WORKSPACE has pre-trained weights and tasks (``dvc repro pretrain tasks``) and is only read. Every task of its settings
 is fine-tuned with every seed, odd seeds on one thread and even ones on two, and the first two on both. Each comparison
-draws two sets of seeds without a common one; all are drawn from the same cells, so that comparisons are not independent
-of each other.
+draws two disjoint sets of seeds; all are drawn from the same fine-tuning runs, so that comparisons are not independent.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from electra.review.compare import compare
 from electra.tasks.catalogue import find_spec
 from electra.tasks.cells import read_lines, read_rows
 
-Scores = dict[str, dict[int, float]]  # points of a task's cells, by seed
+Scores = dict[str, dict[int, float]]  # points of a task's fine-tuning runs, by seed
 
 
 def main() -> None:
@@ -67,7 +66,7 @@ def main() -> None:
 
 
 def fine_tuned(settings: Settings, paths: Paths, seeds: int) -> tuple[Scores, dict[str, int]]:
-    """Points of every task's cells, and how many of those on another number of threads have equal predictions."""
+    """Return each task's points by seed, and how many runs with another number of threads predict the same."""
     scores: Scores = {}
     repeated = {"cells": 0, "equal_bytes": 0}
     for task in settings.cells.tasks:
@@ -84,7 +83,7 @@ def fine_tuned(settings: Settings, paths: Paths, seeds: int) -> tuple[Scores, di
 
 
 def _cell(settings: Settings, paths: Paths, task: str, seed: int, threads: int) -> tuple[float, bytes]:
-    """The headline in points, and the predictions."""
+    """Fine-tune once; return the main score in points, and the predictions."""
     torch.set_num_threads(threads)
     cluster = settings.cluster.model_copy(update={"num_threads": threads, "device": "cpu"})
     with contextlib.redirect_stdout(io.StringIO()):
@@ -97,7 +96,7 @@ def _cell(settings: Settings, paths: Paths, task: str, seed: int, threads: int) 
 
 
 def false_alarms(scores: Scores, rows: dict[str, int], each: int, number: int) -> dict[str, Any]:
-    """Comparisons of ``each`` seeds with ``each`` others that find something better or worse."""
+    """Compare ``each`` seeds with ``each`` others, and return the share of comparisons that report a difference."""
     random = np.random.default_rng(each)
     seeds = np.array(list(next(iter(scores.values()))))
     found = []

@@ -1,12 +1,12 @@
-"""Discriminators of several options compared on the same generators' samples.
+"""Comparison of several options' discriminators on the same generators' samples.
 
     python -m benchmarks.same_samples --folder logs/options --budget 16 --options baseline modern@2 --others rotary@1.5
 
-A run's own figures depend on its generator: a better one has samples that are harder to tell. Here the generator of
-every run corrupts the same held-out examples, at the same positions, and the discriminator of every run judges them.
-The table shows each discriminator's mean without the samples of its own run. ``--others`` are options whose generators
-alone take part. The runs are those that ``benchmarks.options`` has left in ``--folder``. With ``--write`` the figures
-of this budget and these options go to ``benchmarks/results/same_samples.json`` and ``.md``.
+A run's figures depend on its generator: samples of a better generator are harder to detect. Here the generator of every
+run corrupts the same held-out examples, at the same positions, and the discriminator of every run is evaluated on them.
+The table shows each discriminator's mean without the samples of its own run. ``--others`` are options of which only the
+generators are used. The runs are those that ``benchmarks.options`` has written to ``--folder``. With ``--write`` the
+figures of this budget and these options go to ``benchmarks/results/same_samples.json`` and ``.md``.
 """
 
 import argparse
@@ -36,11 +36,15 @@ FIGURES = {"share": "of plateau", "auc": "AUC"}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path("logs/options"), help="of benchmarks.options' runs")
+    parser.add_argument("--folder", type=Path, default=Path("logs/options"), help="folder of benchmarks.options' runs")
     parser.add_argument("--budget", type=int, default=1)
-    parser.add_argument("--options", nargs="+", default=["baseline", "modern@2"], help="whose discriminators judge")
-    parser.add_argument("--others", nargs="*", default=["rotary@1.5"], help="whose generators alone take part")
-    parser.add_argument("--write", action="store_true", help="to benchmarks/results/same_samples.json and .md")
+    parser.add_argument(
+        "--options", nargs="+", default=["baseline", "modern@2"], help="options whose discriminators are compared"
+    )
+    parser.add_argument(
+        "--others", nargs="*", default=["rotary@1.5"], help="options of which only the generators are used"
+    )
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/same_samples.json and .md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs = found_runs(arguments.folder, arguments.budget, [*arguments.options, *arguments.others])
@@ -57,7 +61,7 @@ def main() -> None:
 
 
 def _by_options(rows: list[Row]) -> list[list[Row]]:
-    """The rows of each comparison: a table has the discriminators of one in its columns."""
+    """Group the rows by comparison: a table has one comparison's discriminators as columns."""
     comparisons: dict[str, list[Row]] = {}
     for row in rows:
         comparisons.setdefault(str(row["options"]), []).append(row)
@@ -65,10 +69,10 @@ def _by_options(rows: list[Row]) -> list[list[Row]]:
 
 
 def found_runs(folder: Path, budget: int, options: list[str]) -> Runs:
-    """The finished runs of a budget.
+    """Return the finished runs of a budget.
 
     Raises:
-        ConfigError: an option has none.
+        ConfigError: an option has no finished run.
     """
     runs: Runs = {}
     for option in options:
@@ -85,7 +89,7 @@ def found_runs(folder: Path, budget: int, options: list[str]) -> Runs:
 
 
 def compare(runs: Runs, judges: list[str]) -> list[Row]:
-    """Every judge's discriminators on every generator's samples.
+    """Evaluate the discriminators of the options ``judges`` on every generator's samples.
 
     Returns:
         A row for each pair of generator and discriminator: their options and seeds, the generator's MLM loss, and the
@@ -132,7 +136,7 @@ def _loaded(workspace: Path) -> ReplacedTokenDetection:
 
 
 def by_seed(rows: list[Row], generator: str, discriminator: str, figure: str) -> list[float]:
-    """A figure of each discriminator of an option: its mean over an option's generators, but that of its own run."""
+    """Return a figure per discriminator of an option: its mean over an option's generators except its own run's."""
     values: dict[int, list[float]] = {}
     for row in rows:
         is_own = generator == discriminator and row["generator_seed"] == row["seed"]
@@ -142,7 +146,7 @@ def by_seed(rows: list[Row], generator: str, discriminator: str, figure: str) ->
 
 
 def as_table(rows: list[Row]) -> str:
-    """A line per budget and option of generators; figures are means ± standard deviation over discriminators' seeds."""
+    """Return a table with a row per budget and generators' option: mean ± standard deviation over discriminators."""
     judges = list(dict.fromkeys(row["discriminator"] for row in rows))
     heading = ["budget", "samples of", "MLM loss"]
     heading += [f"`{judge}`, {name}" for name in FIGURES.values() for judge in judges]

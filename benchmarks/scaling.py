@@ -4,7 +4,7 @@
 
 Weak scaling: every process has the same micro-batch and the same number of threads (or its own GPU), so that the step
 would take the same time if communication were free. Real runs (``electra.pretrain``) of a few steps, one after the
-other; bytes are counted at the collectives of torch.distributed and stand beside what the method must move
+other; bytes are counted at the collectives of torch.distributed and compared with the bytes that the method must move
 (cost_model.py, docs/scaling.md).
 """
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--micro-batch-size", type=int, default=8, help="examples per process and step")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3], choices=ZERO_STAGES)
-    parser.add_argument("--steps", type=int, default=8, help="that are counted, of each run")
+    parser.add_argument("--steps", type=int, default=8, help="counted steps of each run")
     options = parser.parse_args()
     device = measure.device_of(options)
     if device == "cuda" and max(options.processes) > torch.cuda.device_count():
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def prepare(folder: Path, options: argparse.Namespace) -> tuple[Settings, Paths]:
-    """Shards of enough text."""
+    """Write a workspace with shards of enough text."""
     copy_text(options.text, folder / "text.txt", options.bytes)
     settings, paths = settings_of(folder, 1, 0, "cpu", options)
     for stage in ("corpus", "tokenizer", "shards"):
@@ -119,10 +119,10 @@ def run(
 
 
 def summarise(repeats: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Of all repeats' steps: seconds; the largest process' memory; one process' bytes of a step by collective."""
+    """Return seconds over all repeats' steps, the largest process' memory, and bytes per step by collective."""
     first = [repeat[0] for repeat in repeats]
     steps = [seconds for seen in first for seconds in seen["steps"][FIRST_STEPS:]]
-    moved = first[0]["bytes"][-2]  # the last step validates and saves as well
+    moved = first[0]["bytes"][-2]  # not the last step, which also validates and saves
     return {
         "seconds_per_step": measure.summary(steps),
         "peak_rss_bytes": max(seen["peak_rss_bytes"] for repeat in repeats for seen in repeat),
@@ -133,7 +133,7 @@ def summarise(repeats: list[list[dict[str, Any]]]) -> dict[str, Any]:
 
 
 def all_reduce(file: Path, device: measure.Device, sizes: Sequence[int], repeats: int) -> None:
-    """Seconds of an all-reduce by size, of one of several processes, and whether the sum is right."""
+    """Write the seconds of an all-reduce by size, seen from one process, and whether the sum is right."""
     from torch import distributed
 
     rank = int(os.environ["RANK"])
@@ -158,7 +158,7 @@ def all_reduce(file: Path, device: measure.Device, sizes: Sequence[int], repeats
 
 
 def bus_rate(size: int, ranks: int, seconds: float) -> float:
-    """Bytes a second that each link carries: nccl-tests' "bus bandwidth" of an all-reduce."""
+    """Return the bytes per second on each link: nccl-tests' "bus bandwidth" of an all-reduce."""
     return size * 2 * (ranks - 1) / ranks / seconds
 
 

@@ -1,13 +1,13 @@
-"""The record book: fixed data and fixed targets, and the FLOPs and time that pre-training takes to reach them.
+"""Record book: FLOPs and time that pre-training takes to reach fixed targets on fixed data.
 
     python -m benchmarks.speedrun books --record modern --seeds 1 2 3 --data FOLDER --write
     python -m benchmarks.speedrun books --record modern --compare-wall --data FOLDER --write
     python -m benchmarks.speedrun --write
 
-The first pre-trains a record once per seed, each run in a workspace of its own under ``--folder``, and tests its
-figures against the track's targets; a call that was interrupted goes on. The second times its steps beside the
-baseline's. With ``--write`` the figures go to ``benchmarks/results/records.json`` and the tables to
-``docs/records.md``, which has the rules; the third writes the tables anew. ``books`` needs ``--data``, a folder with
+The first command pre-trains a record once per seed, each run in a separate workspace under ``--folder``, and tests its
+figures against the track's targets; an interrupted call can be repeated. The second compares the time of its steps with
+the baseline's. With ``--write`` the figures go to ``benchmarks/results/records.json`` and the tables to
+``docs/records.md``, which has the rules; the third writes the tables again. ``books`` needs ``--data``, a folder with
 ``prose/*.txt.xz``, ``glue/STS-B/`` and ``conll2000/``. Settings of the tracks: ``benchmarks/tracks/``.
 """
 
@@ -66,7 +66,7 @@ MODERN: dict[str, Any] = {
     "intermediate_size": 344,
 }
 SLOW: dict[str, Any] = {"batch_size": 16, "learning_rate": 1.0e-3, "generator_rate": 0.1}
-# A record is what it changes in benchmarks/tracks/<track>.yaml, its steps included.
+# A record is a set of changes to benchmarks/tracks/<track>.yaml, including the number of steps.
 RECORDS: dict[str, dict[str, Changes]] = {
     "books": {
         BASELINE: {},
@@ -93,7 +93,7 @@ RECORDS: dict[str, dict[str, Changes]] = {
     },
 }
 FREE = ("model", "pretrain", "cluster")  # sections that a record may change
-# ... but for these: the start, and what decides how hard the held-out tokens are to tell
+# ... except these: the initial weights, and settings on which the difficulty of the held-out task depends
 FROZEN = {
     "pretrain": (
         *("objective", "generator", "mask_probability", "mask_token_probability", "temperature"),
@@ -102,20 +102,24 @@ FROZEN = {
     "model": ("generator_width", "generator_depth"),
     "cluster": ("num_threads", "num_processes"),
 }
-WARM_UP = 20  # steps that are not timed
+WARM_UP = 20  # untimed steps
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("track", nargs="?", choices=TRACKS)
     parser.add_argument("--record", help="a name of RECORDS in benchmarks/speedrun.py")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of pre-training: 1 to n for a record")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of pre-training: 1 to n for a record"
+    )
     parser.add_argument("--data", type=Path, help="folder with prose/, glue/ and conll2000/ (books)")
     parser.add_argument("--folder", type=Path, default=Path("logs/speedrun"), help="for data and runs, by track")
     parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
-    parser.add_argument("--compare-wall", action="store_true", help="time steps beside the baseline's instead")
-    parser.add_argument("--baseline-steps", type=int, default=300, help="steps a side and repeat of --compare-wall")
-    parser.add_argument("--repeats", type=int, default=3, help="of --compare-wall")
+    parser.add_argument(
+        "--compare-wall", action="store_true", help="compare the time of steps with the baseline's instead"
+    )
+    parser.add_argument("--baseline-steps", type=int, default=300, help="steps per side and repeat of --compare-wall")
+    parser.add_argument("--repeats", type=int, default=3, help="repeats of --compare-wall")
     parser.add_argument("--write", action="store_true", help="add the row to records.json and the page")
     arguments = parser.parse_args()
     if arguments.track:
@@ -134,16 +138,16 @@ def book() -> list[Row]:
 
 
 def measured(arguments: argparse.Namespace) -> list[Row]:
-    """Do what the command line asks for; the book's rows with what was found."""
+    """Run the measurement of the command line; return the book's rows with the result."""
     track, name, folder = arguments.track, arguments.record or BASELINE, arguments.folder / arguments.track
-    settings_of(track, name)  # a wrong name ends the call here
+    settings_of(track, name)  # fail early on an unknown name
     data = prepare(track, folder / "data", arguments.data)
     if not arguments.compare_wall:
         row = measure_record(track, name, sorted(set(arguments.seeds)), data, folder, arguments.parallel)
         rows = with_row(book(), row)
         print(summary(rows, row))
         return rows
-    with_wall(book(), track, name, {}, needed=arguments.write)  # a missing row ends the call here
+    with_wall(book(), track, name, {}, needed=arguments.write)  # fail early on a missing row
     wall = compare_wall(track, name, data, folder, arguments.baseline_steps, arguments.repeats)
     print(wall_summary(name, wall))
     return with_wall(book(), track, name, wall, needed=arguments.write)
@@ -153,10 +157,10 @@ def measured(arguments: argparse.Namespace) -> list[Row]:
 
 
 def settings_of(track: str, record: str) -> Settings:
-    """The settings of a record.
+    """Return the settings of a record.
 
     Raises:
-        ConfigError: there is no such record, or it changes what is the track's.
+        ConfigError: the record does not exist, or changes a setting that the track fixes.
     """
     if record not in RECORDS[track]:
         known = ", ".join(RECORDS[track])
@@ -176,11 +180,11 @@ def settings_of(track: str, record: str) -> Settings:
 
 
 def prepare(track: str, folder: Path, given: Path | None) -> Path:
-    """The data of all runs of a track, made once.
+    """Build the data of all runs of a track, unless they exist, and return their folder.
 
     Raises:
-        ConfigError: there is no folder to make them from.
-        DataError: they are not those of the track.
+        ConfigError: there is no folder to build them from.
+        DataError: they differ from the track's data.
     """
     settings, made = settings_of(track, BASELINE), folder / "made"
     missing = [
@@ -196,7 +200,7 @@ def prepare(track: str, folder: Path, given: Path | None) -> Path:
             (folder / "given").symlink_to(given.resolve())
     for stage in missing:
         electra(folder, stage)
-    if not (folder / "data").exists():  # data made elsewhere
+    if not (folder / "data").exists():  # data built elsewhere
         (folder / "data").symlink_to(made.resolve())
     if (found := data_digest(made)) != TRACKS[track].data:
         raise DataError(
@@ -216,7 +220,7 @@ def data_digest(made: Path) -> str:
 
 
 def measure_record(track: str, name: str, seeds: list[int], data: Path, folder: Path, parallel: int) -> Row:
-    """Pre-train with every seed, fine-tune the track's tasks, and put the figures beside the targets."""
+    """Pre-train with every seed, fine-tune the track's tasks, and return the record's row."""
     settings, vocab_size = settings_of(track, name), vocab_size_of(Paths(data.parent))
     flops = training_flops(settings, vocab_size)
     commit = revision()
@@ -241,7 +245,7 @@ def measure_record(track: str, name: str, seeds: list[int], data: Path, folder: 
 
 
 def measure_seed(track: str, name: str, data: Path, folder: Path, commit: str, seed: int) -> Row:
-    """One run: its held-out figures, its tasks, and the time that its training took."""
+    """Run one seed; return its held-out figures, its tasks' scores, and the time of its training."""
     settings, tasks = settings_of(track, name), TRACKS[track].tasks
     settings = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"seed": seed})})
     workspace, steps, seeds = folder / f"{name}-{seed}", settings.pretrain.num_steps, settings.cells.seeds
@@ -268,10 +272,10 @@ def measure_seed(track: str, name: str, data: Path, folder: Path, commit: str, s
 
 
 def refuse_another_run(workspace: Path, wanted: Settings, data: Path) -> None:
-    """Make sure that what a workspace holds was trained with these settings and data.
+    """Check that a workspace's model was trained with these settings and data.
 
     Raises:
-        ConfigError: it was not.
+        ConfigError: it was trained with others.
     """
     paths = Paths(workspace)
     if not (paths.results / "pretrain.json").exists():
@@ -287,7 +291,7 @@ def refuse_another_run(workspace: Path, wanted: Settings, data: Path) -> None:
 
 
 def processor_seconds(workspace: Path) -> float | None:
-    """Of all calls that pre-trained it, starts included; None where they were not noted."""
+    """Return the processor seconds of all calls that pre-trained a workspace; None if they were not recorded."""
     notes = workspace / "commands.jsonl"
     lines = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     seconds = [line["processor_seconds"] for line in lines if line["command"] == ["pretrain"]]
@@ -295,7 +299,7 @@ def processor_seconds(workspace: Path) -> float | None:
 
 
 def revision() -> str:
-    """The commit of the code that trains and judges, marked where it was changed after that."""
+    """Return the commit of the code for training and evaluation, marked if the code has changed since."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -310,7 +314,7 @@ def revision() -> str:
 
 
 def compare_wall(track: str, name: str, data: Path, folder: Path, steps: int, repeats: int) -> dict[str, Any]:
-    """Seconds of all of a record's steps over those of the baseline's, from some steps of both that take turns.
+    """Return the ratio of a record's seconds for all steps to the baseline's, from interleaved steps of both.
 
     Validations and the first steps are not counted.
 
@@ -335,9 +339,9 @@ def compare_wall(track: str, name: str, data: Path, folder: Path, steps: int, re
 def _timed_steps(
     track: str, name: str, data: Path, folder: Path, steps: int, processor: dict[str, list[float]]
 ) -> float:
-    """Seconds that all steps of a record would take by these; those of processor time are added to ``processor``."""
+    """Time some steps; return the seconds extrapolated to all steps of a record, and append processor seconds."""
     settings, workspace = settings_of(track, name), folder / f"{name}-wall"
-    shutil.rmtree(workspace, ignore_errors=True)  # a checkpoint of an interrupted call would shorten the run
+    shutil.rmtree(workspace, ignore_errors=True)  # otherwise the run would resume from an interrupted call's checkpoint
     write_workspace(workspace, settings, data, steps, settings.cells.seeds)
     (seen,) = watched_run(workspace.resolve(), num_processes=1)
     every = load_settings(workspace).pretrain.eval_every

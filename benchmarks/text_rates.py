@@ -1,17 +1,17 @@
-"""Rate of one worker at each job of the text stages, and of what one process does after them.
+"""Rate of one worker at each job of the text stages, and of the serial work after the jobs.
 
     python -m benchmarks.text_rates TEXT [--megabytes 32]
     python -m benchmarks.text_rates TEXT --steps [NAME ...] [--megabytes 4] [--factors 1 4 16] [--write FILE]
     python -m benchmarks.text_rates TEXT --characters 300 --steps "corpus stage as init has it"
 
-TEXT has one paragraph a line. It is cut into documents of about 3,000 characters, as web pages have, in four files;
-with --characters of at most so many.
+TEXT has one paragraph a line. It is cut into documents of about 3,000 characters, the length of a web page, in
+four files; with --characters of at most this many.
 Every job runs alone on one core, as one of many workers would run it. docs/scaling.md has the figures.
 
-With --steps the corpus stage is measured step by step at several sizes of the text, each in a process of its own: MB of
-text per second of processor time (other programs that run meanwhile count little) once models and tables are there, and
-the memory beyond imports. A step by itself takes the time of the line with the step less that of the line without.
-With names (of the table's lines) these alone are measured; their figures replace those of the same size in FILE.
+With --steps the corpus stage is measured step by step at several sizes of the text, each in a separate process: MB of
+text per second of processor time (nearly independent of other programs) after loading models and tables, and the memory
+beyond imports. The time of a single step is the difference of the lines with and without the step. With NAMEs, only
+these lines of the table are measured; their figures replace those of the same size in FILE.
 """
 
 import argparse
@@ -50,10 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path)
     parser.add_argument("--megabytes", type=int, help="32, with --steps 4")
-    parser.add_argument("--characters", type=int, help="of a document at most")
+    parser.add_argument("--characters", type=int, help="maximum length of a document")
     parser.add_argument("--steps", nargs="*", choices=[*STEPS, *STAGES], metavar="NAME")
     parser.add_argument("--factors", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--repeats", type=int, default=3, help="of a step; the fastest counts")
+    parser.add_argument("--repeats", type=int, default=3, help="repeats of a step; the fastest counts")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     limit_threads(1)
@@ -61,7 +61,7 @@ def main() -> None:
         sizes = [factor * (options.megabytes or 4) * 10**6 for factor in options.factors]
         result = measure_steps(options.text, sizes, options.steps, options.repeats, options.characters)
         if options.write:
-            from benchmarks.measure import machine  # imports torch, whose memory is none of the steps'
+            from benchmarks.measure import machine  # imports torch, whose memory must not count for the steps
 
             before = read_json(options.write) if options.steps and options.write.exists() else {"steps": {}}
             result["steps"] = before["steps"] | {
@@ -76,11 +76,11 @@ def main() -> None:
 
 
 def write_documents(text: Path, root: Path, num_bytes: int, most: int | None = None) -> int:
-    """Four files of documents, with a blank line between them; the bytes written.
+    """Write four files of documents separated by blank lines; return the bytes written.
 
     Args:
-        most: characters of a document, which then begins and ends within paragraphs; else it has the paragraphs that
-            bring it to ``DOCUMENT_CHARACTERS``.
+        most: characters per document, which may then begin and end inside a paragraph; None for whole paragraphs up
+            to ``DOCUMENT_CHARACTERS``.
     """
     written = documents = characters = 0
     with ExitStack() as stack, open(text, encoding="utf-8") as lines:
@@ -97,7 +97,7 @@ def write_documents(text: Path, root: Path, num_bytes: int, most: int | None = N
 
 
 def _pieces(lines: Iterable[str], characters: int) -> Iterator[str]:
-    """The words of a text in lines of at most so many characters."""
+    """Yield the words of a text in lines of at most ``characters``."""
     piece = ""
     for word in (word for line in lines for word in line.split()):
         if piece and len(piece) + len(word) >= characters:
@@ -179,7 +179,7 @@ EVALUATION_TEXTS = 20_000
 def measure_steps(
     text: Path, sizes: list[int], only: list[str], repeats: int, characters: int | None = None
 ) -> dict[str, Any]:
-    """Rates and memory of every step at every size; with ``only``, of these and of the first."""
+    """Return rates and memory of every step at every size; with ``only``, of these and of the first step."""
     names = [name for name in (*STEPS, *STAGES) if not only or name in (next(iter(STEPS)), *only)]
     rows: dict[str, dict[str, Any]] = {name: {} for name in names}
     for size in sizes:
@@ -201,17 +201,17 @@ def measure_steps(
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function called in a new process: its memory is not another's, freed or not."""
+    """Call a function in a new process and return its result, so that memory is not shared between measurements."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
         return pool.apply(function, arguments)
 
 
 def run_step(name: str, root: Path, repeats: int) -> tuple[float, int]:
-    """Seconds of processor time, of steps the least of ``repeats``, and the peak of memory beyond imports in MiB."""
+    """Return processor seconds (for steps the minimum of ``repeats``) and peak memory beyond imports in MiB."""
     limit_threads(1)
     source = {"kind": "files", "name": "text", "paths": [str(root / "?.txt")]}
     corpus = Corpus.model_validate({"sources": [source], **STEPS.get(name, STAGES.get(name, {}))})
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = _memory("VmRSS")
     list(clean_documents(iter(["Models and tables are loaded once."]), corpus, Paths(root).evaluation_texts))
     seconds = []
@@ -229,12 +229,12 @@ def run_step(name: str, root: Path, repeats: int) -> tuple[float, int]:
 
 
 def _memory(field: str) -> int:
-    """A field of this process' memory in MiB."""
+    """Return a field of this process' memory in MiB."""
     return int(Path("/proc/self/status").read_text().split(f"{field}:")[1].split()[0]) // 1024
 
 
 def write_evaluation_texts(text: Path, folder: Path) -> None:
-    """A table of evaluation texts: paragraphs from the end of the text, about as many as GLUE's dev sets have."""
+    """Write a table of evaluation texts: paragraphs from the end of the text, about as many as in GLUE's dev sets."""
     with open(text, encoding="utf-8") as lines:
         last = deque((line for line in lines if 8 <= len(line.split()) <= 60), EVALUATION_TEXTS)
     with building(folder) as scratch:
@@ -245,7 +245,7 @@ def write_evaluation_texts(text: Path, folder: Path) -> None:
 
 
 def report(what: str, megabytes: float, job: Callable[[], Any], of: float | None = None) -> None:
-    """Print the rate in megabytes of raw text (or ``of`` the file itself) a second."""
+    """Print the rate in megabytes per second of raw text, or of the file with ``of`` megabytes."""
     began = time.perf_counter()
     job()
     seconds = time.perf_counter() - began

@@ -1,10 +1,9 @@
-"""A real pre-training run of a few steps, watched: how long steps take, wait for data, and what is communicated.
+"""Instrumented pre-training run of a few steps: time per step, time waiting for data, communicated bytes.
 
     python -m benchmarks.training_run WORKSPACE RESULT.json            # one process, or each of torchrun's
 
-The run is ``electra.pretrain.run.pretrain`` itself; what it takes from elsewhere is wrapped: the loader (its steps end
-where the next one is asked for) and torch.distributed's collectives (bytes that a process hands in or takes out,
-whichever is more).
+The run is ``electra.pretrain.run.pretrain`` with two wrappers: around the loader (a step ends when the next one is
+requested) and around torch.distributed's collectives (bytes that a process passes in or gets back, whichever is more).
 """
 
 import json
@@ -29,7 +28,7 @@ COLLECTIVES = (
 
 
 class Watch:
-    """What was seen of a run: per step seconds, of processor time too, waiting for the loader, bytes by collective."""
+    """Measurements of a run per step: wall-clock and processor seconds, waiting for data, bytes by collective."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
@@ -39,7 +38,7 @@ class Watch:
         self.is_stepping = False
 
     def loader(self, training_steps: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-        """The loader with a clock: between two of its steps lies one step of the run."""
+        """Wrap the loader with a clock: the time between two of its batches is one step of the run."""
 
         def timed(*arguments: Any, **options: Any) -> Iterator[Any]:
             steps = training_steps(*arguments, **options)
@@ -82,7 +81,7 @@ def main() -> None:
     import torch.distributed
 
     watch = Watch()
-    for name in COLLECTIVES:  # before DeepSpeed takes them
+    for name in COLLECTIVES:  # before DeepSpeed imports them
         setattr(torch.distributed, name, watch.collective(name, getattr(torch.distributed, name)))
     from electra.common.artifacts import write_json
     from electra.common.paths import Paths
@@ -90,7 +89,7 @@ def main() -> None:
     from electra.pretrain import run
 
     run.training_steps = watch.loader(run.training_steps)
-    # a run looks at its gradients whole when it logs, one step in many: so short a run would log every step
+    # when it logs, a run computes the norm of all gradients; a run this short would log every step
     run.gradient_norms = lambda *_: {}
     rank = int(os.environ.get("RANK", "0"))
     run.pretrain(load_settings(), Paths())
@@ -104,10 +103,10 @@ def main() -> None:
 
 
 def watched_run(workspace: Path, num_processes: int) -> list[dict[str, Any]]:
-    """Run the workspace's pre-training in processes of its own; what each of them saw.
+    """Run the workspace's pre-training in new processes; return the measurements of each.
 
     Raises:
-        RuntimeError: the run failed; with its last lines.
+        RuntimeError: the run failed; contains its last lines.
     """
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
     from electra.config.loading import load_settings

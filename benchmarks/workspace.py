@@ -1,6 +1,6 @@
-"""A folder like the project's root for a benchmark: settings from a profile with changes, and what is run in it.
+"""Workspace of a benchmark: settings from a profile with changes, and commands in it.
 
-Stages as commands of their own (:func:`run_stage`); whatever must end at a deadline, or be killed (:class:`Processes`).
+Runs stages as commands (:func:`run_stage`), and functions that end at a deadline or are killed (:class:`Processes`).
 """
 
 import importlib
@@ -43,7 +43,7 @@ def write_workspace(
         cells: the tasks of the matrix, each with seed 1.
     """
     values = yaml.safe_load((ROOT / f"params/{profile}.yaml").read_text())
-    values["corpus"]["decontamination"] = None  # a benchmark's text comes without evaluation texts
+    values["corpus"]["decontamination"] = None  # benchmarks have no evaluation texts
     for section, keys in changes.items():
         values[section] = {**values.get(section, {}), **keys}
     common = {"profile": profile, "cells": {"tasks": list(cells), "seeds": [1]}, "cluster": cluster or {}}
@@ -54,23 +54,23 @@ def write_workspace(
 
 
 def files_source(text: Path) -> dict[str, Any]:
-    """A corpus of one text file, documents separated by blank lines."""
+    """Return the source of a corpus of one text file, documents separated by blank lines."""
     return {"kind": "files", "name": "text", "paths": [str(text.resolve())]}
 
 
 def bundled_text(num_documents: int) -> dict[str, Any]:
-    """Settings of ``corpus``: the first paragraphs of the bundled books, each a document."""
+    """Return settings of ``corpus``: the first paragraphs of the bundled books, each a document."""
     books = {**files_source(ROOT / "data/books/*.txt.xz"), "documents": "line"}
     return {"sources": [books], "max_documents": num_documents, "documents_per_file": 5000, "cleaning": []}
 
 
 def copy_text(source: Path, target: Path, num_bytes: int) -> int:
-    """The beginning of a text, up to the end of a line; from the start again where it is too short.
+    """Copy the beginning of a text up to the end of a line, repeating a text that is too short.
 
-    Every time anew each document's first line gets a number, so that no document stands there twice.
+    In each repetition every document's first line gets a number, so that no document occurs twice.
 
     Returns:
-        The bytes written.
+        The number of bytes written.
     """
     written = copy = 0
     with open(target, "wb") as output:
@@ -102,10 +102,10 @@ def stage(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen
 
 
 def run_stage(folder: Path, *arguments: str) -> str:
-    """Run one command to its end; what it printed.
+    """Run one command to its end and return its output.
 
     Raises:
-        InfrastructureError: it failed.
+        InfrastructureError: the command failed.
     """
     process = stage(folder, *arguments)
     output, _ = process.communicate()
@@ -118,16 +118,16 @@ Curve = dict[int, dict[str, float]]  # losses by step
 
 
 class OutOfTime(Exception):
-    """A part's minutes are over."""
+    """Raised when a part's time is over."""
 
 
 class Broken(Exception):
-    """A command ended otherwise than it should."""
+    """Raised when a command does not end as expected."""
 
 
 @dataclass
 class Child:
-    """A process, the file with its output, and when it ended."""
+    """A process, the file with its output, and the time of its end."""
 
     process: Any
     log: Path
@@ -142,14 +142,14 @@ class Child:
         return self.log.read_text(errors="replace")
 
     def why(self) -> str:
-        """How it ended, in a line."""
+        """Return in one line how the process ended."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         told = next((line for line in lines if line.startswith("error:")), lines[-1] if lines else "it said nothing")
         how = signal.Signals(-self.code).name if self.code < 0 else f"exit code {self.code}"
         return f"{how}: {told[:300]}"
 
 
-# What training and fine-tuning import in the end; the last two: DeepSpeed, with ZeRO.
+# All modules that training and fine-tuning import; the last two: DeepSpeed, with ZeRO.
 IMPORTED_ONCE = (
     "electra.launchers.pretraining",
     "electra.pretrain.run",
@@ -163,12 +163,12 @@ IMPORTED_ONCE = (
 
 @dataclass
 class Processes:
-    """Functions in processes of their own, whose output goes to files, all of them over at a deadline.
+    """Runner of functions in child processes with a common deadline; their output goes to files.
 
     Args:
-        root: a folder for what they write.
-        how: ``fork`` saves them the imports, and is for a process that has no threads and no CUDA.
-        deadline: by ``time.monotonic``.
+        root: folder for the output.
+        how: start method; ``fork`` saves the imports, and is for a process without threads and CUDA.
+        deadline: time of ``time.monotonic`` at which they are killed.
     """
 
     root: Path
@@ -177,16 +177,16 @@ class Processes:
     number: Any = field(default_factory=count)
 
     def import_once(self) -> None:
-        """Import before the first fork what every process needs."""
+        """Import the modules that every process needs, before the first fork."""
         if self.how == "fork":
             for module in IMPORTED_ONCE:
                 importlib.import_module(module)
 
     def left(self) -> float:
-        """Seconds until the part's time is over.
+        """Return the seconds until the part's time is over.
 
         Raises:
-            OutOfTime: there are none.
+            OutOfTime: the time is over.
         """
         left = self.deadline - time.monotonic()
         if left <= 0:
@@ -194,7 +194,7 @@ class Processes:
         return left
 
     def start(self, target: Callable[..., None], *arguments: Any, folder: Path | None = None, **env: str) -> Child:
-        """Begin a function of a module in a process of its own."""
+        """Start a module-level function in a new process."""
         name = f"{next(self.number)}-{target.__name__}.log"
         log = self.root / "output" / name
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ class Processes:
         return Child(process, log)
 
     def wait(self, children: Sequence[Child]) -> list[Child]:
-        """Wait until all have ended; kill them when the time is over."""
+        """Wait until all processes have ended; kill them when the time is over."""
         running = list(children)
         try:
             while running:
@@ -220,10 +220,10 @@ class Processes:
         return list(children)
 
     def call(self, target: Callable[..., None], *arguments: Any, ranks: int = 1) -> dict[str, Any]:
-        """What a function of a module, called with a file to write it to, has found.
+        """Call a module-level function that writes its result to a file in a new process, and return the result.
 
         Raises:
-            Broken: it failed.
+            Broken: the function failed.
         """
         file = self.root / f"found-{next(self.number)}.json"
         children = self.wait([self.start(target, file, *arguments, **place) for place in places(ranks)])
@@ -233,12 +233,12 @@ class Processes:
 
 
 def first_failure(children: Sequence[Child]) -> Child:
-    """Of those that failed, the one that ended first: the others' message may be that it is gone."""
+    """Return the failed process that ended first: the others may only report that it is gone."""
     return min((child for child in children if child.code), key=lambda child: child.ended_at)
 
 
 def places(ranks: int) -> list[dict[str, str]]:
-    """Each process' place among several, in torchrun's variables; nothing for a lone one."""
+    """Return torchrun's environment variables for each of several processes; none for a single process."""
     if ranks == 1:
         return [{}]
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
@@ -247,7 +247,7 @@ def places(ranks: int) -> list[dict[str, str]]:
 
 
 def read_curve(paths: Paths) -> Curve:
-    """The losses of ``results/pretrain.tsv``, nats, by step."""
+    """Return the losses in ``results/pretrain.tsv`` by step, in nats."""
     header, *lines = (line.split("\t") for line in (paths.results / "pretrain.tsv").read_text().splitlines())
     rows = [dict(zip(header, line, strict=True)) for line in lines]
     return {
@@ -257,7 +257,7 @@ def read_curve(paths: Paths) -> Curve:
 
 
 def apart(one: Curve, other: Curve) -> tuple[float, str]:
-    """The largest difference of two curves' losses, nats, and where it is; infinite where a loss is missing."""
+    """Return the largest difference of two curves' losses in nats, and where it is; infinite if a loss is missing."""
     largest = (0.0, "")
     for step in sorted(one.keys() | other.keys()):
         mine, its = one.get(step, {}), other.get(step, {})
@@ -279,7 +279,7 @@ def _enter(log: Path, folder: Path, env: dict[str, str], target: Callable[..., N
 
 
 def build_op() -> None:
-    """Compile DeepSpeed's op for collectives on a CPU, once for an environment: a minute, which is no part of a run."""
+    """Compile DeepSpeed's op for collectives on a CPU, once per environment, to keep this minute out of the runs."""
     from electra.pretrain.engine import prepare_environment
     from electra.pretrain.zero import load_collectives
 
@@ -288,7 +288,7 @@ def build_op() -> None:
 
 
 def electra(*arguments: str) -> None:
-    """A command of the project, as its own entry point runs it."""
+    """Run a command of the project through its entry point."""
     from electra.__main__ import main
 
     sys.argv = ["electra", *arguments]
@@ -297,11 +297,11 @@ def electra(*arguments: str) -> None:
 
 @dataclass(frozen=True)
 class Blow:
-    """A signal that a process sends itself before a step, once a checkpoint is written.
+    """Signal that a process sends itself before a step, once a checkpoint is written.
 
     Attributes:
-        rank: which process does; None: all.
-        note: a file that gets the time of it.
+        rank: rank of the process; None for all.
+        note: file for the time of the signal.
     """
 
     step: int
@@ -311,7 +311,7 @@ class Blow:
 
 
 def pretrain(blow: Blow | None = None) -> None:
-    """``electra pretrain``, or one of its processes."""
+    """Run ``electra pretrain``, or one of its processes."""
     from electra.pretrain import run
 
     set_step = run.set_step

@@ -1,1 +1,1 @@
-"""Questions that were answered once; their figures are in ``experiments/results``."""
+"""One-off experiments; their figures are in ``experiments/results``."""

@@ -1,12 +1,12 @@
-"""Which tasks, with how many training rows, show what the default profile's pre-training is good for?
+"""Choose tasks and numbers of training rows that show the gain from the default profile's pre-training.
 
     python -m experiments.default_tasks WORKSPACE [WORKSPACE ...] --tasks ewt-tags WNUT-17 --rows 500x8 1500x3
 
 Fine-tunes each task from each workspace's pre-trained weights, and from random ones, on the first rows of its training
-set (500x8: 500 rows, 8 epochs), and scores rows of the training set that come after all of these. The development
-sets, which the card reports, are not read. A task is worth its seconds where the gain over random weights is more than
-twice the spread of the difference; of those, the fewest rows that keep it so are taken. Several workspaces are runs of
-one recipe with other pre-training seeds: the table has the standard deviation over them.
+set (500x8: 500 rows, 8 epochs), and scores later rows of the training set. The development sets, which the card
+reports, are not read. A task qualifies if its gain over random weights is more than twice the spread of the difference;
+the smallest number of rows with such a gain is chosen. Several workspaces are runs of one recipe with different
+pre-training seeds: the table has the standard deviation over them.
 """
 
 import argparse
