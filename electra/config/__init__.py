@@ -1,10 +1,10 @@
-"""The one schema of ``params.yaml`` + ``params/<profile>.yaml``.
+"""Schema of ``params.yaml`` + ``params/<profile>.yaml``.
 
-``params.yaml`` holds the profile's name and what no profile changes (which cells to fine-tune, the machine);
-``params/<profile>.yaml`` holds the rest of what a result depends on. Every key stands in exactly one of the two; only
-``pretrain.objective`` may stand in both, and counts where ``params.yaml`` has one. Unknown keys and impossible values
-are refused with the path of the key. The description of a field is also its help text (``electra config
---help-fields``). Reading the files: electra/config/loading.py.
+``params.yaml`` holds the profile's name and the settings independent of profiles (which tasks to fine-tune, the
+machine); ``params/<profile>.yaml`` holds all other settings that affect results. Every key is in exactly one of the two
+files; only ``pretrain.objective`` may be in both, and then the value in ``params.yaml`` is used. Unknown keys and
+invalid values raise an error with the path of the key. The description of a field is also its help text (``electra
+config --help-fields``). The files are read in electra/config/loading.py.
 """
 
 from typing import Literal
@@ -64,15 +64,15 @@ class Settings(Section):
 
     profile: str = Field(description="name of the file under params/")
     fidelity: Literal["corrected", "original"] = Field(
-        "corrected", description="original: reproduce the known defects of google-research/electra (docs/fidelity.md)"
+        "corrected", description="original: reproduce the known bugs of google-research/electra (docs/fidelity.md)"
     )
     cells: Cells = Field(description="the fine-tuning matrix of the score card")
-    cluster: Cluster = Field(description="the machine: speed, not the recipe (docs/architecture.md)")
+    cluster: Cluster = Field(description="the machine: affects speed, not the recipe (docs/architecture.md)")
     corpus: Corpus = Field(description="documents, their cleaning and the held-out split")
     tokenizer: Tokenizer = Field(description="the WordPiece vocabulary")
     shards: Shards = Field(description="fixed-length examples")
-    model: Model = Field(description="shapes of discriminator and generator")
-    pretrain: Pretrain = Field(description="replaced token detection")
+    model: Model = Field(description="architecture and sizes of discriminator and generator")
+    pretrain: Pretrain = Field(description="pre-training")
     tasks: Tasks = Field(description="labelled data")
     finetune: Finetune = Field(description="fine-tuning")
 

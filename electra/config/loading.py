@@ -1,4 +1,4 @@
-"""Reading ``params.yaml`` + ``params/<profile>.yaml``, and showing what they mean."""
+"""Reading ``params.yaml`` + ``params/<profile>.yaml``, printing the settings and describing the fields."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -15,20 +15,20 @@ from electra.config.section import Section
 
 
 def load_settings(root: Path = Path(".")) -> Settings:
-    """Read ``params.yaml`` and the profile it names.
+    """Return the validated settings of ``params.yaml`` and the profile it names.
 
     Raises:
-        ConfigError: a file is missing or not YAML, a section stands twice, a key is unknown, a value impossible.
+        ConfigError: a file is missing or not YAML, a key is in both files or unknown, or a value is invalid.
     """
     values = read_settings(root)
     return parse_settings(values, where=f"params.yaml + params/{values['profile']}.yaml")
 
 
 def read_settings(root: Path = Path(".")) -> dict[str, Any]:
-    """Return the values of ``params.yaml`` and of the profile it names as one dictionary; they are not checked.
+    """Return the values of ``params.yaml`` and of the profile it names as one dictionary, without validation.
 
     Raises:
-        ConfigError: a file is missing or not YAML, or a section stands twice.
+        ConfigError: a file is missing or not YAML, or a key is in both files.
     """
     common = _read_yaml(root / "params.yaml")
     name = common.get("profile")
@@ -51,9 +51,9 @@ def read_settings(root: Path = Path(".")) -> dict[str, Any]:
 
 
 def with_method(common: dict[str, Any], profile: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return both files' settings with ``pretrain.objective`` in one of them: in ``params.yaml`` where it is set there.
+    """Return the settings of both files with ``pretrain.objective`` in only one: in ``params.yaml`` if it is set there.
 
-    It is the one key that both may have, so that ``-S pretrain.objective=NAME`` chooses a method for any profile.
+    It is the only key that both files may have, so that ``-S pretrain.objective=NAME`` works with any profile.
     """
     chosen = common.get("pretrain")
     if isinstance(chosen, dict) and "objective" in chosen:
@@ -65,7 +65,7 @@ def with_method(common: dict[str, Any], profile: dict[str, Any]) -> tuple[dict[s
 
 
 def _merge(common: dict[str, Any], profile: dict[str, Any], files: str) -> dict[str, Any]:
-    """A section may be spread over both files, but no key may stand in both."""
+    """Merge both files; a section may be spread over both, but no key may be in both."""
     common, profile = with_method(common, profile)
     merged = dict(common)
     for name, section in profile.items():
@@ -82,7 +82,7 @@ def _merge(common: dict[str, Any], profile: dict[str, Any], files: str) -> dict[
 
 
 def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
-    """Check a merged dictionary against the schema; all complaints are listed at once, each with its key's path."""
+    """Validate a merged dictionary; the ConfigError lists all errors at once, each with the path of its key."""
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -93,17 +93,17 @@ def parse_settings(values: dict[str, Any], *, where: str) -> Settings:
         ) from None
 
 
-# Parts of an error's place that are no keys: the kind of a source, and the types of a value that may be of several
+# Parts of pydantic's error location that are not keys: the kind of a source, and the types of a union
 _NO_KEY = re.compile(r"files|hub|int|float|str|bool|none|constrained-.*|(?:literal|list|dict|tagged-union)\[.*")
 
 
 def _complaints(errors: Iterable[Any]) -> Iterator[str]:
-    """A line for each key; of a value that may be of several types, what each asks for."""
+    """Yield one message per key; for a value that may have several types, with the requirements of each."""
     found: dict[tuple[str, str], list[str]] = {}
     for error in errors:
         key = ".".join(str(part) for part in error["loc"] if not _NO_KEY.fullmatch(str(part))) or "(top level)"
         message, got = error["msg"].removeprefix("Value error, "), f" (got {shown(error['input'])})"
-        if error["type"] == "value_error" and not error["loc"]:  # of several sections: the message names the keys
+        if error["type"] == "value_error" and not error["loc"]:  # concerns several sections: the message names the keys
             key = got = ""
         elif error["type"] in ("extra_forbidden", "missing"):
             message, got = "unknown key" if error["type"] == "extra_forbidden" else "missing", ""
@@ -128,12 +128,12 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def dump_settings(settings: Settings) -> str:
-    """All settings as YAML, defaults included."""
+    """Return all settings as YAML, including defaults."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
 
 
 def describe_fields() -> str:
-    """Every key with its default and its description, one a line."""
+    """Return every key with its default and description, one per line."""
     return "\n".join(_describe(Settings, "")) + "\n"
 
 
@@ -150,7 +150,7 @@ def _describe(section: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 def _sections_in(annotation: Any) -> list[type[Section]]:
-    """Section classes inside an annotation such as ``list[Annotated[A | B, ...]]``."""
+    """Return the section classes in an annotation such as ``list[Annotated[A | B, ...]]``."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [annotation]
     return [section for argument in get_args(annotation) for section in _sections_in(argument)]

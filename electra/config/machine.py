@@ -1,4 +1,4 @@
-"""Settings of the machine: ``cluster``, with one section for each launcher."""
+"""Settings of the machine: section ``cluster``, with a subsection for each launcher."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,15 +9,15 @@ from electra.config.section import Section
 
 
 class Torchrun(Section):
-    """Launcher ``torchrun``: this machine's processes, joined to those of other nodes where there are several."""
+    """Launcher ``torchrun``: processes of this machine, which join those of other nodes if there are several."""
 
     endpoint: str = Field(
-        "127.0.0.1:0", description="host:port where the nodes of one run meet: the same on every node, one of them"
+        "127.0.0.1:0", description="rendezvous endpoint host:port on one of the nodes; the same on every node"
     )
 
 
 class DeepSpeedLauncher(Section):
-    """Launcher ``deepspeed``: DeepSpeed's own, which reaches other nodes by ssh."""
+    """Launcher ``deepspeed``: DeepSpeed's launcher, which reaches other nodes by ssh."""
 
     hostfile: Path | None = Field(None, description="lines such as `node1 slots=8`; none: this machine only")
 
@@ -30,61 +30,65 @@ class Slurm(Section):
     qos: str | None = Field(None, description="quality of service")
     constraint: str | None = Field(None, description="node features that are required")
     time_limit_minutes: int = Field(
-        1440, gt=0, le=1_000_000, description="of one job; a longer run continues in the next one"
+        1440, gt=0, le=1_000_000, description="time limit of one job; a longer run continues in the next job"
     )
     cpus_per_task: int | None = Field(
         None, gt=0, le=65_536, description="cores per process; none: 8 beside a GPU, else the cluster's default"
     )
     memory_gb: float | None = Field(None, gt=0, le=1_000_000, description="memory per node; none: the default")
     warning_seconds: int = Field(
-        300, gt=0, le=1_000_000, description="before the time limit: a checkpoint is written and the job ends"
+        300, gt=0, le=1_000_000, description="seconds before the time limit to write a checkpoint and end the job"
     )
     setup: list[str] = Field([], description="shell lines before the command, such as `module load cuda`")
     options: dict[str, str | int | bool] = Field({}, description="further options of sbatch, such as {reservation: x}")
 
 
 class Kubernetes(Section):
-    """Launcher ``kubernetes``: an Indexed Job with one pod per node, and the headless Service they meet at."""
+    """Launcher ``kubernetes``: an Indexed Job with one pod per node, and a headless Service for the rendezvous."""
 
     image: str = Field("", description="container image with this project installed")
     namespace: str = Field("default", description="namespace of the Job")
     context: str | None = Field(None, description="kubectl context; none: the current one")
     volume_claim: str = Field("", description="volume claim with this workspace; several nodes: ReadWriteMany")
     workspace: str = Field("/workspace", description="this workspace's folder inside the pods")
-    sub_path: str | None = Field(None, description="this workspace in the volume; none: the whole volume")
+    sub_path: str | None = Field(None, description="path of this workspace in the volume; none: the volume's root")
     cpus: str | None = Field(None, description="CPUs per pod, such as `16`")
     memory: str | None = Field(None, description="memory per pod, such as `128Gi`")
     shared_memory: str = Field("8Gi", description="size of /dev/shm; it counts as memory")
-    gpu_resource: str = Field("nvidia.com/gpu", description="name under which the nodes offer their GPUs")
+    gpu_resource: str = Field("nvidia.com/gpu", description="resource name of the nodes' GPUs")
     service_account: str | None = Field(None, description="service account of the pods")
     resources: dict[str, str] = Field(
         {}, description="further resources per pod, such as {rdma/hca_shared_devices_a: '1'} for InfiniBand"
     )
-    capabilities: list[str] = Field([], description="added to the container; RDMA needs [IPC_LOCK]")
-    environment: dict[str, str] = Field({}, description="variables of the pods, such as {NCCL_SOCKET_IFNAME: eth0}")
+    capabilities: list[str] = Field([], description="capabilities added to the container; RDMA needs [IPC_LOCK]")
+    environment: dict[str, str] = Field(
+        {}, description="environment variables of the pods, such as {NCCL_SOCKET_IFNAME: eth0}"
+    )
     tolerations: list[dict[str, str | int]] = Field(
-        [], description="as Kubernetes has them, such as [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]"
+        [], description="tolerations of the pods, such as [{key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}]"
     )
     node_selector: dict[str, str] = Field({}, description="labels that the nodes must have")
-    labels: dict[str, str] = Field({}, description="of the Job, such as {kueue.x-k8s.io/queue-name: gpus}")
-    secret: str | None = Field(None, description="whose keys become environment variables, such as AWS_ACCESS_KEY_ID")
+    labels: dict[str, str] = Field({}, description="labels of the Job, such as {kueue.x-k8s.io/queue-name: gpus}")
+    secret: str | None = Field(
+        None, description="Secret whose keys become environment variables, such as AWS_ACCESS_KEY_ID"
+    )
 
 
 Processes = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class Cluster(Section):
-    """The machine. Changes speed, not the recipe; no stage depends on it.
+    """Settings of the machine; they affect speed, not the recipe, and no stage depends on them.
 
-    Results are equal to the last bit or to rounding: docs/architecture.md says which, setting by setting.
+    Results are identical bit by bit or up to rounding: docs/architecture.md says which, for each setting.
     """
 
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is one")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there is a GPU")
     num_processes: Processes | Literal["auto"] = Field(
-        "auto", description="training processes, of all nodes together; auto: one per GPU, else 1"
+        "auto", description="training processes on all nodes together; auto: one per GPU, else 1"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="matrix products; auto: bf16 where the machine is faster with it (GPUs, AMX, AMD's AVX-512)"
+        "auto", description="precision of matrix products; auto: bf16 if it is faster (GPUs, AMX, AMD's AVX-512)"
     )
     zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
     micro_batch_size: Annotated[int, Field(ge=1, le=1_048_576)] | Literal["auto"] = Field(
@@ -94,34 +98,34 @@ class Cluster(Section):
     )
     activation_checkpointing: Literal["auto", "off", "layers"] | None = Field(
         None,
-        description="layers: a layer keeps only its input and runs again in the backward pass, for memory against "
-        "time; auto: where a step would not fit into the memory that is free (docs/long-sequences.md); none: auto on "
-        "CUDA, off on a CPU",
+        description="layers: a layer keeps only its input and runs again in the backward pass, which saves memory and "
+        "costs time; auto: if a step would not fit into free memory (docs/long-sequences.md); none: auto on CUDA, off "
+        "on a CPU",
     )
     compile: Literal["auto", "off", "layers", "model"] = Field(
         "auto",
-        description="through torch.compile: the encoders' layers, or the whole forward pass; auto: model on CUDA, off "
-        "on a CPU and with ZeRO stage 3",
+        description="compile with torch.compile the encoders' layers or the whole forward pass (model); auto: model on "
+        "CUDA, off on a CPU and with ZeRO stage 3",
     )
     deterministic: bool = Field(
         False,
-        description="on CUDA: PyTorch's deterministic algorithms alone, in pre-training and fine-tuning; slower, and "
-        "an operation that has none ends the run (docs/gpu.md)",
+        description="on CUDA: only PyTorch's deterministic algorithms, in pre-training and fine-tuning; slower, and "
+        "an operation without one ends the run (docs/gpu.md)",
     )
     pack_examples: bool = Field(
-        False, description="several short examples in a row, with attention within each: saves computing on padding"
+        False, description="pack several short examples into a row, with attention within each; saves padding"
     )
     cells_per_gpu: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
         "auto",
-        description="fine-tuning cells that share a GPU in a flow; auto: as many as are predicted to fit, 4 at most",
+        description="fine-tuning runs that share a GPU in a flow; auto: as many as are predicted to fit, 4 at most",
     )
     num_threads: Processes | Literal["auto"] = Field(
         "auto", description="threads per training process; auto: all cores"
     )
     share_cores: bool = Field(
         False,
-        description="on a CPU `make run` runs other stages beside pre-training too, each with its part of the cores: "
-        "sooner done where pre-training takes minutes, later where it takes hours",
+        description="on a CPU, let `make run` run other stages during pre-training, each with a share of the cores: "
+        "faster if pre-training takes minutes, slower if it takes hours",
     )
     executor: Literal["local", "dask"] = Field(
         "local", description="where text stages run: processes of this machine, or a Dask cluster (docs/scaling.md)"
@@ -141,24 +145,24 @@ class Cluster(Section):
         30.0,
         gt=0,
         le=1_000_000,
-        description="without progress after which pre-training ends and names the process it waited for",
+        description="minutes without progress after which pre-training ends and names the process it waited for",
     )
     grace_seconds: int = Field(
-        120, gt=0, le=1_000_000, description="a process gets to write its checkpoint, after a signal to end"
+        120, gt=0, le=1_000_000, description="seconds for a process to write its checkpoint after a signal to end"
     )
     silence_seconds: float = Field(
         60.0,
         gt=0,
         le=1_000_000,
-        description="without a heartbeat of another process after which pre-training ends and names it",
+        description="seconds without a heartbeat of another process after which pre-training ends and names it",
     )
 
     launcher: Literal["local", "torchrun", "deepspeed", "slurm", "kubernetes"] = Field(
-        "local", description="what starts the processes of pre-training (docs/launchers.md)"
+        "local", description="launcher of the pre-training processes (docs/launchers.md)"
     )
-    num_nodes: Processes = Field(1, description="machines of one pre-training; num_processes is of all together")
+    num_nodes: Processes = Field(1, description="machines of one pre-training run; num_processes counts all of them")
     resubmissions: int = Field(
-        20, ge=0, le=10_000, description="of a job after its time limit or a lost node, while each gets further"
+        20, ge=0, le=10_000, description="resubmissions after a time limit or a lost node, while jobs make progress"
     )
     torchrun: Torchrun = Field(Torchrun(), description="settings of this launcher")
     deepspeed: DeepSpeedLauncher = Field(DeepSpeedLauncher(), description="settings of this launcher")

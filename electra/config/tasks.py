@@ -1,4 +1,4 @@
-"""Settings of the labelled tasks, of fine-tuning, and of what the score card shows."""
+"""Settings of the labelled tasks, of fine-tuning, and of the score card."""
 
 import re
 from pathlib import Path
@@ -13,12 +13,12 @@ from electra.tasks.cells import Start
 
 Milestone = Annotated[
     Literal["6.25", "12.5", "25", "50"],
-    BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v),  # as DVC writes it into commands
+    BeforeValidator(lambda v: str(v) if isinstance(v, int | float) else v),  # as DVC writes it in commands
 ]
 
 
 def _taken_names() -> dict[str, str]:
-    """Names of other things in data/tasks. Names that differ in case only are one name on some file systems."""
+    """Return reserved names in data/tasks, in lower case, since some file systems ignore case."""
     return {
         **{name.lower(): "a built-in task" for name in TASKS},
         **dict.fromkeys(["manifest.json", "official"], "something else in data/tasks"),
@@ -26,7 +26,7 @@ def _taken_names() -> dict[str, str]:
 
 
 class FilesTasks(Section):
-    """The files of GLUE, SuperGLUE, SQuAD, CoNLL, SWAG and MRQA as they are distributed."""
+    """Official files of GLUE, SuperGLUE, SQuAD, CoNLL, SWAG and MRQA."""
 
     kind: Literal["files"] = Field(description="official TSV and JSON layouts on disk")
     glue: str | None = Field(None, description="folder with CoLA/, MRPC/, ... each with train.tsv and dev.tsv")
@@ -58,10 +58,10 @@ class HubTasks(Section):
 
 
 class Tasks(Section):
-    """Where the labelled data comes from."""
+    """Sources of labelled data."""
 
     source: Annotated[FilesTasks | HubTasks, Field(discriminator="kind")] | None = Field(
-        None, description="files or hub; null where cells.tasks has own tasks only, or none"
+        None, description="files or hub; null if cells.tasks has only own tasks, or none"
     )
     own: list[str] = Field(
         [],
@@ -75,7 +75,7 @@ class Tasks(Section):
 
     @property
     def custom_files(self) -> dict[str, Path]:
-        """The description of each own task by the task's name."""
+        """Path of each own task's description, by the task's name."""
         return {Path(path).stem: Path(path) for path in self.own}
 
     @field_validator("own")
@@ -97,12 +97,12 @@ Epochs = Annotated[float, Field(gt=0, le=10_000)]
 
 
 class Finetune(Section):
-    """Fine-tuning (paper appendix B): one setting for all tasks, epochs by task."""
+    """Fine-tuning (paper appendix B): the same settings for all tasks except epochs."""
 
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate of the task head")
     layerwise_decay: float = Field(0.8, gt=0, le=1, description="factor on the rate per layer below the head")
     batch_size: int = Field(32, gt=0, le=1_048_576, description="examples per step")
-    epochs: Epochs = Field(3.0, description="passes over the training set, unless the task is named below")
+    epochs: Epochs = Field(3.0, description="passes over the training set, unless task_epochs has the task")
     task_epochs: dict[str, Epochs] = Field(
         {name: spec.epochs for name, spec in TASKS.items() if spec.epochs}, description="epochs of single tasks"
     )
@@ -111,13 +111,13 @@ class Finetune(Section):
     max_grad_norm: float = Field(1.0, gt=0, le=1e12, description="clip of the global gradient norm")
     max_length: int = Field(128, ge=8, le=512, description="tokens of a sentence or pair")
     tagging_max_length: int | None = Field(
-        None, ge=8, le=512, description="tokens of a tagged sentence; max_length where none is given"
+        None, ge=8, le=512, description="tokens of a tagged sentence; null: max_length"
     )
     span_max_length: int = Field(512, ge=16, le=512, description="tokens of a question and context window")
     span_head: Literal["joint", "plain"] = Field(
         "plain",
-        description="joint: the paper's, where the end depends on the start (beam search over both); plain: two linear "
-        "layers",
+        description="joint: the paper's head, whose end depends on the start (beam search over both); plain: two "
+        "linear layers",
     )
     double_unordered: bool = Field(
         False, description="train MRPC, STS-B and own tasks with `unordered` on both orders of their two texts"
@@ -129,22 +129,22 @@ class Finetune(Section):
         None, gt=0, le=1_000_000_000, description="use only the first examples (for quick runs)"
     )
     task_max_train_examples: dict[str, Annotated[int, Field(gt=0, le=1_000_000_000)]] = Field(
-        {}, description="the same for single tasks, in place of max_train_examples"
+        {}, description="max_train_examples of single tasks"
     )
     keep_models: bool = Field(
         False,
-        description="write each cell's fine-tuned model beside its predictions, as an output of its stage, for "
-        "`electra predict`: 4 bytes a parameter, so 54 MB a cell for the small, 440 MB for the base and 1.3 GB for the "
-        "large shape",
+        description="store each fine-tuned model with its predictions, as an output of its stage, for `electra "
+        "predict`: 4 bytes per parameter, so 54 MB per run for the small, 440 MB for the base and 1.3 GB for the large "
+        "model",
     )
 
     def limit_of(self, task: str) -> int | None:
-        """The number of training examples that are used of a task; None for all of them."""
+        """Return the maximum number of training examples of a task; None for all examples."""
         return self.task_max_train_examples.get(task, self.max_train_examples)
 
 
 class Cells(Section):
-    """The fine-tuning matrix: every task with every seed, from the pre-trained and from random weights."""
+    """Fine-tuning matrix: every task with every seed, from the pre-trained and from random weights."""
 
     tasks: list[str] = Field(
         description="tasks on the score card, built-in or of tasks.own; [] gives the encoder, its export and a card "
@@ -157,13 +157,13 @@ class Cells(Section):
 
     intermediate: list[str] = Field(
         [],
-        description="tasks that are fine-tuned once more per seed, for others to start from their encoders: MNLI",
+        description="tasks that are fine-tuned once more per seed, so that others start from their encoders: MNLI",
     )
     from_intermediate: list[str] = Field(
-        [], description="tasks that also start from each of these, with a new head, such as RTE and STS-B"
+        [], description="tasks that also start from each encoder of `intermediate`, with a new head: RTE, STS-B"
     )
     encoders: list[Annotated[str, Field(pattern=r"^\w[\w.-]*$")]] = Field(
-        [], description="encoders of another make to put every task through as well: names of folders in encoders/"
+        [], description="external encoders to fine-tune on every task as well: names of folders in encoders/"
     )
 
     @field_validator("tasks", "seeds", "milestones", "intermediate", "from_intermediate", "encoders")

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from electra.config.section import Probability, Section, Seed
 
-# Files that give so many documents, of so few characters on average, may be texts whose documents are paragraphs
-MANY_PARAGRAPHS = 100  # of a file, at least
-PARAGRAPH_CHARS = 1000  # less than: more than a paragraph of a book, less than most articles
+# If a file yields this many documents with this few characters on average, its documents may be only paragraphs
+MANY_PARAGRAPHS = 100  # minimum number of documents per file
+PARAGRAPH_CHARS = 1000  # upper limit of the mean: above a paragraph of a book, below most articles
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # the first entries of every trained vocabulary
 
 
@@ -19,25 +19,25 @@ class Unwrap(Section):
     """Join hard-wrapped lines to paragraphs; must be the first step, since it needs the blank lines."""
 
     kind: Literal["unwrap"] = Field(description="join hard-wrapped lines")
-    min_share: Probability = Field(0.8, description="of the line breaks inside paragraphs that look like wrapped text")
+    min_share: Probability = Field(0.8, description="minimum share of line breaks that look wrapped")
 
 
 class Boilerplate(Section):
-    """Remove what book sites and web pages put around a text."""
+    """Remove text that book sites and web pages add around a document."""
 
     kind: Literal["boilerplate"] = Field(description="licence blocks, headers with metadata, notices")
 
 
 class Markup(Section):
-    """Remove what is left of HTML, wiki text and transcribers' marks; the text inside stays."""
+    """Remove remains of HTML, wiki markup and transcribers' marks; the text inside stays."""
 
     kind: Literal["markup"] = Field(description="tags, entities, wiki links, transcribers' marks, scene breaks")
 
 
 class RepeatedLines(Section):
-    """Remove lines that stood before."""
+    """Remove lines that occurred earlier."""
 
-    kind: Literal["repeated_lines"] = Field(description="lines (paragraphs) that stood before")
+    kind: Literal["repeated_lines"] = Field(description="lines (paragraphs) that occurred earlier")
     min_chars: int = Field(60, ge=1, le=1_000_000, description="shorter lines may repeat: dialogue, headings")
     scope: Literal["document", "corpus"] = Field(
         "document", description="corpus: also lines of documents before this one, in the order of the mixture"
@@ -45,19 +45,21 @@ class RepeatedLines(Section):
 
 
 class Gopher(Section):
-    """Document rules of Gopher (Rae et al. 2021, arXiv 2112.11446, appendix A1.1); None switches a rule off."""
+    """Document rules of Gopher (Rae et al. 2021, arXiv 2112.11446, appendix A1.1); null switches a rule off."""
 
     kind: Literal["gopher"] = Field(description="Gopher's rules for length, words, symbols, bullets and stop words")
-    min_words: int | None = Field(50, ge=1, le=1_000_000_000, description="fewest words")
-    max_words: int | None = Field(100_000, ge=1, le=1_000_000_000, description="most words; books have more")
-    min_word_length: float | None = Field(3, gt=0, le=1000, description="least mean of characters a word")
-    max_word_length: float | None = Field(10, gt=0, le=1000, description="greatest mean of characters a word")
-    max_symbol_ratio: float | None = Field(0.1, ge=0, le=1000, description="most hash signs, and most ellipses, a word")
-    max_bullet_lines: Probability | None = Field(0.9, description="largest share of lines that begin with a bullet")
-    max_ellipsis_lines: Probability | None = Field(0.3, description="largest share of lines that end with an ellipsis")
-    min_alphabetic_words: Probability | None = Field(0.8, description="least share of words with a letter")
-    max_digits: Probability | None = Field(None, description="largest share of digits among characters; not Gopher's")
-    min_stop_words: int | None = Field(2, ge=1, le=1000, description="fewest different words of `stop_words`")
+    min_words: int | None = Field(50, ge=1, le=1_000_000_000, description="minimum number of words")
+    max_words: int | None = Field(
+        100_000, ge=1, le=1_000_000_000, description="maximum number of words; books have more"
+    )
+    min_word_length: float | None = Field(3, gt=0, le=1000, description="minimum mean of characters per word")
+    max_word_length: float | None = Field(10, gt=0, le=1000, description="maximum mean of characters per word")
+    max_symbol_ratio: float | None = Field(0.1, ge=0, le=1000, description="maximum hash signs or ellipses per word")
+    max_bullet_lines: Probability | None = Field(0.9, description="maximum share of lines that begin with a bullet")
+    max_ellipsis_lines: Probability | None = Field(0.3, description="maximum share of lines that end with an ellipsis")
+    min_alphabetic_words: Probability | None = Field(0.8, description="minimum share of words with a letter")
+    max_digits: Probability | None = Field(None, description="maximum share of digits among characters; not Gopher's")
+    min_stop_words: int | None = Field(2, ge=1, le=1000, description="minimum number of different `stop_words`")
     stop_words: list[str] = Field(
         ["the", "be", "to", "of", "and", "that", "have", "with"], description="frequent words of the language"
     )
@@ -67,37 +69,37 @@ class Repetition(Section):
     """Gopher's rules for repetition (table A1); documents over a threshold are dropped, null switches a rule off."""
 
     kind: Literal["repetition"] = Field(description="Gopher's rules for repeated lines and word n-grams")
-    max_duplicate_lines: Probability | None = Field(0.30, description="largest share of lines that stood before")
-    max_duplicate_line_chars: Probability | None = Field(0.20, description="their largest share of the characters")
+    max_duplicate_lines: Probability | None = Field(0.30, description="maximum share of repeated lines")
+    max_duplicate_line_chars: Probability | None = Field(0.20, description="maximum share of characters in them")
     max_top_ngram_chars: dict[int, Probability] = Field(
-        {2: 0.20, 3: 0.18, 4: 0.16}, description="n: largest share of characters in the most frequent n-gram"
+        {2: 0.20, 3: 0.18, 4: 0.16}, description="n: maximum share of characters in the most frequent n-gram"
     )
     max_duplicate_ngram_chars: dict[int, Probability] = Field(
         {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10},
-        description="n: largest share of characters in n-grams that stood before",
+        description="n: maximum share of characters in repeated n-grams",
     )
 
 
 class FineWeb(Section):
-    """FineWeb's own document rules (Penedo et al. 2024, arXiv 2406.17557, section 3.4)."""
+    """FineWeb's additional document rules (Penedo et al. 2024, arXiv 2406.17557, section 3.4)."""
 
     kind: Literal["fineweb"] = Field(description="FineWeb's rules for line ends, repeated and short lines")
-    min_punctuated_lines: Probability | None = Field(0.12, description="least share of lines that end in punctuation")
+    min_punctuated_lines: Probability | None = Field(0.12, description="minimum share of lines that end in punctuation")
     max_duplicate_line_chars: Probability | None = Field(
-        0.1, description="largest share of characters in repeated lines"
+        0.1, description="maximum share of characters in repeated lines"
     )
     max_short_lines: Probability | None = Field(
-        0.67, description="largest share of lines under `short_line` characters"
+        0.67, description="maximum share of lines with fewer than `short_line` characters"
     )
-    short_line: int = Field(30, ge=1, le=100_000, description="characters of a line that is not short")
+    short_line: int = Field(30, ge=1, le=100_000, description="minimum characters of a line that is not short")
 
 
 class PersonalData(Section):
     """Mask e-mail addresses and phone numbers."""
 
     kind: Literal["personal_data"] = Field(description="e-mail addresses and phone numbers become fixed examples")
-    email: str = Field("email@example.com", description="put in the place of an e-mail address")
-    phone: str = Field("555-0100", description="put in the place of a phone number")
+    email: str = Field("email@example.com", description="replacement for e-mail addresses")
+    phone: str = Field("555-0100", description="replacement for phone numbers")
 
 
 class Language(Section):
@@ -108,7 +110,7 @@ class Language(Section):
         min_length=1, description="ISO 639 codes of the languages to keep, such as en"
     )
     min_probability: Probability = Field(
-        0.5, description="of the other language; documents that are less certain, such as short ones, stay"
+        0.5, description="minimum probability of the other language; less certain documents, such as short ones, stay"
     )
 
 
@@ -143,10 +145,10 @@ class FilesCorpus(Section):
     paths: list[str] = Field(min_length=1, description="paths, globs or fsspec URLs, read in sorted order")
     text_field: str = Field("text", description="field or column with the text (jsonl, parquet)")
     encoding: Encoding = Field(
-        "utf-8", description="of .txt and .jsonl files, such as cp1252, shift_jis, gb18030 or utf-16"
+        "utf-8", description="encoding of .txt and .jsonl files, such as cp1252, shift_jis, gb18030 or utf-16"
     )
     checksums: str | None = Field(
-        None, description="as sha256sum writes it, with a line for every input file; other content is an error"
+        None, description="file written by sha256sum with a line for every input file; a mismatch is an error"
     )
     documents: Literal["blank_line", "line", "file"] = Field(
         "blank_line", description="what separates documents in a .txt file; blank lines alone are none"
@@ -163,7 +165,7 @@ class HubCorpus(Section):
     dataset: str = Field(description="owner/name on the hub, or a local dataset folder")
     revision: Revision | None = Field(None, description="full 40-hex commit; required unless dataset is a local folder")
     config_name: str | None = Field(None, description="dataset configuration, such as 20231101.en")
-    data_files: str | None = Field(None, description="glob of parquet files inside the repository, read as they are")
+    data_files: str | None = Field(None, description="glob of parquet files in the repository to read directly")
     split: str = Field("train", description="split to stream")
     text_field: str = Field("text", description="column with the text")
 
@@ -178,28 +180,32 @@ CorpusSource = Annotated[FilesCorpus | HubCorpus, Field(discriminator="kind")]
 
 
 class NearDuplicates(Section):
-    """MinHash-LSH: of documents that share most of their n-grams of words, only the first is kept."""
+    """MinHash-LSH: of documents that share most of their word n-grams, only the first is kept."""
 
-    threshold: float = Field(0.8, gt=0, le=1, description="least Jaccard similarity of near-duplicates")
+    threshold: float = Field(0.8, gt=0, le=1, description="minimum Jaccard similarity of near-duplicates")
     shingle_words: int = Field(5, ge=1, le=100, description="words of an n-gram")
-    bands: int = Field(20, ge=1, le=200, description="bands of the signature; documents that share one are compared")
-    rows: int = Field(6, ge=1, le=50, description="values of a band: fewer find less similar documents, and cost more")
+    bands: int = Field(
+        20, ge=1, le=200, description="bands of the signature; documents with a common band are compared"
+    )
+    rows: int = Field(
+        6, ge=1, le=50, description="values per band; fewer also find less similar documents and cost more"
+    )
 
 
 class Decontamination(Section):
     """Evaluation text in the corpus: n-grams of development and test sets (GPT-3, Brown et al. 2020, appendix C)."""
 
     action: Literal["report", "drop_documents", "drop_paragraphs"] = Field(
-        "drop_paragraphs", description="what is done where evaluation text is found"
+        "drop_paragraphs", description="action when evaluation text is found"
     )
-    words: int = Field(13, ge=5, le=1000, description="words in a row that count as evaluation text")
+    words: int = Field(13, ge=5, le=1000, description="consecutive words that count as evaluation text")
     min_words: int = Field(
-        8, ge=3, le=1000, description="texts of fewer than `words` words are looked for whole, down to this"
+        8, ge=3, le=1000, description="texts of at least this many but fewer than `words` words must match as a whole"
     )
 
 
 class Corpus(Section):
-    """Documents: where they come from, how they are cleaned, which are held out."""
+    """Sources of documents, their cleaning and the held-out split."""
 
     sources: list[CorpusSource] = Field(min_length=1, description="one or more sources, mixed by weight")
     max_documents: int | None = Field(
@@ -207,22 +213,25 @@ class Corpus(Section):
     )
     min_chars: int = Field(20, ge=1, le=1_000_000_000, description="shorter documents are dropped")
     max_chars: int = Field(
-        1_000_000, ge=1, le=1_000_000_000, description="longer documents are cut at the last line end before this"
+        1_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="longer documents are cut at the last line end before this length",
     )
     repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
     cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")
     near_duplicates: NearDuplicates | None = Field(
-        None, description="drop near-duplicates too ({} for the defaults); null: exact ones only"
+        None, description="drop near-duplicates too ({} for the defaults); null: only exact duplicates"
     )
     decontamination: Decontamination | None = Field(
-        None, description="look for the evaluation sets of data/tasks in the corpus ({} for the defaults); null: do not"
+        None, description="look for evaluation sets of data/tasks in the corpus ({} for the defaults); null: off"
     )
     held_out_fraction: float = Field(0.01, gt=0, lt=1, description="share of documents held out by document hash")
     split_longer_than: int | None = Field(
         100_000,
         gt=0,
         le=1_000_000_000,
-        description="documents of more characters are held out by groups of paragraphs; null: whole documents only",
+        description="documents of more characters are split by groups of paragraphs; null: only whole documents",
     )
     documents_per_file: int = Field(
         50_000, gt=0, le=1_000_000_000, description="documents per parquet file: the unit of parallel work"
@@ -254,21 +263,21 @@ class Tokenizer(Section):
     strip_accents: bool | None = Field(
         None,
         description="remove combining marks before splitting (and with them vowel signs of Indic scripts and the "
-        "dakuten of Japanese); null: where text is lowercased",
+        "dakuten of Japanese); null: same as lowercase",
     )
-    min_frequency: int = Field(2, ge=1, le=1_000_000_000, description="least count of a pair to be merged")
+    min_frequency: int = Field(2, ge=1, le=1_000_000_000, description="minimum count of a pair to be merged")
     character_coverage: float = Field(
         0.9995,
         gt=0,
         le=1,
-        description="share of the text that the characters with entries make up: the most frequent, at least 1000; "
-        "words with other characters become [UNK]",
+        description="share of the text covered by characters with entries (the most frequent, at least 1000); words "
+        "with other characters become [UNK]",
     )
     max_alphabet: int | None = Field(
         None,
         ge=1,
         le=0x110000,
-        description="give entries to this many of the most frequent characters; null: by character_coverage",
+        description="number of characters with entries, the most frequent; null: by character_coverage",
     )
     max_training_chars: int = Field(
         2_000_000_000,
@@ -281,12 +290,12 @@ class Tokenizer(Section):
 class Shards(Section):
     """ELECTRA's two-segment examples as fixed-length memory-mapped arrays."""
 
-    max_length: int = Field(128, ge=8, le=8_192, description="tokens per example, with [CLS] and [SEP]")
-    single_segment_probability: Probability = Field(0.1, description="examples with one segment instead of two")
-    short_example_probability: Probability = Field(0.05, description="examples with a random shorter target length")
+    max_length: int = Field(128, ge=8, le=8_192, description="tokens per example, including [CLS] and [SEP]")
+    single_segment_probability: Probability = Field(0.1, description="share of examples with one segment")
+    short_example_probability: Probability = Field(0.05, description="share of examples with a random shorter target")
     boundaries: Literal["lines", "sentences"] = Field(
         "lines",
-        description="lines: examples end where they are full, segments near line ends. sentences: both end after a "
+        description="lines: examples end when they are full, segments near line ends. sentences: both end after a "
         "sentence (also 。！？؟।), else a clause, else between words; up to a quarter of an example stays empty",
     )
     seed: Seed = Field(1, description="seed of segment choices, combined with each document's hash")

@@ -11,7 +11,7 @@ ObjectiveName = Literal[
 ]  # fmt: skip
 
 
-# The parts of a block that an architecture names where the settings do not (docs/architecture-modern.md).
+# Defaults of each architecture for the parts of a block (docs/architecture-modern.md).
 PARTS: dict[str, dict[str, str]] = {
     "electra": {"positions": "learned", "norm": "post", "feed_forward": "gelu"},
     "modern": {"positions": "rotary", "norm": "pre", "feed_forward": "geglu"},
@@ -19,27 +19,29 @@ PARTS: dict[str, dict[str, str]] = {
 
 
 class Model(Section):
-    """Shapes of discriminator and generator (paper section 3.2 and appendix A).
+    """Architecture and sizes of discriminator and generator (paper section 3.2 and appendix A).
 
-    ``architecture`` decides about biases, segments, the embeddings' LayerNorm and the heads; ``positions``, ``norm``
-    and ``feed_forward`` are its own where they are left out, and may each be set to the other's.
+    ``architecture`` determines biases, segments, the embeddings' LayerNorm and the heads, and the defaults of
+    ``positions``, ``norm`` and ``feed_forward``, each of which may be set to the other architecture's.
     """
 
     architecture: Literal["electra", "modern"] = Field(
         "electra",
-        description="electra: the paper's blocks, with biases and segments; modern: ModernBERT's, without, and with a "
-        "LayerNorm above the embeddings' projection and in both heads",
+        description="electra: the paper's blocks, with biases and segments; modern: ModernBERT's blocks, without "
+        "either, and with a LayerNorm after the embeddings' projection and in both heads",
     )
     positions: Literal["learned", "rotary"] = Field(
         "learned",
-        description="a table added to the embeddings, or queries and keys rotated by their position; modern: rotary",
+        description="learned: a table added to the embeddings; rotary: queries and keys rotated by their position; "
+        "default of modern: rotary",
     )
     norm: Literal["post", "pre"] = Field(
         "post",
-        description="LayerNorm after each part of a layer, or before it and once at the end; modern: pre",
+        description="post: LayerNorm after each part of a layer; pre: before it, and once at the end; default of "
+        "modern: pre",
     )
     feed_forward: Literal["gelu", "geglu"] = Field(
-        "gelu", description="GELU, or GELU times a second product of the same width; modern: geglu"
+        "gelu", description="geglu: GELU times a second projection of the same width; default of modern: geglu"
     )
     rotary_base: float = Field(
         10_000.0, gt=1, le=1e12, description="base of the rotary frequencies; larger for longer inputs"
@@ -48,10 +50,10 @@ class Model(Section):
         None,
         ge=2,
         le=1_048_576,
-        description="tokens that a local layer sees, half of them on each side; null: every layer sees all",
+        description="window of local attention in tokens, half on each side; null: full attention in every layer",
     )
     global_every: int = Field(
-        3, ge=1, le=1_000, description="with local_attention: the first of so many layers sees all, the others a window"
+        3, ge=1, le=1_000, description="with local_attention: every n-th layer from the first has full attention"
     )
     local_rotary_base: float = Field(10_000.0, gt=1, le=1e12, description="rotary_base of the local layers")
     num_layers: int = Field(gt=0, le=1_000, description="discriminator layers")
@@ -64,18 +66,18 @@ class Model(Section):
     generator_width: float = Field(0.25, gt=0, le=1, description="generator width as a fraction of hidden_size")
     generator_depth: float = Field(1.0, gt=0, le=1, description="generator layers as a fraction of num_layers")
     max_positions: int = Field(
-        512, ge=8, le=1_048_576, description="tokens of the longest input; rows of a learned table"
+        512, ge=8, le=1_048_576, description="maximum tokens of an input; rows of the learned position table"
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout on embeddings and layer outputs")
     attention_dropout: float = Field(0.1, ge=0, lt=1, description="dropout on attention probabilities")
     initializer_range: float = Field(
-        0.02, gt=0, le=10, description="standard deviation of the truncated normal at start"
+        0.02, gt=0, le=10, description="standard deviation of the truncated normal initialisation"
     )
     layer_norm_eps: float = Field(1e-12, gt=0, le=1, description="epsilon of layer normalisation")
     embedding_sharing: Literal["none", "embeddings", "all", "gradient_disentangled"] = Field(
         "embeddings",
-        description="what generator and main encoder share: nothing, the embeddings, all weights, or the generator's "
-        "embeddings plus a difference that only the main encoder trains (DeBERTa-v3)",
+        description="weights shared by generator and main encoder: none, the embeddings, all weights, or the "
+        "generator's embeddings plus a difference that only the main encoder trains (DeBERTa-v3)",
     )
 
     @model_validator(mode="before")
@@ -102,11 +104,11 @@ class Model(Section):
 
 
 class Method(Section):
-    """The objective: the pre-training method, its generator and the weights of its losses."""
+    """The pre-training method, its generator and the weights of its losses."""
 
     objective: ObjectiveName = Field(
         "electra",
-        description="pre-training method, by the paper's names; params.yaml may name another",
+        description="pre-training method, by the paper's names; a value in params.yaml replaces the profile's",
     )
     generator: Literal["transformer", "uniform", "unigram"] = Field(
         "transformer", description="source of replacements: a trained transformer, or fixed token frequencies"
@@ -116,10 +118,10 @@ class Method(Section):
     mask_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens masked and predicted")
     temperature: float = Field(1.0, gt=0, le=1_000_000, description="temperature of the generator's samples")
     disallow_correct: bool = Field(False, description="never sample the original token")
-    correct_samples_are_fake: bool = Field(False, description="label a sample that hits the original as replaced")
+    correct_samples_are_fake: bool = Field(False, description="label a sample equal to the original as replaced")
     copy_mechanism: bool = Field(True, description="all_tokens_mlm: mix the input token into the prediction")
     two_stage_switch: float = Field(
-        0.5, gt=0, lt=1, description="two_stage: share of the steps that train the generator alone"
+        0.5, gt=0, lt=1, description="two_stage: share of the steps that train only the generator"
     )
 
     @model_validator(mode="after")
@@ -130,14 +132,14 @@ class Method(Section):
 
 
 class LengthCurriculum(Section):
-    """Shorter examples first, as BERT had them: attention costs less there, and most is learned on short context."""
+    """Shorter examples first, as for BERT: attention costs less, and most is learned on short context."""
 
     length: int = Field(ge=8, le=256, description="tokens per example in the first part; divides shards.max_length")
-    share: float = Field(0.9, gt=0, le=1, description="share of the steps that see examples of this length")
+    share: float = Field(0.9, gt=0, le=1, description="share of the steps with examples of this length")
 
 
 class Pretrain(Method):
-    """Steps, rates and masking of pre-training (reference values are the paper's)."""
+    """Steps, learning rates and masking of pre-training (reference values from the paper)."""
 
     num_steps: int = Field(gt=0, le=1_000_000_000, description="optimizer steps")
     batch_size: int = Field(gt=0, le=1_048_576, description="global batch in examples; independent of the machine")
@@ -146,21 +148,21 @@ class Pretrain(Method):
         1.0,
         gt=0,
         le=100,
-        description="learning rate of the generator's own weights as a fraction of learning_rate; what it shares with "
-        "the discriminator has the whole rate",
+        description="learning rate of the generator's unshared weights as a fraction of learning_rate; shared weights "
+        "have the full rate",
     )
     warmup_steps: int = Field(ge=0, le=1_000_000_000, description="steps of linear warm-up, multiplied with the decay")
     schedule: Literal["polynomial", "wsd"] = Field(
         "polynomial",
-        description="learning rate: a decay from the first step on (the paper's), or warm-up, the peak, and a decay in "
-        "the last steps only (warmup-stable-decay)",
+        description="learning rate; polynomial: decay from the first step on (the paper's); wsd: warm-up, constant "
+        "peak, and decay only in the last steps (warmup-stable-decay)",
     )
     decay_power: float = Field(1.0, gt=0, le=100, description="polynomial: power of the decay to zero")
     decay_share: float = Field(
         0.2,
         gt=0,
         lt=1,
-        description="wsd: share of the steps, the last ones, in which the rate falls to zero by 1 - sqrt",
+        description="wsd: share of the steps, at the end, in which the rate falls to zero by 1 - sqrt",
     )
     weight_decay: float = Field(0.01, ge=0, le=10, description="decoupled decay; biases and LayerNorm are excluded")
     adam_beta1: float = Field(0.9, ge=0, lt=1, description="Adam: decay of the first moment")
@@ -169,7 +171,9 @@ class Pretrain(Method):
     max_grad_norm: float = Field(
         1.0, gt=0, le=1e12, description="clip of the global norm over generator and discriminator"
     )
-    mask_token_probability: Probability = Field(0.85, description="masked positions shown as [MASK]; others stay")
+    mask_token_probability: Probability = Field(
+        0.85, description="share of masked positions shown as [MASK]; others stay"
+    )
     seed: Seed = Field(1, description="seed of weights, order, masks and samples")
     eval_every: int = Field(gt=0, le=1_000_000_000, description="steps between validations on the held-out split")
     eval_examples: int = Field(
@@ -179,7 +183,7 @@ class Pretrain(Method):
         None, description="folder of pre-trained weights (see `electra import-huggingface`) to start from"
     )
     length_curriculum: LengthCurriculum | None = Field(
-        None, description="shorter examples in the first steps, with as many tokens a step (docs/long-sequences.md)"
+        None, description="shorter examples in the first steps, same number of tokens per step (docs/long-sequences.md)"
     )
     alarm_after: int = Field(
         5_000, ge=0, le=1_000_000_000, description="steps before collapse alarms are raised; never during warm-up"
