@@ -17,7 +17,7 @@ import torch
 import yaml
 
 from electra.config.loading import parse_settings
-from electra.model.objective import build_objective
+from electra.objectives.base import build_objective
 from electra.optim import ElectraAdamW
 from electra.pretrain.checkpoint import Checkpoints
 from electra.pretrain.zero import gather_state

@@ -18,7 +18,7 @@ from benchmarks.measure import run, table
 from benchmarks.workspace import write_workspace
 from electra.common.errors import ConfigError
 from electra.config import Settings
-from electra.model.objective import build_objective
+from electra.objectives.base import build_objective
 
 ZERO_STAGES = (0, 1, 2, 3)
 

@@ -123,7 +123,7 @@ def train(
 ) -> None:
     """Run steps of the engine on placeholder examples."""
     from electra.estimate.memory import placeholder_batch, recompute_layers
-    from electra.model.objective import build_objective
+    from electra.objectives.base import build_objective
     from electra.pretrain.engine import build_engine, set_step, start_distributed
     from electra.system.memory import keep_freed_memory
 

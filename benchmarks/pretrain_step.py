@@ -37,8 +37,8 @@ from electra.config.loading import parse_settings
 from electra.estimate.cost import flops_per_token
 from electra.loader.packing import StaticShapes
 from electra.model.encoder import has_kernel
-from electra.model.objective import Batch
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch
 from electra.objectives.electra import Electra
 from electra.pretrain.engine import build_engine, set_step, start_distributed
 from electra.publish.modernbert import modernbert_config
@@ -163,7 +163,7 @@ def our_steps(shape: Shape) -> measure.Side:
     start_distributed(shape.machine, timedelta(minutes=5))
     if shape.machine.device == "cuda":
         with_ends = has_kernel(torch.device("cuda"), shape.machine.precision == "bf16")
-        batch = StaticShapes(Electra.reads, with_ends).apply(batch, shape.batch_size, shape.length)
+        batch = StaticShapes(Electra.batch_fields, with_ends).apply(batch, shape.batch_size, shape.length)
     batch = batch.to(torch.device(shape.machine.device))
     recipe = shape.settings.pretrain
     model = Electra(shape.settings.model, VOCAB_SIZE, MASK, recipe)

@@ -49,7 +49,7 @@ def main() -> None:
     torch.set_num_threads(1)
     pairs = read_pairs(options.pairs)
     probe, equal = Probe(Paths(options.root), device, bf16=False), equal_size(Paths(options.root), device)
-    if probe.one_pass([]) is None or None in probe.language_model():
+    if probe.one_pass([]) is None or probe.objective.language_model() is None:
         raise ConfigError(
             f"weights of {probe.objective.method.objective} have no discriminator and generator",
             where=str(options.root),

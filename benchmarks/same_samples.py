@@ -24,8 +24,8 @@ from electra.common.paths import Paths
 from electra.config.loading import load_settings
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches
 from electra.loader.dataset import Shards
-from electra.model.methods import ReplacedTokenDetection
-from electra.model.pretrained import load_objective, special_token_ids
+from electra.model.pretrained import special_token_ids
+from electra.objectives.saved import load_electra
 from electra.pretrain.metrics import HeldoutSums
 
 Runs = dict[str, dict[int, Path]]  # option to seed to workspace
@@ -100,16 +100,16 @@ def compare(runs: Runs, judges: list[str]) -> list[Row]:
     special_ids, shards = special_token_ids(paths.tokenizer), Shards(paths.shards, "heldout")
     drawer = ExampleDrawer(shards, special_ids, settings.pretrain, settings.fidelity)
     batches = list(heldout_batches(drawer, DataParallel(0, 1, 64), settings.pretrain.eval_examples))
-    models = {workspace: _loaded(workspace) for _, _, workspace in workspaces}
+    models = {workspace: load_electra(Paths(workspace).pretrained) for _, _, workspace in workspaces}
     rows = []
     for by_option, with_seed, generator in workspaces:
         sums = {judge: HeldoutSums(["mlm", "disc"], special_ids, shards.vocab_size) for judge in models}
         with torch.inference_mode():
             for batch in batches:
-                proposals = models[generator].propose(batch)
+                generated = models[generator].generate(batch)
                 for judge, model in models.items():
-                    outputs, _ = model.discriminate(batch, proposals)
-                    outputs.loss_sums["mlm"] = proposals.losses_BK.sum()
+                    outputs, _ = model.discriminate(batch, generated)
+                    outputs.loss_sums["mlm"] = generated.losses_BK.sum()
                     sums[judge].add(batch, outputs, model.counts(batch))
         for option, seed, judge in workspaces:
             if option in judges:
@@ -127,12 +127,6 @@ def compare(runs: Runs, judges: list[str]) -> list[Row]:
                 )
         print(f"samples of {generator.name} are judged", flush=True)
     return rows
-
-
-def _loaded(workspace: Path) -> ReplacedTokenDetection:
-    model = load_objective(Paths(workspace).pretrained)
-    assert isinstance(model, ReplacedTokenDetection), f"{workspace} has no discriminator"
-    return model.eval()
 
 
 def by_seed(rows: list[Row], generator: str, discriminator: str, figure: str) -> list[float]:

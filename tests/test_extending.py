@@ -93,7 +93,29 @@ def test_a_method_has_its_file_its_row_in_the_docs_and_its_gradients_tested(name
 
 def test_every_file_of_a_method_can_be_chosen():
     files = {path.stem for path in (ROOT / "electra/objectives").glob("*.py")} - {"__init__"}
-    assert files == set(METHODS)
+    assert files == set(METHODS) | {"base", "flops", "saved"}
+
+
+def test_no_code_compares_a_methods_name():
+    """What other code must know of a method is an attribute of its class or of its entry in METHODS."""
+    found = [
+        f"{file.relative_to(ROOT).as_posix()}: {ast.unparse(node)}"
+        for file in (ROOT / "electra").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if compares_a_method(node)
+    ]
+    assert found == []
+
+
+def compares_a_method(node: ast.AST) -> bool:
+    is_prefix = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith"
+    if not (is_prefix or isinstance(node, (ast.Compare, ast.match_case))):
+        return False
+    parts = list(ast.walk(node.pattern if isinstance(node, ast.match_case) else node))
+    words = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+    of_objective = any(getattr(part, "attr", getattr(part, "id", "")) == "objective" for part in parts)
+    # "electra" alone is the name of an architecture, too
+    return bool(words & (set(METHODS) - {"electra"})) or (of_objective and bool(words))
 
 
 def test_a_launcher_of_the_settings_has_its_class_and_its_golden_file():

@@ -19,7 +19,8 @@ ORDER = (
     ("config",),
     ("system",),
     ("model", "optim", "tokenizer"),
-    ("corpus", "evaluation", "loader", "objectives", "readers"),
+    ("objectives",),
+    ("corpus", "evaluation", "loader", "readers"),
     ("checks", "estimate", "inputs", "provenance", "report", "shards"),
     ("finetune", "importing", "pretrain", "probe", "publish", "review"),
     ("init", "launchers", "predict", "preflight"),
@@ -28,7 +29,7 @@ ORDER = (
 )
 SECTIONS = set(Settings.model_fields)  # ``corpus.sources`` is a setting, no name of a module
 FOR_FLOWS = {"common", "system"}  # flows run commands: they import nothing of the stages
-BY_NAME = {"electra.model.objective"}  # imports the file of electra/objectives that a setting names
+BY_NAME = {"electra.objectives.base"}  # imports the file of electra/objectives that a setting names
 
 DOCUMENTS = [
     "CONTRIBUTING.md",

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from electra.config.machine import Cluster
+from electra.config.methods import METHODS
 from electra.config.section import Probability, Section
 from electra.config.tasks import (
     Cells,
@@ -79,7 +80,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _sharing_fits(self) -> "Settings":
         objective, sharing = self.pretrain.objective, self.model.embedding_sharing
-        if sharing == "gradient_disentangled" and objective in ("replace_mlm", "all_tokens_mlm"):
+        method = METHODS[objective]
+        if sharing == "gradient_disentangled" and method.has_generator and not method.has_discriminator:
             raise ValueError(f"embedding_sharing: {sharing} is for methods with a discriminator, not for {objective}")
         return self
 
@@ -119,6 +121,7 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _packing_fits(self) -> "Settings":
-        if self.cluster.pack_examples and self.pretrain.objective == "bert_nsp":
-            raise ValueError("cluster.pack_examples: bert_nsp needs every example in a row of its own")
+        objective = self.pretrain.objective
+        if self.cluster.pack_examples and METHODS[objective].next_sentences:
+            raise ValueError(f"cluster.pack_examples: {objective} needs every example in a row of its own")
         return self

@@ -1,14 +1,16 @@
 """Settings of the model and its pre-training."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from electra.config.methods import METHODS
 from electra.config.section import Probability, Section, Seed
 
-ObjectiveName = Literal[
-    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "all_tokens_mlm", "bert", "bert_nsp", "electric"
-]  # fmt: skip
+if TYPE_CHECKING:
+    ObjectiveName = str
+else:
+    ObjectiveName = Literal[tuple(METHODS)]
 
 
 # Defaults of each architecture for the parts of a block (docs/architecture-modern.md).
@@ -126,7 +128,7 @@ class Method(Section):
 
     @model_validator(mode="after")
     def _generator_is_needed(self) -> "Method":
-        if self.generator != "transformer" and self.objective in ("two_stage", "adversarial", "electric"):
+        if self.generator != "transformer" and not METHODS[self.objective].may_fix_generator:
             raise ValueError(f"objective {self.objective} trains its generator: it cannot be {self.generator}")
         return self
 

@@ -14,31 +14,16 @@ import torch
 from electra import config
 from electra.common.errors import ConfigError
 from electra.config import Settings
+from electra.config.methods import METHODS
 from electra.estimate import published as paper_flops
 from electra.estimate.memory import forward_loss, placeholder_batch
 from electra.estimate.published import ROWS, Row
 from electra.model.encoder import Encoder
-from electra.model.objective import Objective, build_objective
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Objective, build_objective, objective_class
+from electra.objectives.flops import encoder_flops
 from electra.optim import ElectraAdamW, parameter_groups
 from electra.system.hardware import resolve_machine, watch_cores
-
-_TRAINED = 3  # cost of training in forward passes: the forward pass, and the gradients of weights and of inputs
-
-
-def forward_flops_per_token(encoder: EncoderConfig, length: int) -> float:
-    """Return the FLOPs of the encoder's forward pass per token; a multiply-add counts two, lookups are free.
-
-    In a local layer only the scores inside the window count, as the flash kernel computes it; without that kernel all
-    scores are computed.
-    """
-    width = encoder.hidden_size
-    products = 3 if encoder.is_gated else 2
-    per_layer = 2 * (4 * width**2 + products * width * encoder.intermediate_size)
-    window = min(length, (encoder.local_attention or 0) + 1)
-    seen = sum(window if encoder.is_local(layer) else length for layer in range(encoder.num_layers))
-    projection = 2 * encoder.embedding_size * width if encoder.embedding_size != width else 0
-    return encoder.num_layers * per_layer + 4 * seen * width + projection
 
 
 def flops_per_token(settings: config.Settings, vocab_size: int) -> float:
@@ -81,59 +66,8 @@ def objective_flops_per_token(
     Raises:
         ValueError: the method is unknown, or ``electric``, which always trains a generator, has none.
     """
-    proposing = _generator_forward(objective, generator, discriminator, length, masked_share)
-    judging = forward_flops_per_token(discriminator, length)
-    judging += _main_head_forward(objective, discriminator, length, masked_share)
-    if objective == "two_stage":
-        return two_stage_switch * _TRAINED * proposing + (1 - two_stage_switch) * (proposing + _TRAINED * judging)
-    return _TRAINED * (proposing + judging)
-
-
-def _generator_forward(
-    objective: str, generator: EncoderConfig | None, discriminator: EncoderConfig, length: int, masked_share: float
-) -> float:
-    """Return the forward FLOPs of the generator and its head, per token of the example."""
-    if objective == "electric":
-        if generator is None:
-            raise ValueError("electric trains its generator")
-        # two causal towers side by side; they predict every token
-        return 2 * forward_flops_per_token(generator, length) + _vocabulary_head(generator, 2 * generator.hidden_size)
-    if objective == "two_stage":
-        generator = discriminator
-    if generator is None or objective in ("bert", "bert_nsp"):
-        return 0
-    head = _vocabulary_head(generator, generator.hidden_size)
-    if objective == "adversarial":
-        head += 2 * generator.hidden_size  # the learned baseline of the reward
-    return forward_flops_per_token(generator, length) + masked_share * head
-
-
-def _main_head_forward(objective: str, encoder: EncoderConfig, length: int, masked_share: float) -> float:
-    """Return the forward FLOPs of the main encoder's heads, per token of the example."""
-    width = encoder.hidden_size
-    real_or_replaced = 2 * (width**2 + width)
-    words = _vocabulary_head(encoder, width)
-    match objective:
-        case "electra" | "two_stage" | "adversarial" | "electric":
-            return real_or_replaced
-        case "electra_15":
-            return masked_share * real_or_replaced
-        case "replace_mlm" | "bert":
-            return masked_share * words
-        case "bert_nsp":
-            return masked_share * words + 2 * (width**2 + width) / length  # one pooled [CLS] per example
-        case "all_tokens_mlm":
-            return words + 2 * width  # the second term: the logit of copying the input
-    raise ValueError(f"unknown pre-training method {objective!r}")
-
-
-def _vocabulary_head(encoder: EncoderConfig, width: int) -> float:
-    """Return the forward FLOPs of predicting one token: from ``width`` to the embeddings' width, then the word table.
-
-    ``modern`` has another dense layer before the projection back to the embeddings' width.
-    """
-    dense = 2 * width**2 if encoder.is_modern and encoder.embedding_size != encoder.hidden_size == width else 0
-    return dense + 2 * encoder.embedding_size * (width + encoder.vocab_size)
+    method = objective_class(objective)
+    return method.training_flops(generator, discriminator, length, masked_share, two_stage_switch)
 
 
 @dataclass(frozen=True)
@@ -196,7 +130,7 @@ def estimate(settings: Settings) -> Estimate:
     recipe, length = settings.pretrain, settings.shards.max_length
     with torch.device("meta"):  # shapes without memory
         module = build_objective(settings.model, settings.tokenizer.vocab_size, 0, recipe)
-    main: Encoder = getattr(module, module.main)
+    main = module.main_encoder
     generator = _generator_shape(module)
     examples = recipe.num_steps * recipe.batch_size
     per_token = flops_per_token(settings, settings.tokenizer.vocab_size)
@@ -290,13 +224,12 @@ def _generator_shape(module: Objective) -> EncoderConfig | None:
 def _paper_training_flops(
     objective: str, generator: EncoderConfig | None, main: EncoderConfig, length: int, examples: int
 ) -> float | None:
-    if not main.is_the_papers:
+    method = METHODS[objective]
+    if not (main.is_the_papers and method.in_papers_script):
         return None
-    if objective == "electra" and generator is not None:
-        return paper_flops.electra_training_flops(generator, main, length, examples)
-    if objective == "bert":
+    if not method.has_generator:
         return paper_flops.mlm_training_flops(main, length, examples)
-    return None
+    return None if generator is None else paper_flops.electra_training_flops(generator, main, length, examples)
 
 
 MEASURED_TOKENS = 4096  # per micro-batch on a CPU
@@ -377,7 +310,7 @@ def run_minutes(settings: Settings, speed: Speed, vocab_size: int, text_bytes: i
     encoder = EncoderConfig.discriminator(settings.model, vocab_size)
     tokens = 2 * len(settings.cells.seeds) * train_rows * finetune.epochs * finetune.max_length
     learning = settings.pretrain.num_steps * speed.seconds_per_step
-    fine_tuning = 3 * tokens * forward_flops_per_token(encoder, finetune.max_length) / speed.flops_per_second
+    fine_tuning = 3 * tokens * encoder_flops(encoder, finetune.max_length) / speed.flops_per_second
     num_cells = 2 * len(settings.cells.seeds) * len(settings.cells.tasks)
     starts = STAGE_SECONDS * (13 + num_cells)
     return (learning + fine_tuning + starts + text_bytes / TEXT_BYTES_PER_SECOND) / 60

@@ -22,10 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from electra import config
 from electra.common.errors import ConfigError
+from electra.config.methods import METHODS
 from electra.loader.batches import masking_rule
 from electra.loader.masking import num_slots
 from electra.model.encoder import Encoder
-from electra.model.objective import Batch, Objective, build_objective
+from electra.objectives.base import Batch, Objective, build_objective
 from electra.system.hardware import Machine, bucket_size, resolve_machine
 from electra.system.memory import give_back_freed_memory
 
@@ -372,7 +373,7 @@ def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -
         uniforms_BK=torch.zeros(slots),
         random_BK=torch.zeros(slots, dtype=torch.bool),
         candidate_BT=torch.ones(shape, dtype=torch.bool),
-        next_B=torch.ones(num_examples) if recipe.objective == "bert_nsp" else None,
+        next_B=torch.ones(num_examples) if METHODS[recipe.objective].next_sentences else None,
     )
 
 

@@ -12,8 +12,9 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import read_tokenizer
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.weights import SEED, check_target, is_byte_level, tokenizer_files, write_pretrained
-from electra.model.objective import build_objective
-from electra.model.pretrained import load_objective, read_config
+from electra.model.pretrained import read_config
+from electra.objectives.base import build_objective
+from electra.objectives.saved import load_objective
 from electra.tokenizer.wordpiece import make_tokenizer, normalizer_facts, read_vocab_file
 
 

@@ -29,10 +29,10 @@ from electra.common.artifacts import (
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.common.tensors import FETCH_AGAIN
-from electra.model.methods import ReplacedTokenDetection
-from electra.model.objective import Objective
 from electra.model.pretrained import fill, save_pretrained
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Objective
+from electra.objectives.electra import Electra
 from electra.tokenizer.wordpiece import normalizer_facts, transformers_config
 
 SEED = 1  # of weights that the source lacks
@@ -198,9 +198,7 @@ def model_of_pair(discriminator: Half, generator: Half | None, initializer_range
         raise ConfigError("; ".join(complaints), where=discriminator.tensors.where) from None
 
 
-def electra_of_pair(
-    discriminator: Half, generator: Half | None, model: config.Model, mask_id: int
-) -> ReplacedTokenDetection:
+def electra_of_pair(discriminator: Half, generator: Half | None, model: config.Model, mask_id: int) -> Electra:
     """Return the pair with its weights. Parts missing in the source are initialised as for pre-training.
 
     Raises:
@@ -209,7 +207,7 @@ def electra_of_pair(
     """
     vocab_size = discriminator.shape.vocab_size
     _check_shape(discriminator, EncoderConfig.discriminator(model, vocab_size), "the discriminator")
-    electra = ReplacedTokenDetection(model, vocab_size, mask_id)
+    electra = Electra(model, vocab_size, mask_id)
     electra.initialize(model.initializer_range, SEED)
     weights = {f"discriminator.{name}": tensor for name, tensor in discriminator.encoder().items()}
     missing: list[str] = []

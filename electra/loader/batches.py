@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from electra import config
+from electra.config.methods import METHODS
 from electra.loader.dataset import CutExamples, Shards, draw_next_sentences
 from electra.loader.masking import Masking, MaskingRule, draw_masking, examples_at, is_candidate
 from electra.loader.packing import StaticShapes, packed
-from electra.model.objective import Batch
+from electra.objectives.base import Batch, objective_class
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,9 @@ class DataParallel:
 
 
 def masking_rule(pretrain: config.Pretrain, fidelity: str) -> MaskingRule:
-    """The method's masking: BERT's 80/10/10 for BERT, else the recipe's."""
-    with_replacement = fidelity == "original"
-    if pretrain.objective in ("bert", "bert_nsp"):
-        return MaskingRule(pretrain.mask_probability, 0.8, 0.1, with_replacement)
-    return MaskingRule(pretrain.mask_probability, pretrain.mask_token_probability, 0.0, with_replacement)
+    """Return the method's masking: its own (BERT's 80/10/10), or the recipe's."""
+    as_mask, as_random = objective_class(pretrain.objective).masking or (pretrain.mask_token_probability, 0.0)
+    return MaskingRule(pretrain.mask_probability, as_mask, as_random, with_replacement=fidelity == "original")
 
 
 class ExampleDrawer:
@@ -72,7 +71,7 @@ class ExampleDrawer:
             kept[0] |= not kept.any()
             epochs, examples, tokens, spans = epochs[kept], examples[kept], tokens[kept], spans[kept]
         next_labels = None
-        if self.pretrain.objective == "bert_nsp":
+        if METHODS[self.pretrain.objective].next_sentences:
             tokens, spans, next_labels = draw_next_sentences(
                 self.shards, tokens, spans, epochs, examples, self.pretrain.seed
             )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from electra.model.encoder import example_ends
-from electra.model.objective import Batch
+from electra.objectives.base import Batch
 
 
 def packed(batch: Batch, width: int) -> Batch:
@@ -84,7 +84,7 @@ def _slot_targets(rows: Tensor, real_BK: Tensor, num_rows: int) -> tuple[Tensor,
 
 
 ROW_BUCKETS = 4  # packed rows: a quarter, half, three quarters or all of a micro-batch
-_UNREAD = {"random_BK", "candidate_BT"}  # of the optional fields, those that most methods do not look at
+_RARE = {"random_BK", "candidate_BT"}  # of the optional fields, those that most methods do not use
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class StaticShapes:
     """How batches are brought to few shapes.
 
     Args:
-        reads: optional fields that the method looks at; the others are left out.
+        batch_fields: optional fields that the method uses; the others are left out.
         with_ends: say where examples end, for the flash kernel.
         pinned: in memory from which the device copies without anybody waiting.
     """
 
-    reads: Collection[str] = ()
+    batch_fields: Collection[str] = ()
     with_ends: bool = True
     pinned: bool = True
 
@@ -118,7 +118,7 @@ class StaticShapes:
             slots = -(-slots // most) * most
         fields: dict[str, Any] = {}
         for name, value in vars(batch).items():
-            if value is None or (name in _UNREAD and name not in self.reads):
+            if value is None or (name in _RARE and name not in self.batch_fields):
                 fields[name] = None
             elif name == "next_B":
                 fields[name] = _padded(value, (rows,), -1)

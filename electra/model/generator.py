@@ -1,9 +1,9 @@
-"""The generator: masked inputs, its proposals at the masked positions, and what it shares (paper section 3).
+"""The generator's parts: what it shares with the main encoder, its losses, and its samples.
 
 Shape legend: B examples, T tokens, K masked slots per example, V vocabulary, G generator width."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,31 +14,7 @@ from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
 from electra.model.kernels import functions as fused
 from electra.model.layers import DisentangledEmbeddings
-from electra.model.objective import Batch, Objective
 from electra.model.shape import EncoderConfig
-
-
-def masked_input(batch: Batch, mask_id: int, vocab_size: int) -> Tensor:
-    """Token ids [B, T] with [MASK] at masked positions, but for the slots shown as they are or as a random token."""
-    originals_BK = batch.originals_BK()
-    as_is_BK = batch.shown_BK | (batch.weights_BK == 0)
-    tokens_BK = originals_BK.masked_fill(~as_is_BK, mask_id)
-    if batch.random_BK is not None:
-        drawn_BK = (batch.uniforms_BK * vocab_size).long().clamp_(max=vocab_size - 1)
-        tokens_BK = torch.where(batch.random_BK & (batch.weights_BK > 0), drawn_BK, tokens_BK)
-    return batch.tokens_BT.scatter(1, batch.positions_BK, tokens_BK)
-
-
-def put_samples(batch: Batch, sampled_BK: Tensor) -> Tensor:
-    """Token ids [B, T] with the samples at their positions.
-
-    Slots that share a position, which only ``fidelity: original`` draws, leave the integer mean of their ids there, as
-    the original's scatter_update does.
-    """
-    real_BK = (batch.weights_BK > 0).long()
-    sums_BT = torch.zeros_like(batch.tokens_BT).scatter_add(1, batch.positions_BK, sampled_BK * real_BK)
-    draws_BT = torch.zeros_like(batch.tokens_BT).scatter_add(1, batch.positions_BK, real_BK)
-    return torch.where(draws_BT > 0, sums_BT // draws_BT.clamp(min=1), batch.tokens_BT)
 
 
 def sample(logits_BKV: Tensor, uniforms_BK: Tensor, temperature: float = 1.0) -> Tensor:
@@ -72,18 +48,6 @@ def sums_of_blocks(values: Tensor) -> Tensor:
     return (within + before[..., None]).flatten(-2)[..., :size]
 
 
-@dataclass
-class Proposals:
-    """Output of the generator for a batch."""
-
-    logits_BKV: Tensor | None  # None where they are computed in chunks
-    losses_BK: Tensor  # of masked language modelling, nats; 0 at slots without weight
-    right_BK: Tensor | None  # bool, True where the first guess is the original; None in training
-    sampled_BK: Tensor  # no gradient flows through the choice
-    corrupted_BT: Tensor  # the tokens with the samples in their places
-    hidden_BKG: Tensor | None  # the generator's states at the masked positions; None where it has none
-
-
 def build_encoders(model: config.Model, vocab_size: int) -> tuple[Encoder, Encoder]:
     """The main encoder and the generator, sharing what ``model.embedding_sharing`` says."""
     shape, small = EncoderConfig.discriminator(model, vocab_size), EncoderConfig.generator(model, vocab_size)
@@ -96,75 +60,63 @@ def build_encoders(model: config.Model, vocab_size: int) -> tuple[Encoder, Encod
     return main, Encoder(small, main.plain_embeddings if model.embedding_sharing == "embeddings" else None)
 
 
-class WithGenerator(Objective):
-    """A method whose input is corrupted by a generator: a small masked language model, or fixed frequencies."""
+def vocabulary_head(encoder: Encoder) -> VocabularyHead:
+    """Return a head for masked language modelling, whose output matrix is the encoder's own word table."""
+    return VocabularyHead(encoder.config, encoder.plain_embeddings, projection=encoder.projection)
 
-    generator: Encoder | None
-    generator_head: VocabularyHead | None
-    frequencies_V: Tensor  # log frequencies, of a generator that is not trained
-    needs_logits: ClassVar[bool] = False  # of the generator, all of them at once
 
-    def __init__(self, vocab_size: int, mask_id: int, method: config.Method):
-        super().__init__(method)
-        self.vocab_size, self.mask_id = vocab_size, mask_id
+@dataclass(frozen=True)
+class Draw:
+    """How tokens are drawn; see :func:`sample`."""
 
-    def add_generator(self, generator: Encoder) -> None:
-        """Take the generator; its output matrix is always its own input table."""
-        self.generator = self.generator_head = None
-        if self.method.generator == "transformer":
-            self.generator = generator
-            self.generator_head = VocabularyHead(
-                generator.config, generator.plain_embeddings, projection=generator.projection
-            )
-        else:
-            self.register_buffer("frequencies_V", torch.zeros(self.vocab_size), persistent=False)
+    uniforms_BK: Tensor
+    temperature: float = 1.0
+    disallow_correct: bool = False
 
-    def set_frequencies(self, counts_V: Tensor) -> None:
-        """Tell a unigram generator how often each token occurs; those that never do are not proposed."""
-        if self.method.generator == "unigram":
-            self.frequencies_V.copy_(counts_V.double().log())
 
-    @property
-    def generator_terms(self) -> dict[str, float]:
-        return {"mlm": self.method.generator_weight} if self.generator is not None else {}
+def losses_and_samples(logits_BKV: Tensor, original_ids_BK: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Return the losses [B, K] of the original tokens, nats, and one token [B, K] drawn from each distribution."""
+    if draw.temperature == 1 and not draw.disallow_correct and fused.can_fuse(logits_BKV):
+        losses_N, sampled_N = fused.losses_and_samples(
+            logits_BKV.flatten(0, 1), original_ids_BK.flatten(), draw.uniforms_BK.flatten()
+        )
+        return losses_N.view_as(original_ids_BK), sampled_N.view_as(original_ids_BK)
+    logits_BKV = logits_BKV.float()
+    distribution_BKV = logits_BKV.detach()
+    if draw.disallow_correct:
+        distribution_BKV = distribution_BKV.scatter(-1, original_ids_BK[..., None], float("-inf"))
+    sampled_ids_BK = sample(distribution_BKV, draw.uniforms_BK, draw.temperature)
+    return token_losses(logits_BKV, original_ids_BK), sampled_ids_BK
 
-    def propose(self, batch: Batch) -> Proposals:
-        """Masked language modelling on the masked positions, and one sample at each."""
-        originals_BK = batch.originals_BK()
-        hidden_BKG = logits_BKV = None
-        if self.generator is None or self.generator_head is None:
-            logits_BKV = self.frequencies_V.expand(*originals_BK.shape, -1)
-        else:
-            shown_BT = masked_input(batch, self.mask_id, self.vocab_size)
-            hidden_BTG = self.generator(shown_BT, batch.segments_BT, batch.attended_BT)
-            hidden_BKG = at_positions(hidden_BTG, batch.positions_BK)
-            if self.needs_logits or not self.generator_head.exceeds_memory(hidden_BKG):
-                logits_BKV = self.generator_head(hidden_BKG)
-        if logits_BKV is None:
-            assert self.generator_head is not None and hidden_BKG is not None
-            draw = Draw(batch.uniforms_BK, self.method.temperature, self.method.disallow_correct)
-            losses_BK, right_BK, sampled_BK = in_chunks(self.generator_head, hidden_BKG, originals_BK, draw)
-        else:
-            losses_BK, sampled_BK = self._losses_and_samples(logits_BKV, originals_BK, batch.uniforms_BK)
-            right_BK = None if self.training else logits_BKV.argmax(-1) == originals_BK
-        losses_BK, corrupted_BT = losses_BK * batch.weights_BK, put_samples(batch, sampled_BK)
-        return Proposals(logits_BKV, losses_BK, right_BK, sampled_BK, corrupted_BT, hidden_BKG)
 
-    def _losses_and_samples(
-        self, logits_BKV: Tensor, originals_BK: Tensor, uniforms_BK: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Losses [B, K] of the originals, nats, and one token [B, K] drawn by each uniform."""
-        if self.method.temperature == 1 and not self.method.disallow_correct and fused.can_fuse(logits_BKV):
-            losses_N, sampled_N = fused.losses_and_samples(
-                logits_BKV.flatten(0, 1), originals_BK.flatten(), uniforms_BK.flatten()
-            )
-            return losses_N.view_as(originals_BK), sampled_N.view_as(originals_BK)
-        logits_BKV = logits_BKV.float()
-        distribution_BKV = logits_BKV.detach()
-        if self.method.disallow_correct:
-            distribution_BKV = distribution_BKV.scatter(-1, originals_BK[..., None], float("-inf"))
-        sampled_BK = sample(distribution_BKV, uniforms_BK, self.method.temperature)
-        return token_losses(logits_BKV, originals_BK), sampled_BK
+@dataclass(frozen=True)
+class Prediction:
+    """Losses and samples at the masked positions."""
+
+    losses_BK: Tensor  # of the original tokens, nats
+    is_right_BK: Tensor | None  # bool, True where the first guess is the original; None in training
+    sampled_BK: Tensor  # no gradient flows through the choice
+    logits_BKV: Tensor | None  # None where they were computed in chunks
+
+
+def predict(
+    head: VocabularyHead, hidden_BKG: Tensor, original_ids_BK: Tensor, draw: Draw, needs_logits: bool = False
+) -> Prediction:
+    """Predict the original token at every masked position, and draw one token from each prediction.
+
+    Args:
+        needs_logits: compute all logits at once, also where they may not fit.
+    """
+    if head.exceeds_memory(hidden_BKG) and not needs_logits:
+        return Prediction(*in_chunks(head, hidden_BKG, original_ids_BK, draw), None)
+    return prediction_from(head(hidden_BKG), original_ids_BK, draw, with_guesses=not head.training)
+
+
+def prediction_from(logits_BKV: Tensor, original_ids_BK: Tensor, draw: Draw, with_guesses: bool) -> Prediction:
+    """Return the same from logits."""
+    losses_BK, sampled_BK = losses_and_samples(logits_BKV, original_ids_BK, draw)
+    is_right_BK = logits_BKV.argmax(-1) == original_ids_BK if with_guesses else None
+    return Prediction(losses_BK, is_right_BK, sampled_BK, logits_BKV)
 
 
 def at_positions(hidden_BTD: Tensor, positions_BK: Tensor) -> Tensor:
@@ -186,24 +138,9 @@ def guesses(head: VocabularyHead, hidden_BND: Tensor, tokens_BN: Tensor) -> tupl
     return token_losses(logits_BNV, tokens_BN), None if head.training else logits_BNV.argmax(-1) == tokens_BN
 
 
-def num_correct(right_BN: Tensor | None, weights_BN: Tensor) -> Tensor:
-    """How often the most likely token is the right one, at positions with weight."""
-    assert right_BN is not None
-    return (right_BN & (weights_BN > 0)).sum()
-
-
 # ---- the same without the logits of all positions at once
 
 CHUNK = 2**26  # logits at a time
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How tokens are drawn; see :func:`sample`."""
-
-    uniforms_BK: Tensor
-    temperature: float = 1.0
-    disallow_correct: bool = False
 
 
 def in_chunks(

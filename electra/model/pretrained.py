@@ -17,8 +17,6 @@ from electra.common.tensors import FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
 from electra.model.encoder import Encoder
 from electra.model.layers import merge_differences
-from electra.model.methods import ReplacedTokenDetection
-from electra.model.objective import Objective, build_objective
 from electra.model.shape import EncoderConfig
 
 
@@ -90,36 +88,6 @@ def read_config(folder: Path) -> PretrainedConfig:
         key = ".".join(map(str, first["loc"])) or "(top level)"
         what = f"these are no weights that this project pre-trained: {key}: {first['msg']}"
         raise DataError(what, where=str(path), next_step=next_step) from None
-
-
-def load_objective(folder: Path) -> Objective:
-    """The pre-training method's module with its weights, in evaluation mode.
-
-    Raises:
-        DataError: the folder is missing, a file is not as its manifest says, or its weights do not fit its config.
-    """
-    verify_folder(folder)
-    facts = read_config(folder)
-    objective = build_objective(facts.model, facts.vocab_size, facts.mask_id, facts.method)
-    path = folder / "model.safetensors"
-    fill(objective, read_tensors(path), str(path))
-    return objective.eval()
-
-
-def load_electra(folder: Path) -> ReplacedTokenDetection:
-    """As :func:`load_objective`, for what needs a generator and a discriminator.
-
-    Raises:
-        DataError: it was pre-trained by a method that has not both.
-    """
-    objective = load_objective(folder)
-    if not isinstance(objective, ReplacedTokenDetection) or objective.generator is None:
-        raise DataError(
-            f"pre-trained with objective {objective.method.objective}, generator {objective.method.generator}: "
-            "there is no generator and discriminator",
-            where=str(folder),
-        )
-    return objective
 
 
 def load_encoder(folder: Path, **changes: Any) -> Encoder:

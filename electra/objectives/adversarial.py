@@ -1,18 +1,19 @@
-"""Adversarial training (paper section 3.4 and appendix F): the generator is rewarded where the discriminator errs.
+"""Adversarial training (paper section 3.2 and appendix F): the generator is rewarded where the discriminator errs.
 
-Shape legend: B examples, K masked slots per example.
+Shape legend: B examples, T tokens, K masked positions of an example, V vocabulary, G generator width.
 """
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra import config
-from electra.model.methods import ReplacedTokenDetection
-from electra.model.objective import Batch, Outputs, total
+from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch, Outputs, total
+from electra.objectives.electra import Electra
 
 
-class Adversarial(ReplacedTokenDetection):
-    """REINFORCE with a learned baseline instead of masked language modelling.
+class Adversarial(Electra):
+    """REINFORCE with a learned baseline instead of the generator's masked language modelling.
 
     The reward R of a sample is the discriminator's loss at its position. The policy gradient is
     (R - b) * grad log p(sample), with b = -log sigmoid(w . h) predicted from the generator's state h; sigmoid(w . h)
@@ -21,8 +22,8 @@ class Adversarial(ReplacedTokenDetection):
 
     needs_logits = True  # of a sample's probability
 
-    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
-        super().__init__(model, vocab_size, mask_id, method or config.Method(objective="adversarial"))
+    def build(self, model: config.Model, vocab_size: int) -> None:
+        super().build(model, vocab_size)
         assert self.generator is not None
         self.generator_baseline = nn.Linear(self.generator.config.hidden_size, 1)
 
@@ -37,24 +38,32 @@ class Adversarial(ReplacedTokenDetection):
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         slots = batch.weights_BK.sum()
-        return {"mlm": slots, "reinforce": slots, "baseline": slots, "disc": self.judged(batch).sum()}
+        return {"mlm": slots, "reinforce": slots, "baseline": slots, "disc": self.loss_mask(batch).sum()}
 
     def forward(self, batch: Batch) -> Outputs:
-        proposals = self.propose(batch)
-        outputs, losses_BT = self.discriminate(batch, proposals)
-        assert proposals.hidden_BKG is not None and proposals.logits_BKV is not None
+        generated = self.generate(batch)
+        outputs, losses_BT = self.discriminate(batch, generated)
+        assert generated.hidden_BKG is not None and generated.logits_BKV is not None
         rewards_BK = losses_BT.detach().gather(1, batch.positions_BK)
         # the baseline learns from the generator's states and must not shape them
-        baseline_BK = self.generator_baseline(proposals.hidden_BKG.detach()).float().squeeze(-1)
+        baseline_BK = self.generator_baseline(generated.hidden_BKG.detach()).float().squeeze(-1)
         advantages_BK = rewards_BK + F.logsigmoid(baseline_BK.detach())
-        log_probabilities_BKV = (proposals.logits_BKV.float() / self.method.temperature).log_softmax(-1)
-        chosen_BK = log_probabilities_BKV.gather(-1, proposals.sampled_BK[..., None]).squeeze(-1)
+        log_probabilities_BKV = (generated.logits_BKV.float() / self.method.temperature).log_softmax(-1)
+        chosen_BK = log_probabilities_BKV.gather(-1, generated.sampled_BK[..., None]).squeeze(-1)
         target_BK = (-rewards_BK).exp()
         baseline_losses_BK = F.binary_cross_entropy_with_logits(baseline_BK, target_BK, reduction="none")
         outputs.loss_sums = {
-            "mlm": total(proposals.losses_BK).detach(),
+            "mlm": total(generated.losses_BK).detach(),
             "reinforce": -total(advantages_BK * chosen_BK * batch.weights_BK),
             "baseline": total(baseline_losses_BK * batch.weights_BK),
             **outputs.loss_sums,
         }
         return outputs
+
+    @classmethod
+    def generator_flops(
+        cls, generator: EncoderConfig | None, encoder: EncoderConfig, length: int, masked_share: float
+    ) -> float:
+        assert generator is not None
+        baseline = 2 * generator.hidden_size
+        return super().generator_flops(generator, encoder, length, masked_share) + masked_share * baseline

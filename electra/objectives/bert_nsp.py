@@ -1,6 +1,6 @@
 """BERT as published (Devlin et al., 2019): masked language modelling and next sentence prediction.
 
-Shape legend: as in :mod:`electra.model.objective`.
+Shape legend: B examples, T tokens, D width.
 """
 
 import torch.nn.functional as F
@@ -8,15 +8,17 @@ from torch import Tensor
 
 from electra import config
 from electra.model.heads import NextSentenceHead
-from electra.model.methods import MaskedLanguageModel
-from electra.model.objective import Batch, Outputs
+from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch, Outputs
+from electra.objectives.bert import Bert
+from electra.objectives.flops import binary_head_flops
 
 
-class BertNsp(MaskedLanguageModel):
-    """BERT as published: half of the second segments come from elsewhere, and [CLS] says which."""
+class BertNsp(Bert):
+    """Half of the second segments are random ones, and the state of [CLS] predicts which."""
 
-    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
-        super().__init__(model, vocab_size, mask_id, method or config.Method(objective="bert_nsp"))
+    def build(self, model: config.Model, vocab_size: int) -> None:
+        super().build(model, vocab_size)
         self.next_sentence_head = NextSentenceHead(self.encoder.config)
 
     @property
@@ -25,7 +27,7 @@ class BertNsp(MaskedLanguageModel):
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.next_B is not None
-        return {"mlm": batch.weights_BK.sum(), "nsp": (batch.next_B >= 0).sum()}
+        return {**super().counts(batch), "nsp": (batch.next_B >= 0).sum()}
 
     def forward(self, batch: Batch) -> Outputs:
         assert batch.next_B is not None
@@ -37,3 +39,7 @@ class BertNsp(MaskedLanguageModel):
         if not self.training:
             outputs.correct_sums["nsp"] = (((logits_B > 0) == (batch.next_B > 0)) & has_second_B).sum()
         return outputs
+
+    @classmethod
+    def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:
+        return super().head_flops(encoder, length, masked_share) + binary_head_flops(encoder) / length  # one [CLS]

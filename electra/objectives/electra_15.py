@@ -2,12 +2,17 @@
 
 from torch import Tensor
 
-from electra.model.methods import ReplacedTokenDetection
-from electra.model.objective import Batch
+from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch
+from electra.objectives.electra import Electra
 
 
-class Electra15(ReplacedTokenDetection):
+class Electra15(Electra):
     """Replaced token detection with the discriminator's loss on the masked positions only."""
 
-    def judged(self, batch: Batch) -> Tensor:
+    def loss_mask(self, batch: Batch) -> Tensor:
         return batch.is_masked_BT()
+
+    @classmethod
+    def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:
+        return masked_share * super().head_flops(encoder, length, masked_share)

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from electra import config
 from electra.model.encoder import CuSeqlens, Encoder
-from electra.model.generator import at_positions, num_correct, put_samples, sample, token_losses
+from electra.model.generator import at_positions, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.objective import Batch, Objective, Outputs, total
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch, Objective, Outputs, num_correct, put_samples, total
+from electra.objectives.flops import binary_head_flops, encoder_flops, vocabulary_head_flops
 
 
 class Electric(Objective):
@@ -26,10 +27,10 @@ class Electric(Objective):
     E(x) + log q(x) + log(k / (n - k)), with k of n tokens replaced; no gradient flows into log q.
     """
 
-    reads = ("candidate_BT",)
+    batch_fields = ("candidate_BT",)
+    scores_texts = True
 
-    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
-        super().__init__(method or config.Method(objective="electric"))
+    def build(self, model: config.Model, vocab_size: int) -> None:
         self.discriminator = Encoder(EncoderConfig.discriminator(model, vocab_size))
         embeddings = self.discriminator.plain_embeddings
         shape = EncoderConfig.generator(model.model_copy(update={"embedding_sharing": "embeddings"}), vocab_size)
@@ -49,7 +50,7 @@ class Electric(Objective):
     def part_of(self, parameter: str) -> str:
         if ".embeddings." in parameter:
             return "shared_embeddings"
-        return "generator" if parameter.startswith("generator") else self.main
+        return "generator" if parameter.startswith("generator") else self.encoder_name
 
     def forward(self, batch: Batch) -> Outputs:
         assert batch.candidate_BT is not None
@@ -79,18 +80,30 @@ class Electric(Objective):
         )
 
     def cloze(self, batch: Batch) -> Tensor:
-        """Logits [B, T, V] of each token, from the tokens before it and those after it but not from itself."""
+        """Return the logits [B, T, V] of each token, from the tokens before it and those after it, not from itself."""
         inputs = (batch.tokens_BT, batch.segments_BT, batch.attended_BT)
         before_BTG = self.generator_from_left(*inputs, direction="left").roll(1, dims=1)
         after_BTG = self.generator_from_right(*inputs, direction="right").roll(-1, dims=1)
+        assert self.generator_head is not None
         return self.generator_head(torch.cat([before_BTG, after_BTG], -1)).float()
 
     def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor | CuSeqlens) -> Tensor:
-        """E of each token in its context [B, T]; low for likely tokens."""
+        """Return E of each token in its context [B, T]; low for likely tokens."""
         return self.discriminator_head(self.discriminator(tokens_BT, segments_BT, mask_BT)).float()
 
-    def pseudo_log_likelihood(
-        self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, candidate_BT: Tensor
-    ) -> Tensor:
-        """Sum of log p(token | the others) over the candidates [B], nats, in one pass (section 3.3 of the paper)."""
-        return -(self.energies(tokens_BT, segments_BT, mask_BT) * candidate_BT).sum(1)
+    def token_scores(self, hidden_BTD: Tensor) -> Tensor:
+        """Return log p(token | the others) of each token [B, T]."""
+        return -self.discriminator_head(hidden_BTD).float()
+
+    @classmethod
+    def generator_flops(
+        cls, generator: EncoderConfig | None, encoder: EncoderConfig, length: int, masked_share: float
+    ) -> float:
+        """Two causal towers side by side, which predict every token."""
+        if generator is None:
+            raise ValueError("electric trains its generator")
+        return 2 * encoder_flops(generator, length) + vocabulary_head_flops(generator, 2 * generator.hidden_size)
+
+    @classmethod
+    def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:
+        return binary_head_flops(encoder)

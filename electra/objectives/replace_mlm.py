@@ -1,45 +1,44 @@
 """Replace MLM (paper section 3.5): masked language modelling on the generator's samples instead of on [MASK]."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from electra import config
-from electra.model.generator import WithGenerator, at_positions, build_encoders, guesses, num_correct
-from electra.model.heads import VocabularyHead
-from electra.model.objective import Batch, Outputs, total
+from electra.model.generator import at_positions, build_encoders, guesses, vocabulary_head
+from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch, Outputs, num_correct, total
+from electra.objectives.electra import Electra
+from electra.objectives.flops import vocabulary_head_flops
 
 
-class ReplaceMlm(WithGenerator):
-    """The encoder sees samples at the masked positions and predicts the originals there: L = L_MLM + L_replace."""
+class ReplaceMlm(Electra):
+    """As ELECTRA, but the main encoder predicts the original tokens at the masked positions: L = L_MLM + L_replace."""
 
-    main: ClassVar[str] = "encoder"
+    encoder_name = "encoder"
 
-    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
-        super().__init__(vocab_size, mask_id, method or config.Method(objective="replace_mlm"))
+    def build(self, model: config.Model, vocab_size: int) -> None:
         self.encoder, generator = build_encoders(model, vocab_size)
-        self.head = VocabularyHead(
-            self.encoder.config, self.encoder.plain_embeddings, projection=self.encoder.projection
-        )
+        self.head = vocabulary_head(self.encoder)
         self.add_generator(generator)
 
     @property
     def loss_weights(self) -> dict[str, float]:
-        return {**self.generator_terms, "replace_mlm": 1.0}
+        return {**self.generator_weights, "replace_mlm": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         slots = batch.weights_BK.sum()
         return {"mlm": slots, "replace_mlm": slots}
 
     def forward(self, batch: Batch) -> Outputs:
-        proposals, originals_BK = self.propose(batch), batch.originals_BK()
-        hidden_BTD = self.encoder(proposals.corrupted_BT, batch.segments_BT, batch.attended_BT)
-        losses_BK, right_BK = guesses(self.head, at_positions(hidden_BTD, batch.positions_BK), originals_BK)
-        correct = {}
+        generated = self.generate(batch)
+        hidden_BTD = self.encoder(generated.corrupted_BT, batch.segments_BT, batch.attended_BT)
+        hidden_BKD = at_positions(hidden_BTD, batch.positions_BK)
+        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.originals_BK())
+        correct = self.correct(batch, generated)
         if not self.training:
-            correct = {
-                "mlm": num_correct(proposals.right_BK, batch.weights_BK),
-                "replace_mlm": num_correct(right_BK, batch.weights_BK),
-            }
-        sums = {"mlm": total(proposals.losses_BK), "replace_mlm": total(losses_BK * batch.weights_BK)}
-        return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)
+            correct["replace_mlm"] = num_correct(is_right_BK, batch.weights_BK)
+        sums = {"mlm": total(generated.losses_BK), "replace_mlm": total(losses_BK * batch.weights_BK)}
+        return Outputs(sums, correct, sampled_BK=generated.sampled_BK)
+
+    @classmethod
+    def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:
+        return masked_share * vocabulary_head_flops(encoder)

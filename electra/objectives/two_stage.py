@@ -1,4 +1,4 @@
-"""Two-stage training (paper section 3.4): the generator first, then a discriminator that starts from it.
+"""Two-stage training (paper section 3.2): the generator first, then a discriminator that starts from it.
 
 Without that start the discriminator "would sometimes fail to learn at all beyond the majority class".
 """
@@ -8,22 +8,20 @@ import torch
 from electra import config
 from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead
-from electra.model.methods import ReplacedTokenDetection
-from electra.model.objective import Batch, Outputs, total
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch, Outputs, total
+from electra.objectives.electra import Electra
+from electra.objectives.flops import TRAINED, encoder_flops
 
 
-class TwoStage(ReplacedTokenDetection):
-    """Phase 0 trains the generator alone; phase 1 the discriminator, a copy of it at the start; the generator rests.
+class TwoStage(Electra):
+    """Phase 0 trains the generator; phase 1 the discriminator, which starts as its copy, while the generator rests.
 
     The copy needs two encoders of one shape that share nothing: ``generator_width``, ``generator_depth`` and
     ``embedding_sharing`` are not looked at.
     """
 
-    def __init__(self, model: config.Model, vocab_size: int, mask_id: int, method: config.Method | None = None):
-        super(ReplacedTokenDetection, self).__init__(
-            vocab_size, mask_id, method or config.Method(objective="two_stage")
-        )
+    def build(self, model: config.Model, vocab_size: int) -> None:
         shape = EncoderConfig.discriminator(model, vocab_size)
         self.discriminator = Encoder(shape)
         self.discriminator_head = DiscriminatorHead(shape)
@@ -49,11 +47,24 @@ class TwoStage(ReplacedTokenDetection):
         return "generator" if parameter.startswith("generator") else "discriminator"
 
     def forward(self, batch: Batch) -> Outputs:
-        proposals = self.propose(batch)
+        generated = self.generate(batch)
         if self.phase == 0:
-            correct = {} if self.training else self._correct(batch, proposals)
-            sums = {"mlm": total(proposals.losses_BK)}
-            return Outputs(sums, correct, sampled_BK=proposals.sampled_BK)
-        outputs, _ = self.discriminate(batch, proposals)
-        outputs.loss_sums = {"mlm": total(proposals.losses_BK).detach(), **outputs.loss_sums}
+            sums = {"mlm": total(generated.losses_BK)}
+            return Outputs(sums, self.correct(batch, generated), sampled_BK=generated.sampled_BK)
+        outputs, _ = self.discriminate(batch, generated)
+        outputs.loss_sums = {"mlm": total(generated.losses_BK).detach(), **outputs.loss_sums}
         return outputs
+
+    @classmethod
+    def training_flops(
+        cls,
+        generator: EncoderConfig | None,
+        encoder: EncoderConfig,
+        length: int,
+        masked_share: float,
+        two_stage_switch: float = 0.5,
+    ) -> float:
+        """Return the average over the run; in phase 1 the generator has a forward pass only."""
+        proposing = cls.generator_flops(encoder, encoder, length, masked_share)
+        detecting = encoder_flops(encoder, length) + cls.head_flops(encoder, length, masked_share)
+        return two_stage_switch * TRAINED * proposing + (1 - two_stage_switch) * (proposing + TRAINED * detecting)

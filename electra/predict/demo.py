@@ -102,7 +102,7 @@ class Demo:
             has_scores=scores is not None,
             proposals=[(pieces[place].text, found) for place, found in zip(places, found, strict=False)],
             chosen=chosen,
-            has_generator=self.has_generator and self.probe.language_model()[0] is not None,
+            has_generator=self.has_generator and self.probe.objective.language_model() is not None,
             cells=list(self.cells),
             answers=answers,
             max_text=MAX_TEXT,

@@ -13,8 +13,8 @@ from electra.common.errors import DataError
 from electra.common.lines import batches
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
-from electra.model.pretrained import load_objective, special_token_ids
-from electra.objectives.electric import Electric
+from electra.model.pretrained import special_token_ids
+from electra.objectives.saved import load_objective
 
 _BATCH = 64
 
@@ -45,7 +45,7 @@ def score_lines(
         DataError: the model was pre-trained by another method.
     """
     model = load_objective(paths.pretrained)
-    if not isinstance(model, Electric):
+    if not model.scores_texts:
         raise DataError(
             f"pre-trained by objective {model.method.objective}, which does not score texts",
             where=str(paths.pretrained),
@@ -55,7 +55,7 @@ def score_lines(
     tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
     special = special_token_ids(paths.tokenizer)
-    room = model.discriminator.config.max_positions - 2  # without [CLS] and [SEP]
+    room = model.main_encoder.config.max_positions - 2  # without [CLS] and [SEP]
     for texts in batches((line.rstrip("\r\n") for line in lines), _BATCH, len):
         ids = [encoding.ids for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]
         scores = np.zeros(len(texts))

@@ -12,7 +12,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from electra.model.objective import Batch
+from electra.objectives.base import Batch
 
 
 @dataclass

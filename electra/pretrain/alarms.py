@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from electra import config
 from electra.common.errors import TrainingError
+from electra.config.methods import METHODS
 
 PLATEAU_SHARE = 0.98  # of the loss of a guess by frequencies
 MIN_AUC = 0.55
@@ -56,7 +57,7 @@ def _discriminator_plateau(results: Mapping[str, float], recipe: config.Pretrain
 
 def _unigram_plateau(results: Mapping[str, float], recipe: config.Pretrain) -> Alarm | None:
     loss, guess = results.get("mlm_loss", 0.0), results["unigram_entropy"]
-    if recipe.objective not in ("bert", "bert_nsp") or loss < 0.99 * guess:
+    if METHODS[recipe.objective].has_generator or loss < 0.99 * guess:
         return None
     return Alarm(
         "unigram_plateau",

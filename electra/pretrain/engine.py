@@ -16,7 +16,7 @@ import torch.distributed
 
 from electra import config
 from electra.common.errors import InfrastructureError
-from electra.model.objective import Objective
+from electra.objectives.base import Objective
 from electra.optim import Optimizer, build_optimizer, generator_rates, parameter_groups
 from electra.pretrain.zero import average_without_copies, clips_in_step, create_moments, full_gradient, load_collectives
 from electra.system.hardware import Machine, bucket_size

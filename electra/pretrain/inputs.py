@@ -16,7 +16,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.common.tensors import read_tensors
 from electra.config import Pretrain
-from electra.model.objective import Objective
+from electra.objectives.base import Objective
 
 
 def verify_inputs(recipe: Pretrain, paths: Paths, device: Literal["cpu", "cuda"]) -> None:
@@ -81,7 +81,7 @@ def load_initial_weights(model: Objective, recipe: config.Pretrain, paths: Paths
         for name, parameter in model.named_parameters():
             total += 1
             if name not in weights:
-                if name.startswith(f"{model.main}."):
+                if name.startswith(f"{model.encoder_name}."):
                     raise DataError(f"{name} is missing", where=str(path), next_step=next_step)
                 continue
             if weights[name].shape != parameter.shape:

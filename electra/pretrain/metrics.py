@@ -2,7 +2,7 @@
 
 The curve holds training losses by window and validations, as rows that survive a resume. Its two kinds of MLM loss
 differ by more than the split: in training a share of the masked slots is shown to the generator as it is, in validation
-every one is [MASK], since a token that can be seen tests nothing. Shape legend: as in electra/model/objective.py.
+every one is [MASK], since a token that can be seen tests nothing. Shape legend: as in electra/objectives/base.py.
 """
 
 import math
@@ -18,8 +18,7 @@ from electra.common.artifacts import write_json, write_text
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.loader.dataset import Shards
-from electra.model.methods import binary_entropy
-from electra.model.objective import Batch, Outputs
+from electra.objectives.base import Batch, Outputs
 
 _BINS = 40_000
 _RANGE = 20.0  # logits beyond are as good as certain
@@ -118,6 +117,11 @@ class HeldoutSums:
             "disc_recall": t["true_positive"] / replaced if replaced else 0.0,
             "disc_accuracy": 1 - (t["false_positive"] + t["false_negative"]) / t["tokens"],
         }
+
+
+def binary_entropy(rate: float) -> float:
+    """Return the loss of a discriminator that knows only how many tokens are replaced, nats: its plateau."""
+    return -sum(p * math.log(p) for p in (rate, 1 - rate) if p > 0)
 
 
 def _counts(values: Tensor, chosen: Tensor, size: int) -> Tensor:

@@ -9,8 +9,7 @@ import torch.distributed
 from electra.config import Settings
 from electra.estimate.memory import fitted, free_memory, recompute_layers, wants_recompute
 from electra.model.encoder import Encoder
-from electra.model.generator import WithGenerator
-from electra.model.objective import Objective, build_objective
+from electra.objectives.base import Objective, build_objective
 from electra.pretrain.engine import communication_device
 from electra.system.hardware import Machine
 
@@ -22,8 +21,7 @@ def build_model(settings: Settings, vocab_size: int, mask_id: int, token_counts:
         token_counts: of the training text [V]: the frequencies of a unigram generator.
     """
     model = build_objective(settings.model, vocab_size, mask_id, settings.pretrain)
-    if isinstance(model, WithGenerator):
-        model.set_frequencies(torch.from_numpy(token_counts))
+    model.set_frequencies(torch.from_numpy(token_counts))
     return model
 
 

@@ -23,8 +23,8 @@ from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches,
 from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes
 from electra.model.encoder import has_kernel
-from electra.model.objective import Objective, Outputs, objective_class
 from electra.model.pretrained import save_pretrained, special_token_ids
+from electra.objectives.base import Objective, Outputs, objective_class
 from electra.optim import rate_of
 from electra.pretrain.agreement import AgreedStep, Agreement
 from electra.pretrain.alarms import AlarmMonitor, NonFinite
@@ -159,7 +159,7 @@ class Pretraining:
         shapes = None
         if machine.device == "cuda":
             with_ends = has_kernel(communication_device(machine), machine.precision == "bf16")
-            shapes = StaticShapes(objective_class(self.recipe.objective).reads, with_ends)
+            shapes = StaticShapes(objective_class(self.recipe.objective).batch_fields, with_ends)
         self.data_parallel = DataParallel(
             self.rank, machine.num_processes, machine.micro_batch_size, settings.cluster.pack_examples, shapes
         )
@@ -303,7 +303,7 @@ class Pretraining:
         model = build_model(self.settings, self.vocab_size, self.special_ids[-1], self.token_counts)
         self.terms, self.phases = list(model.loss_weights), model.phases(self.num_steps)
         names = [f"{term}_loss" for term in self.terms]
-        names += Curve.RATES if hasattr(model, "discriminator_head") else ()
+        names += Curve.RATES if model.info.has_discriminator else ()
         self.first_step, self.curve, self.alarms = 0, Curve(names), AlarmMonitor(self.recipe)
         self.writing.wait()
         found = self.checkpoints.load_latest() if self.is_first else None

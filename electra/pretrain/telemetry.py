@@ -16,8 +16,8 @@ from electra.common.paths import Paths
 from electra.common.printing import raw_stream
 from electra.config import Settings
 from electra.estimate.cost import flops_per_token
-from electra.model.methods import binary_entropy
 from electra.pretrain.alarms import Alarm
+from electra.pretrain.metrics import binary_entropy
 from electra.system.hardware import Machine, describe_cuda, matrix_peak
 from electra.system.run_facts import run_name
 

@@ -64,7 +64,7 @@ def pieces_of(probe: Probe, text: str) -> list[Piece]:
 @torch.inference_mode()
 def replaced(probe: Probe, ids: list[int]) -> list[float] | None:
     """Return the discriminator's P(replaced) of each wordpiece; None for Electric and without a discriminator."""
-    if probe.objective.method.objective == "electric":
+    if probe.objective.scores_texts:
         return None
     values = probe.one_pass([ids])
     return None if values is None else [float(1 - value.exp()) for value in values[0]]
@@ -76,9 +76,10 @@ def masked_probabilities(probe: Probe, ids: list[int], places: list[int]) -> Ten
 
     Computed by the generator or the pre-trained masked language model; None for methods without either.
     """
-    encoder, head = probe.language_model()
-    if encoder is None or head is None or not places:
+    model = probe.objective.language_model()
+    if model is None or not places:
         return None
+    encoder, head = model
     masked = [probe.mask if place in places else token for place, token in enumerate(ids)]
     row_TD = next(probe.hidden(encoder, [[probe.cls, *masked, probe.sep]]))[0]
     chosen_1ND = row_TD[[place + 1 for place in places]][None]

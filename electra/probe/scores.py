@@ -18,9 +18,9 @@ from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.evaluation.metrics import spearman
 from electra.model.encoder import Encoder
-from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.objective import Objective
-from electra.model.pretrained import load_objective, special_token_ids
+from electra.model.pretrained import special_token_ids
+from electra.objectives.base import Objective
+from electra.objectives.saved import load_objective
 from electra.tasks.cells import read_lines
 
 _BATCH = 64  # rows in one pass
@@ -57,11 +57,10 @@ class Probe:
 
     def __init__(self, paths: Paths, device: torch.device, bf16: bool):
         self.objective: Objective = load_objective(paths.pretrained).to(device)
-        self.encoder: Encoder = getattr(self.objective, self.objective.main)
+        self.encoder = self.objective.main_encoder
         self.tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
         self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
         self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
-        self.is_electric = self.objective.method.objective == "electric"
         self.device, self.bf16 = device, bf16
 
     def ids(self, text: str) -> list[int]:
@@ -71,22 +70,18 @@ class Probe:
 
     def one_pass(self, texts: list[list[int]]) -> list[Tensor] | None:
         """Return each wordpiece's log P(real) by the discriminator, or Electric's log p; None without either."""
-        head = getattr(self.objective, "discriminator_head", None)
-        if not isinstance(head, DiscriminatorHead):
+        if not self.objective.info.has_discriminator:
             return None
-
-        def score(hidden_BTD: Tensor) -> Tensor:
-            logits_BT = head(hidden_BTD).float()
-            return -logits_BT if self.is_electric else F.logsigmoid(-logits_BT)
-
         rows = [[self.cls, *ids, self.sep] for ids in texts]
-        return [row[1 : 1 + len(ids)] for row, ids in zip(self._run(self.encoder, score, rows), texts, strict=True)]
+        scores = self._run(self.encoder, self.objective.token_scores, rows)
+        return [row[1 : 1 + len(ids)] for row, ids in zip(scores, texts, strict=True)]
 
     def masked(self, texts: list[list[int]]) -> list[float] | None:
         """Return pseudo-log-likelihoods (nats), each wordpiece masked in its copy; None without a language model."""
-        encoder, head = self.language_model()
-        if encoder is None or head is None:
+        model = self.objective.language_model()
+        if model is None:
             return None
+        encoder, head = model
         copies, places, targets, owners = [], [], [], []
         for text in _by_length(texts):
             ids = texts[text]
@@ -113,16 +108,7 @@ class Probe:
         rows = [[self.cls, *ids, self.sep] for ids in texts]
         return torch.stack([row.mean(0) for row in self._run(self.encoder, lambda hidden: hidden.float(), rows)])
 
-    def language_model(self) -> tuple[Encoder | None, VocabularyHead | None]:
-        """Return encoder and head that predict masked tokens: the generator's, or the model's; None without either."""
-        if self.is_electric:  # its two towers each see only one side of the context
-            return None, None
-        for encoder, head in (("generator", "generator_head"), ("encoder", "head")):
-            if isinstance(found := getattr(self.objective, head, None), VocabularyHead):
-                return getattr(self.objective, encoder), found
-        return None, None
-
-    def _run(self, encoder: Encoder, score: Callable[[Tensor], Tensor], rows: list[list[int]]) -> list[Tensor]:
+    def _run(self, encoder: Encoder, score: Callable[[Tensor], Any], rows: list[list[int]]) -> list[Tensor]:
         """Return ``score`` of the hidden states of each row, without padding, on the CPU."""
         order, found = _by_length(rows), dict[int, Tensor]()
         for hidden_BTD in self.hidden(encoder, [rows[number] for number in order]):
@@ -171,7 +157,7 @@ def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
     values = probe.one_pass([*ids[0], *ids[1]])
     if values is not None:
         sides = list(zip(values[: len(pairs)], values[len(pairs) :], ids[0], ids[1], strict=True))
-        name = "Electric" if probe.is_electric else "discriminator"
+        name = "Electric" if probe.objective.scores_texts else "discriminator"
         ways[f"{name}, sum"] = [(float(good.sum()), float(bad.sum())) for good, bad, *_ in sides]
         ways[f"{name}, mean"] = [(float(good.mean()), float(bad.mean())) for good, bad, *_ in sides]
         ways[f"{name}, changed tokens"] = [
@@ -179,7 +165,7 @@ def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
             for good, bad, one, other in sides
         ]
     if (sums := probe.masked([*ids[0], *ids[1]])) is not None:
-        name = "generator" if hasattr(probe.objective, "generator_head") else "masked language model"
+        name = "generator" if probe.objective.info.has_generator else "masked language model"
         ways[f"{name}, masked"] = list(zip(sums[: len(pairs)], sums[len(pairs) :], strict=True))
     return {way: _accuracies([pair["UID"] for pair in pairs], scores) for way, scores in ways.items()}
 

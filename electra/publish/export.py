@@ -18,16 +18,17 @@ from torch import Tensor
 from electra.common.artifacts import building, read_json, write_json, write_manifest, write_text
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.config.methods import METHODS
 from electra.estimate.cost import estimate
 from electra.model.encoder import Encoder
-from electra.model.generator import WithGenerator
-from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.objective import Objective
-from electra.model.pretrained import load_objective, special_token_ids
+from electra.model.heads import VocabularyHead
+from electra.model.pretrained import special_token_ids
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Objective
+from electra.objectives.saved import load_objective
 from electra.publish import modernbert, papers
 from electra.report.build import table
-from electra.report.content import METHODS, count, data_in_words, pretraining, score_card
+from electra.report.content import count, data_in_words, pretraining, score_card
 from electra.report.facts import Facts, gather, leakage, plateaus, score_remarks, zero_shot
 from electra.tasks.catalogue import TASKS, TaskSpec
 
@@ -49,7 +50,7 @@ def export_model(settings: Settings, paths: Paths) -> None:
         DataError: there is no pre-trained model, or its weights do not fit its config.
     """
     objective = load_objective(paths.pretrained)
-    encoder = objective.encoder_to_publish()
+    encoder, main = objective.encoder_to_publish(), objective.encoder_name
     modernbert.check_home(encoder.config)
     special = dict(zip(("pad", "cls", "sep"), special_token_ids(paths.tokenizer), strict=False))
 
@@ -69,7 +70,7 @@ def export_model(settings: Settings, paths: Paths) -> None:
         if shape.is_modern:
             config_file = folder / "tokenizer_config.json"
             write_json(config_file, modernbert.tokenizer_facts(read_json(config_file)))
-        card = model_card(settings, paths, family=family(encoder.config), main=objective.main, folder=folder.name)
+        card = model_card(settings, paths, family=family(encoder.config), main=main, folder=folder.name)
         write_text(folder / "README.md", card)
 
     with building(paths.export) as scratch:
@@ -97,24 +98,24 @@ def family(shape: EncoderConfig) -> str:
 
 def _models(objective: Objective, encoder: Encoder) -> Iterator[Exported]:
     """Yield the models to write, the main one first."""
-    shape, main, name = encoder.config, objective.main, family(encoder.config)
+    shape, main, name = encoder.config, objective.encoder_name, family(encoder.config)
     of_room = modernbert if shape.is_modern else papers
     mlm_weights, own_parts = of_room.masked_language_model_weights, of_room.own_parts
-    head = getattr(objective, "discriminator_head", None)
-    if not isinstance(head, DiscriminatorHead):
+    if not objective.info.has_discriminator:
         weights = mlm_weights(encoder, cast(VocabularyHead, objective.head))
         yield Exported(main, f"{name}ForMaskedLM", shape, weights, own_parts(encoder))
     elif shape.is_modern:
         bare, own = modernbert.encoder_weights(encoder), own_parts(encoder)
         yield Exported(main, "ModernBertModel", shape, bare, own)
-        weights = modernbert.detector_weights(encoder, head)
+        weights = modernbert.detector_weights(encoder, objective.discriminator_head)
         yield Exported("detector", "ModernBertForTokenClassification", shape, weights, own)
     elif papers.is_roformer(shape):
-        own = papers.head_weights(head)
+        own = papers.head_weights(objective.discriminator_head)
         yield Exported(main, "RoFormerModel", shape, papers.encoder_weights(encoder, prefix=""), own)
     else:
-        yield Exported(main, "ElectraForPreTraining", shape, papers.discriminator_weights(encoder, head), {})
-    if isinstance(objective, WithGenerator) and objective.generator is not None:
+        weights = papers.discriminator_weights(encoder, objective.discriminator_head)
+        yield Exported(main, "ElectraForPreTraining", shape, weights, {})
+    if objective.generator is not None:
         generator, generator_head = objective.generator, cast(VocabularyHead, objective.generator_head)
         weights = mlm_weights(generator, generator_head)
         yield Exported("generator", f"{name}ForMaskedLM", generator.config, weights, own_parts(generator))
@@ -169,7 +170,7 @@ def model_card(
         front_matter(facts, pipeline_tag, results),
         f"# ELECTRA, profile {settings.profile}: {folder}\n",
         f"{role}\n",
-        f"Pre-trained by {METHODS[settings.pretrain.objective]}.\n",
+        f"Pre-trained by {METHODS[settings.pretrain.objective].title}.\n",
         data_in_words(facts) + "\n",
         _sources(facts),
         _shape(facts),

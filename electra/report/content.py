@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from electra.config.methods import METHODS
 from electra.report.beside import beside_published
 from electra.report.facts import Facts, Section, leakage, learned, vocabulary_rows, zero_shot
 
@@ -112,17 +113,6 @@ PRETRAIN_NAMES = {
     "nsp_accuracy": "encoder: second segments distinguished from random ones",
     "alarms": "collapse alarms raised",
 }
-METHODS = {
-    "electra": "replaced token detection (ELECTRA, Clark et al. 2020)",
-    "electra_15": "replaced token detection on the masked tokens only (ELECTRA 15%)",
-    "two_stage": "replaced token detection in two stages: generator, then discriminator",
-    "adversarial": "replaced token detection with an adversarial generator",
-    "replace_mlm": "Replace MLM: masked tokens predicted from a generator's samples",
-    "all_tokens_mlm": "All-Tokens MLM: every token predicted from a generator's samples",
-    "bert": "masked language modelling (BERT)",
-    "bert_nsp": "masked language modelling and next sentences (BERT)",
-    "electric": "noise-contrastive cloze modelling (Electric, Clark et al. 2020)",
-}
 
 
 def sections(facts: Facts) -> list[Section]:
@@ -213,13 +203,13 @@ def pretraining(facts: Facts) -> Section:
     """Return every figure of results/pretrain.json; known figures first, with a description."""
     known = facts.pretrain or {}
     keys = [key for key in PRETRAIN_NAMES if key in known] + [key for key in known if key not in PRETRAIN_NAMES]
-    model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
+    model = "generator" if METHODS[facts.settings.pretrain.objective].has_generator else "model"
     rows = [
         [PRETRAIN_NAMES.get(key, key.replace("_", " ")).replace("generator:", f"{model}:"), number(known[key])]
         for key in keys
         if isinstance(known[key], (int, float, str)) and known[key] is not None
     ]
-    note = f"{METHODS[facts.settings.pretrain.objective]}. Held-out text, at the end of training."
+    note = f"{METHODS[facts.settings.pretrain.objective].title}. Held-out text, at the end of training."
     return Section("Pre-training", note[0].upper() + note[1:], ["figure", "value"], rows)
 
 

@@ -13,6 +13,7 @@ from electra.common.artifacts import MANIFEST, read_json
 from electra.common.errors import DataError
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
+from electra.config.methods import METHODS
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def _held_out(facts: Facts) -> Iterator[str]:
 def plateaus(facts: Facts) -> list[str]:
     """Return whether generator and discriminator are clearly, hardly or not better than guessing by frequency."""
     known, lines = facts.pretrain or {}, []
-    model = "model" if facts.settings.pretrain.objective.startswith("bert") else "generator"
+    model = "generator" if METHODS[facts.settings.pretrain.objective].has_generator else "model"
     for name, loss, guess, auc in [
         (model, "mlm_loss", "unigram_entropy", None),
         ("discriminator", "disc_loss", "fake_rate_entropy", known.get("disc_auc")),

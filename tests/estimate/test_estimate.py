@@ -16,14 +16,14 @@ from electra.estimate import published as paper_flops
 from electra.estimate.cost import (
     estimate,
     flops_per_token,
-    forward_flops_per_token,
     objective_flops_per_token,
     published_table,
     render,
 )
 from electra.estimate.published import ROWS, Elmo, Row
-from electra.model.objective import Batch, build_objective
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch, build_objective
+from electra.objectives.flops import encoder_flops
 
 ROOT = Path(__file__).resolve().parents[2]
 OBJECTIVES = [
@@ -261,7 +261,7 @@ def test_order_of_the_objectives(cheaper: str, dearer: str) -> None:
 
 def test_two_stages_lie_between_training_one_encoder_and_both() -> None:
     generator, discriminator = (EncoderConfig.discriminator(MODEL, VOCAB),) * 2
-    one = 3 * forward_flops_per_token(discriminator, LENGTH)
+    one = 3 * encoder_flops(discriminator, LENGTH)
     two_stage = objective_flops_per_token("two_stage", generator, discriminator, LENGTH, 0.15)
     assert one < two_stage < objective_flops_per_token("electra", generator, discriminator, LENGTH, 0.15)
 
@@ -302,9 +302,9 @@ def test_count_of_modern_blocks_is_pytorchs(objective: str, monkeypatch: pytest.
 def test_local_layers_cost_their_window_and_the_papers_script_counts_no_modern_blocks(load) -> None:
     whole = EncoderConfig.discriminator(MODERN.model_copy(update={"num_layers": 6}), VOCAB)
     local = dataclasses.replace(whole, local_attention=128, global_every=3)
-    difference = forward_flops_per_token(whole, 1024) - forward_flops_per_token(local, 1024)
+    difference = encoder_flops(whole, 1024) - encoder_flops(local, 1024)
     assert difference == 4 * 4 * (1024 - 129) * whole.hidden_size, "four of six layers are local"
-    assert forward_flops_per_token(local, 128) == forward_flops_per_token(whole, 128)
+    assert encoder_flops(local, 128) == encoder_flops(whole, 128)
     settings = load("tiny")
     counted = estimate(settings.model_copy(update={"model": MODERN}))
     assert counted.paper_training_flops is None and counted.paper_inference_flops is None

@@ -19,7 +19,7 @@ from electra.estimate.memory import (
     placeholder_batch,
     predict_step_memory,
 )
-from electra.model.objective import build_objective
+from electra.objectives.base import build_objective
 from electra.system.hardware import Machine
 from tests.workspace import Workspace
 

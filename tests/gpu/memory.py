@@ -18,7 +18,7 @@ from deepspeed.runtime.zero import stage3, stage_1_and_2
 
 from electra.config import Model, Pretrain
 from electra.estimate.memory import placeholder_batch, predict_step_memory, recompute_layers
-from electra.model.objective import build_objective, objective_class
+from electra.objectives.base import build_objective, objective_class
 from electra.pretrain.engine import build_engine, set_step, start_distributed
 from electra.system.hardware import Machine
 from tests.gpu.probe import always_valid, join_fake_group
@@ -46,7 +46,7 @@ def measure(case: list[Any], ranks: int) -> dict[str, float]:
     engine, _ = build_engine(model, recipe, machine)
     batch = placeholder_batch(recipe, micro_batch, length)
     for name in ("random_BK", "candidate_BT"):  # as the loader does
-        if name not in objective_class(recipe.objective).reads:
+        if name not in objective_class(recipe.objective).batch_fields:
             setattr(batch, name, None)
     batch.ends_N = torch.arange(0, (micro_batch + 1) * length, length, dtype=torch.int32)
     for step in range(2):

@@ -132,7 +132,7 @@ def main() -> None:
     from electra.common.errors import InfrastructureError
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
-    from electra.model.objective import Objective
+    from electra.objectives.base import Objective
     from electra.pretrain import telemetry
 
     steps: list[dict[str, Any]] = []

@@ -30,9 +30,10 @@ from electra.finetune.saved import load_model, save_model
 from electra.importing.huggingface import import_huggingface
 from electra.importing.tensorflow import import_tensorflow
 from electra.model.encoder import Encoder
-from electra.model.objective import build_objective
-from electra.model.pretrained import load_encoder, load_objective, save_pretrained
+from electra.model.pretrained import load_encoder, save_pretrained
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import build_objective
+from electra.objectives.saved import load_objective
 from electra.predict.run import predict_file
 from electra.pretrain.checkpoint import Checkpoints
 from electra.pretrain.inputs import load_initial_weights

@@ -26,7 +26,7 @@ from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.huggingface import import_huggingface
 from electra.importing.resize import resize_vocabulary
-from electra.model.pretrained import load_electra
+from electra.objectives.saved import load_electra
 from electra.pretrain.inputs import load_initial_weights
 from electra.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import documents

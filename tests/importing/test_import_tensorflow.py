@@ -16,8 +16,8 @@ from electra.config import Model
 from electra.config.text import SPECIAL_TOKENS
 from electra.importing.tensorflow import import_tensorflow, split_variables
 from electra.model.encoder import Encoder
-from electra.model.pretrained import load_electra
 from electra.objectives.electra import Electra
+from electra.objectives.saved import load_electra
 
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="tensorflow is not installed (pip install tensorflow-cpu)"

@@ -12,7 +12,9 @@ from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches,
 from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes, packed
 from electra.model.encoder import CuSeqlens, example_ends
-from electra.model.objective import Batch, build_objective, objective_class
+from electra.objectives.base import Batch, build_objective, objective_class
+from electra.objectives.bert import Bert
+from electra.objectives.electric import Electric
 from tests.workspace import Workspace
 
 SHAPES = StaticShapes(pinned=False)
@@ -42,7 +44,7 @@ def test_padding_to_a_static_shape_changes_no_loss_and_no_count(objective: str) 
     shape = SHAPE.model_copy(update={"dropout": 0.0, "attention_dropout": 0.0})
     model = build_objective(shape, 60, 4, recipe).initialize(0.2, seed=1)
     plain = ragged(objective, [9, 5, 7])
-    static = StaticShapes(objective_class(objective).reads, with_ends=True, pinned=False).apply(plain, 4, 16)
+    static = StaticShapes(objective_class(objective).batch_fields, with_ends=True, pinned=False).apply(plain, 4, 16)
     assert static.tokens_BT.shape == (4, 16) and static.positions_BK.shape[0] == 4
     for term, count in model.counts(plain).items():
         assert model.counts(static)[term] == count, term
@@ -55,12 +57,9 @@ def test_padding_to_a_static_shape_changes_no_loss_and_no_count(objective: str) 
 def test_only_fields_that_the_method_reads_are_kept() -> None:
     assert SHAPES.apply(ragged("electra", [8]), 1, 8).candidate_BT is None
     assert (
-        StaticShapes(objective_class("electric").reads, pinned=False).apply(ragged("electric", [8]), 1, 8).candidate_BT
-        is not None
+        StaticShapes(Electric.batch_fields, pinned=False).apply(ragged("electric", [8]), 1, 8).candidate_BT is not None
     )
-    assert (
-        StaticShapes(objective_class("bert").reads, pinned=False).apply(ragged("bert", [8]), 1, 8).random_BK is not None
-    )
+    assert StaticShapes(Bert.batch_fields, pinned=False).apply(ragged("bert", [8]), 1, 8).random_BK is not None
 
 
 def test_ends_are_those_of_examples_and_of_their_padding() -> None:

@@ -13,8 +13,8 @@ from electra.model import generator
 from electra.model.generator import Draw, guesses, in_chunks, sample, sums_of_blocks
 from electra.model.heads import MOST_LOGITS, VocabularyHead
 from electra.model.layers import Embeddings
-from electra.model.objective import build_objective
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import build_objective
 
 SHAPE = Model(num_layers=1, hidden_size=16, num_heads=2, intermediate_size=32, embedding_size=8, max_positions=64)
 SHAPE = SHAPE.model_copy(update={"dropout": 0.0, "attention_dropout": 0.0})

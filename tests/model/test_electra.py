@@ -7,8 +7,8 @@ import torch
 
 from electra.config import Model
 from electra.model.generator import sample
-from electra.model.objective import Batch
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import Batch
 from electra.objectives.electra import Electra
 
 SMALL = Model(num_layers=12, hidden_size=256, num_heads=4, intermediate_size=1024, embedding_size=128)
@@ -140,7 +140,7 @@ def test_a_token_of_probability_zero_is_never_drawn() -> None:
 
 
 def test_majority_guess_costs_the_entropy_of_the_fake_rate() -> None:
-    from electra.model.methods import binary_entropy
+    from electra.pretrain.metrics import binary_entropy
 
     assert binary_entropy(0.138) == pytest.approx(0.401, abs=1e-3)
     assert binary_entropy(0.5) == pytest.approx(math.log(2))

@@ -18,7 +18,7 @@ from electra.model import encoder as encoder_module
 from electra.model.encoder import BLOCKED, SelfAttention, positions
 from electra.model.generator import token_losses
 from electra.model.kernels import functions as fused
-from electra.model.objective import Batch
+from electra.objectives.base import Batch
 from electra.objectives.electra import Electra
 from tests.model.test_electra import random_batch
 
@@ -89,7 +89,7 @@ def test_head_on_masked_positions_alone_is_the_head_on_all() -> None:
             return outputs
 
         def mask_input(self, batch: Batch) -> Tensor:
-            from electra.model.generator import masked_input
+            from electra.objectives.base import masked_input
 
             return masked_input(batch, self.mask_id, self.vocab_size)
 
@@ -165,7 +165,7 @@ def test_positions_start_again_in_every_example() -> None:
 @pytest.mark.parametrize("objective", ["replace_mlm", "all_tokens_mlm", "bert", "electric", "electra_15"])
 def test_every_method_can_be_packed(objective: str) -> None:
     from electra.config import Method
-    from electra.model.objective import build_objective
+    from electra.objectives.base import build_objective
 
     batch, found = uneven_batch(), []
     for one in (batch, packed(batch, 24)):

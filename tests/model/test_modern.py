@@ -16,7 +16,7 @@ from electra.loader.packing import packed
 from electra.model.kernels import functions as fused
 from electra.model.kernels import modern as fused_modern
 from electra.model.layers import geglu, rotate, rotation_of, window_bias
-from electra.model.objective import build_objective
+from electra.objectives.base import build_objective
 from electra.objectives.electra import Electra
 from tests.model.test_fast_paths import V, assert_equal_to_rounding, result, total_loss, uneven_batch
 from tests.model.test_kernels import TYPES, assert_alike, gradients, plain_attention, randn

@@ -10,8 +10,9 @@ from electra import config
 from electra.common.artifacts import write_manifest
 from electra.config import ObjectiveName
 from electra.config.text import SPECIAL_TOKENS
-from electra.model.objective import build_objective
-from electra.model.pretrained import load_encoder, load_objective, save_pretrained
+from electra.model.pretrained import load_encoder, save_pretrained
+from electra.objectives.base import build_objective
+from electra.objectives.saved import load_objective
 from electra.tokenizer.wordpiece import make_tokenizer
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 32, "embedding_size": 8}

@@ -17,8 +17,8 @@ from electra.finetune.heads import TaskModel
 from electra.model.encoder import Encoder
 from electra.model.kernels.functions import library
 from electra.model.layers import LayerNorm
-from electra.model.objective import total
 from electra.model.shape import EncoderConfig
+from electra.objectives.base import total
 from electra.tasks.catalogue import TASKS
 from tests.objectives.test_objectives import batch_for, make
 from tests.objectives.test_objectives import total as weighted_loss

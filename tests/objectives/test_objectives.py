@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from electra.config import Method, Model, ObjectiveName
-from electra.model.generator import masked_input, put_samples
-from electra.model.objective import Batch, Objective, build_objective
 from electra.objectives.adversarial import Adversarial
 from electra.objectives.all_tokens_mlm import AllTokensMlm
+from electra.objectives.base import Batch, Objective, build_objective, masked_input, put_samples
 from electra.objectives.bert import Bert
 from electra.objectives.electra import Electra
 from electra.objectives.electra_15 import Electra15
@@ -148,7 +147,7 @@ def test_the_copy_mechanism_is_a_mixture_that_sums_to_one() -> None:
     model = make("all_tokens_mlm")
     assert isinstance(model, AllTokensMlm)
     batch = batch_for("all_tokens_mlm")
-    corrupted = model.propose(batch).corrupted_BT
+    corrupted = model.generate(batch).corrupted_BT
     hidden = model.encoder(corrupted, batch.segments_BT, batch.mask_BT)
     copy = model.copy(hidden).squeeze(-1).sigmoid()
     mixture = (1 - copy)[..., None] * model.head(hidden).softmax(-1)
@@ -164,7 +163,7 @@ def test_a_sample_that_is_the_original_counts_as_copied() -> None:
     assert isinstance(model, AllTokensMlm)
     batch = batch_for("all_tokens_mlm")
     batch.shown_BK = torch.zeros_like(batch.shown_BK)
-    sampled_BK = model.propose(batch).sampled_BK
+    sampled_BK = model.generate(batch).sampled_BK
     # the generator sees [MASK] there: it samples the same, whatever the original is
     batch.tokens_BT = batch.tokens_BT.scatter(1, batch.positions_BK[:, :2], sampled_BK[:, :2])
     outputs = model(batch)
@@ -201,14 +200,14 @@ def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: flo
     batch = batch_for("adversarial")
     batch.weights_BK = torch.zeros_like(batch.weights_BK)
     batch.weights_BK[2, 1] = 1
-    proposals = model.propose(batch)
-    outputs, losses = model.discriminate(batch, proposals)
+    generated = model.generate(batch)
+    outputs, losses = model.discriminate(batch, generated)
     reward = losses[2, batch.positions_BK[2, 1]]
     label, logit = outputs.labels_BT[2, batch.positions_BK[2, 1]], outputs.discriminator_logits_BT
     probability = logit[2, batch.positions_BK[2, 1]].sigmoid()
     assert float(reward) == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
-    baseline = model.generator_baseline(proposals.hidden_BKG)[2, 1, 0]
-    log_p = (proposals.logits_BKV / temperature).log_softmax(-1)[2, 1, proposals.sampled_BK[2, 1]]
+    baseline = model.generator_baseline(generated.hidden_BKG)[2, 1, 0]
+    log_p = (generated.logits_BKV / temperature).log_softmax(-1)[2, 1, generated.sampled_BK[2, 1]]
     expected = -(reward + baseline.sigmoid().log()) * log_p
     assert float(model(batch).loss_sums["reinforce"]) == pytest.approx(float(expected), rel=1e-4)
 
@@ -304,7 +303,7 @@ def test_correct_samples_can_be_called_fake() -> None:
 def test_a_high_temperature_flattens_the_samples() -> None:
     hot, cold = make("electra", temperature=100.0), make("electra", temperature=1e-4)
     batch = batch_for("electra")
-    guesses = cold.propose(batch).logits_BKV.argmax(-1)
+    guesses = cold.generate(batch).logits_BKV.argmax(-1)
     assert torch.equal(cold(batch).sampled_BK, guesses)
     assert not torch.equal(hot(batch).sampled_BK, guesses)
 

@@ -11,9 +11,10 @@ from electra.common.artifacts import write_manifest
 from electra.common.lines import MAX_BATCH_CHARS
 from electra.common.paths import Paths
 from electra.config import Cluster, Method
-from electra.model.objective import build_objective
-from electra.model.pretrained import load_objective, save_pretrained
+from electra.model.pretrained import save_pretrained
+from electra.objectives.base import build_objective
 from electra.objectives.electric import Electric
+from electra.objectives.saved import load_objective
 from electra.predict.pseudo_likelihood import _parts, score_lines
 from tests.fixtures import LABELLED
 from tests.small_tasks import VOCAB, make_settings

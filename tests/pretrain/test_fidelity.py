@@ -6,8 +6,7 @@ import torch
 
 from electra.finetune.trainer import layer_factor
 from electra.loader.masking import MaskingRule, draw_masking, num_slots
-from electra.model.generator import put_samples
-from electra.model.objective import Batch
+from electra.objectives.base import Batch, put_samples
 from tests.loader.test_random import SPECIAL, rows
 
 ORIGINAL = MaskingRule(with_replacement=True)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.config import Model, ObjectiveName, Pretrain
 from electra.estimate.memory import placeholder_batch
-from electra.model.objective import build_objective
+from electra.objectives.base import build_objective
 from electra.optim import ElectraAdamW, parameter_groups
 from electra.pretrain.metrics import training_rates
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from electra.common.errors import InfrastructureError
-from electra.model.objective import Outputs
+from electra.objectives.base import Outputs
 from electra.optim import rate_of
 from electra.pretrain import run
 from electra.pretrain.alarms import NonFinite

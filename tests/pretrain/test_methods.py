@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from electra.config import ObjectiveName
-from electra.model.pretrained import load_encoder, load_objective
+from electra.model.pretrained import load_encoder
+from electra.objectives.saved import load_objective
 from electra.publish.export import export_model
 from tests.pretrain.test_resume import EVERY_STEP, assert_curves_close, kill_at, weights
 from tests.workspace import Workspace

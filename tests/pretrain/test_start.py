@@ -8,7 +8,7 @@ from safetensors.numpy import load_file, save_file
 
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.model.objective import build_objective
+from electra.objectives.base import build_objective
 from electra.pretrain.inputs import load_initial_weights
 from tests.workspace import ROOT, Workspace
 

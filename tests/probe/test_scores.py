@@ -23,8 +23,8 @@ from electra import __main__ as cli
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
-from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained
+from electra.objectives.base import build_objective
 from electra.probe.scores import (
     Probe,
     changed,

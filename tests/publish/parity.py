@@ -71,7 +71,7 @@ def settings_of_inputs() -> Iterator[tuple[str, int, bool]]:
 def build(case: tuple[str, dict[str, Any]]) -> tuple[Any, Any, Any]:
     """Settings and module of a case: random weights, norms and biases away from their start."""
     from electra.config import Method, Model
-    from electra.model.objective import build_objective
+    from electra.objectives.base import build_objective
 
     objective, changes = case
     model, method = Model(**{**SIZES, **changes}), Method(objective=objective)
@@ -90,9 +90,9 @@ def expected(module: Any) -> dict[str, Tensor]:
     for case, length, padded in settings_of_inputs():
         given = inputs(length, padded)
         rows = (given["input_ids"], given["token_type_ids"], given["attention_mask"].bool())
-        hidden = getattr(module, module.main)(*rows)
-        found[f"{module.main}/hidden/{case}"] = hidden
-        if module.main == "encoder":
+        hidden = getattr(module, module.encoder_name)(*rows)
+        found[f"{module.encoder_name}/hidden/{case}"] = hidden
+        if module.encoder_name == "encoder":
             found[f"encoder/words/{case}"] = module.head(hidden)
             continue
         found[f"discriminator/replaced/{case}"] = module.discriminator_head(hidden)

@@ -12,8 +12,9 @@ from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Model
 from electra.importing.huggingface import import_huggingface
-from electra.model.pretrained import load_electra, load_encoder, save_pretrained
+from electra.model.pretrained import load_encoder, save_pretrained
 from electra.objectives.electra import Electra
+from electra.objectives.saved import load_electra
 from electra.publish.export import export_model
 from tests.publish import parity
 from tests.workspace import Workspace

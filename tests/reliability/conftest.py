@@ -9,8 +9,8 @@ import pytest
 
 from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
-from electra.model.objective import build_objective
 from electra.model.pretrained import save_pretrained, special_token_ids
+from electra.objectives.base import build_objective
 from electra.readers.build import prepare_tasks
 from tests.workspace import Workspace, forked
 
