@@ -1,4 +1,4 @@
-"""Acceptance run on GPUs: check on real devices what the tests check on a CPU or a simulated device.
+"""Acceptance run on GPUs: check on real devices what the tests check on a CPU or a pretended device.
 
     make accept-gpu                                                        # one to eight devices, half an hour
     python -m benchmarks.accept_gpu --device cpu --shapes tiny --only zero resume

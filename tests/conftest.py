@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share."""
+"""Fixtures shared by several folders of tests."""
 
 from pathlib import Path
 

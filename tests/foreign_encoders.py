@@ -1,4 +1,4 @@
-"""Folders with tiny encoders of other makes: random weights, and a tokenizer over a handful of words."""
+"""Folders with tiny third-party encoders: random weights, and a tokenizer with a few words."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ MAKES = ["bert", "roberta", "xlnet", "albert", "deberta", "deberta-v2", "gpt2"]
 
 
 def write_encoder(folder: Path, make: str, **changes: Any) -> Path:
-    """What ``save_pretrained`` of model and tokenizer writes."""
+    """Write the folder by ``save_pretrained`` of model and tokenizer."""
     tokenizer = _tokenizer(make)
     torch.manual_seed(0)
     model = AutoModel.from_config(_config(make, len(tokenizer), tokenizer.pad_token_id, **changes))

@@ -94,7 +94,7 @@ def write_tasks(folder, rows=64):
 
 
 def predict(paths: Paths, model: str, source: Path, **options) -> list[dict]:
-    """What `electra predict` writes to a file."""
+    """Run `electra predict` and return its output."""
     output = paths.root / "predictions.out"
     predict_file(CPU, paths, model, source, output, **options)
     return read_lines(output, "")

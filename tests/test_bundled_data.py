@@ -1,4 +1,4 @@
-"""The bundled books and labelled files: those that data/README.md lists, with licence and sha256, and readable."""
+"""The bundled books and labelled files are listed in data/README.md with licence and sha256, and are readable."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md asks of a new task, method, launcher, corpus format or stage: nothing of it is forgotten."""
+"""CONTRIBUTING.md lists every step of adding a task, method, launcher, corpus format or stage."""
 
 import ast
 import re

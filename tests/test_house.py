@@ -1,4 +1,4 @@
-"""The plan of the code: the order of its rooms, no import circles, and documents that name files that exist."""
+"""Structure of the code: layers of the packages, no import cycles, and documents that name existing files."""
 
 import ast
 import re
@@ -70,7 +70,7 @@ IMPORTS = {module: imports_of(module) - {module} for module in TREES}
 
 
 def room_of(module: str) -> str:
-    """``model`` of ``electra.model.kernels.functions``; all of flows is one room."""
+    """Return the package of a module: ``model`` for ``electra.model.kernels.functions``; flows is one package."""
     top, *rest = module.split(".")
     return rest[0] if top == "electra" and rest else top
 
@@ -100,7 +100,7 @@ def test_no_import_goes_against_the_order():
 
 
 def may_import(room: str, imported: str, row: dict[str, int]) -> bool:
-    """Whether the order has an arrow from one room to another."""
+    """Return whether the order allows imports of one package from another."""
     if room == "flows":
         return imported in FOR_FLOWS
     return imported != "flows" and row[imported] < row[room]

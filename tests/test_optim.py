@@ -1,4 +1,4 @@
-"""The original's optimizer, to the letter."""
+"""The optimizer of the original implementation, exactly."""
 
 from types import SimpleNamespace
 from typing import Any, Literal

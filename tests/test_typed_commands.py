@@ -1,4 +1,4 @@
-"""Every command that a page names is typed in a workspace of its own; one that cannot be stands here with the reason.
+"""Every command on a page is run in a separate workspace; commands that cannot be run are listed here with the reason.
 
 The commands are listed from the pages (``commands_of``): a new one is typed as it is written, in a copy of a small
 workspace in which every stage has run. It needs a line here only if it takes other values there (``SMALLER``), ends

@@ -1,4 +1,4 @@
-"""The commands of the pages, as a user types them: where they are listed, and a workspace in which they run.
+"""Commands of the documentation's pages as a user types them, and a workspace in which they run.
 
 Commands that import PyTorch take seconds to start. They are run in processes forked from one that has imported it, with
 their own ``sys.argv``, folder, environment and standard input; ``fresh`` starts each of them as a user's shell does.
@@ -53,7 +53,7 @@ class Typist:
     root: Path
 
     def environment(self) -> dict[str, str]:
-        """A user's, with folders of its own for whatever keeps something at home, and offline."""
+        """Return a user's environment, offline, with a separate home folder for programs that write there."""
         home = self.root.parent / "home"
         home.mkdir(exist_ok=True)
         who = {f"GIT_{who}_{what}": "t@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}

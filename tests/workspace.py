@@ -1,4 +1,4 @@
-"""A small workspace with real shards, made once; each test copies it and trains in a process of its own."""
+"""A small workspace with real shards, made once; each test copies it and trains in a separate process."""
 
 import multiprocessing
 import os
@@ -129,7 +129,7 @@ class Workspace:
         return load_settings(self.root)
 
     def start(self, program: str | None = None) -> "Command":
-        """``electra pretrain`` in a process group of its own; or a Python program instead."""
+        """Start ``electra pretrain``, or a Python program, in a new process group."""
         from tests.reliability import faults
 
         log = self.root.parent / f"{self.root.name}.log"

@@ -1,4 +1,4 @@
-"""The acceptance run: what its verdicts are made of, and that it runs to its end where there is no GPU."""
+"""The acceptance run: verdicts from figures, and a complete run without a GPU."""
 
 import argparse
 import json
@@ -185,7 +185,7 @@ def test_a_slow_or_wrong_all_reduce_fails(bench: Bench) -> None:
 
 
 def curves(**changed: float) -> dict[str, Any]:
-    """Of the CPU and four stages; in ``changed`` a stage's last loss."""
+    """Return loss curves of the CPU and four ZeRO stages; ``changed`` replaces a stage's last loss."""
     names = [REFERENCE, *(f"ZeRO {stage}" for stage in range(4))]
     each = {n: {10: {"mlm_loss": 6.0, "disc_loss": 0.4}, 20: {"mlm_loss": changed.get(n[-1:], 5.5)}} for n in names}
     return {"errors": {}, "curves": each}

@@ -1,4 +1,4 @@
-"""The cost model: what its formulas must say at their ends."""
+"""The cost model: limits of its formulas."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What benchmarks share: who runs when, what is compared with what."""
+"""Functions shared by the benchmarks: order of the sides, and comparisons."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The table of options: settings of a row, steps that cost the same, what stands in a line."""
+"""The table of options: settings of a row, steps of equal cost, contents of a row."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The benchmark of planted defects in miniature: every defect is found, what looks like one stays, and steps do it."""
+"""The benchmark of planted defects in miniature: steps find every defect, and keep text that only resembles one."""
 
 import random
 from pathlib import Path

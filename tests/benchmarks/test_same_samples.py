@@ -1,4 +1,4 @@
-"""Discriminators on the same generators' samples: parity with a run's own validation, and what is averaged."""
+"""Discriminators on the same generators' samples: equality with a run's validation, and the averages."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""The record book: what a record may change, when it is one, what is not trained again, and the page."""
+"""The record book: settings that a record may change, tests for a record, reuse of runs, and the page."""
 
 import json
 import shutil
@@ -180,7 +180,7 @@ def track(prepared: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands of the project that were asked for; pre-training leaves what it would leave."""
+    """Record the project's commands instead of running them; pre-training writes its usual files."""
     found: list[str] = []
 
     def electra(folder: Path, *arguments: str) -> None:

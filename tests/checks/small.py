@@ -1,4 +1,4 @@
-"""A small, sound set of artefacts to spoil: what the stages write, in their formats."""
+"""Small valid artefacts in the stages' formats, into which tests inject faults."""
 
 import hashlib
 import json

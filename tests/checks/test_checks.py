@@ -1,4 +1,4 @@
-"""The gates let sound artefacts pass, stop at each injected fault with exit code 3 and name its row."""
+"""The validations accept valid artefacts, and end with exit code 3 at each injected fault, naming its row."""
 
 import json
 import shutil

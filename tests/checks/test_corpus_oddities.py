@@ -1,4 +1,4 @@
-"""What is odd about a corpus is said, and what is ordinary in some language is not."""
+"""Oddities of a corpus are reported; properties that are ordinary in some language are not."""
 
 import random
 import re
@@ -247,7 +247,7 @@ def test_of_199_novels_the_eleven_that_are_there_twice_are_found_and_no_other(
 
 
 def complaints(tmp_path: Path, table: str, source: dict[str, Any], **corpus: Any) -> str:
-    """What judging a table of the corpus of the files in ``tmp_path`` finds wrong."""
+    """Return the complaints of the validation of a corpus made from the files in ``tmp_path``."""
     paths = Paths(tmp_path / "run")
     sources = [{"kind": "files", "name": "novels", "paths": [f"{tmp_path}/*.txt"], **source}]
     section = Corpus.model_validate({"sources": sources, "held_out_fraction": 0.05, **corpus})

@@ -1,4 +1,4 @@
-"""Data of an earlier run is not judged as what a stage was asked for and did not make."""
+"""Data of an earlier run is not validated in place of missing output of this run."""
 
 from pathlib import Path
 

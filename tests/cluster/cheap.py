@@ -1,4 +1,4 @@
-"""A workspace whose stages cost next to nothing: what is left is DVC, Prefect and the flow."""
+"""A workspace whose stages take almost no time, to test DVC, Prefect and the flow."""
 
 from pathlib import Path
 

@@ -54,7 +54,7 @@ def newest_checkpoint(workspace: Path) -> int:
 
 
 def wait_for_training(workspace: Path) -> int:
-    """Wait until a run trains and has written a checkpoint of its own; returns the step it began at."""
+    """Wait until a run trains and has written a new checkpoint; return the step at which it began."""
     log = workspace / "logs/pretrain.log"
     before = newest_checkpoint(workspace)
     wait_until(lambda: log.exists() and newest_checkpoint(workspace) > before, 180, "training to begin")

@@ -1,4 +1,4 @@
-"""A Slurm of one node on loopback, with keys, state and configuration of its own in a temporary folder."""
+"""A Slurm of one node on loopback, with keys, state and configuration in a temporary folder."""
 
 import getpass
 import os

@@ -1,4 +1,4 @@
-"""A Prefect server, its database and a worker on the loopback interface, in a folder of their own, for one script."""
+"""A Prefect server, its database and a worker on the loopback interface, in a separate folder, for one script."""
 
 import json
 import os
@@ -68,7 +68,7 @@ class Site:
         return done.stdout
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """One call of the server's API; a server whose SQLite is busy says 503 and wants to be asked again."""
+        """Call the server's API; retry on status 503, which a server returns while its SQLite is busy."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
         for last in (False, False, True):
@@ -86,7 +86,7 @@ class Site:
             return json.load(answer)
 
     def start_run(self, deployment: str, **parameters: Any) -> str:
-        """Ask for a run of a deployment ``flow/name``; returns the flow run's id."""
+        """Start a run of a deployment ``flow/name``; return the flow run's id."""
         found = self.get(f"/deployments/name/{deployment}")
         return self.post(f"/deployments/{found['id']}/create_flow_run", {"parameters": parameters})["id"]
 

@@ -28,7 +28,7 @@ SECONDS_TO_END = 30
 
 @dataclass(frozen=True)
 class Use:
-    """What a site holds at one moment: processes, handles and memory [MiB] of server and worker, bytes on disk."""
+    """Resources of a site at one moment: processes, handles and memory [MiB] of server and worker, bytes on disk."""
 
     processes: int
     handles: dict[str, int]

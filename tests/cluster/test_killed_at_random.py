@@ -33,7 +33,7 @@ TOLERANCE = 1e-5
 
 @pytest.fixture(scope="module")
 def references(prepared: Workspace) -> dict[int, Workspace]:
-    """The run that nobody interrupts, by its number of processes."""
+    """Return the uninterrupted run for each number of processes."""
     made = {}
     for processes in (1, 2):
         made[processes] = prepared.copy(f"reference-{processes}")
@@ -59,7 +59,7 @@ def newest_step(workspace: Workspace) -> int:
 
 
 def wait_for_end(everyone: list[psutil.Process]) -> float:
-    """Seconds until nobody of the run is left."""
+    """Return the seconds until all processes of the run have ended."""
     start = time.monotonic()
     _, alive = psutil.wait_procs(everyone, timeout=30)
     assert not alive, f"still there after 30 s: {alive}"
@@ -128,7 +128,7 @@ def test_killed_at_20_moments_on_other_numbers_of_processes_ends_the_same(
 
 
 def largest_difference(one: Workspace, other: Workspace) -> float:
-    """Of any weight."""
+    """Return the largest difference of any weight."""
     mine, theirs = (load_file(w.paths.pretrained / "model.safetensors") for w in (one, other))
     assert mine.keys() == theirs.keys()
     return max(float(np.abs(tensor - theirs[name]).max()) for name, tensor in mine.items())

@@ -1,4 +1,4 @@
-"""What processes leave beside a file that they write: a killed one's goes, a living one's stays."""
+"""Temporary files beside a file that is written: those of a killed process are removed, those of a running one stay."""
 
 import subprocess
 import sys

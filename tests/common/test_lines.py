@@ -1,4 +1,4 @@
-"""No reader of lines holds more than a bound of what others wrote, and each says which line of which file is beyond."""
+"""Readers of lines hold at most a fixed number of bytes, and name file and line of a longer one."""
 
 import gzip
 import io
@@ -27,7 +27,7 @@ LONG = "x" * (MAX_LINE_BYTES + 1)
 
 
 class Endless:
-    """A file whose first line never ends; fails where it is asked for more than the bound."""
+    """A file whose first line never ends; fails if more than the bound is read."""
 
     def __init__(self, most: int):
         self.most = most

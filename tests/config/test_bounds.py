@@ -1,4 +1,4 @@
-"""Every number of the settings has bounds: what cannot be meant is refused before anything starts."""
+"""Every number in the settings has bounds: values outside are refused before anything starts."""
 
 import math
 import types

@@ -1,4 +1,4 @@
-"""What a build left on disk, and small inputs."""
+"""Outputs of a corpus build, and small inputs."""
 
 import json
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Build = Callable[..., "Built"]
 
 
 class Built:
-    """What a build left on disk."""
+    """Outputs of a corpus build."""
 
     def __init__(self, root: Path):
         self.folder = Paths(root).corpus

@@ -1,4 +1,4 @@
-"""Bad input: what is wrong, where, and the exit code; and nothing half-written is left."""
+"""Bad input: the message names the error and its place, the exit code is right, and no partial output is left."""
 
 import errno
 import gzip

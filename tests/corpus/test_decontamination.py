@@ -1,4 +1,4 @@
-"""Evaluation text in the corpus: found however it is written, and nothing else is."""
+"""Evaluation text in the corpus is found in any case and punctuation, and nothing else is."""
 
 import json
 import random

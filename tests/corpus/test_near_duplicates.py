@@ -1,4 +1,4 @@
-"""Near-duplicates: what counts as one, that all are found and nothing else, in any way of doing the work."""
+"""Near-duplicates: their definition, and that exactly these are found, by every way of running the stage."""
 
 import random
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def jaccard(one: list[str], two: list[str]) -> float:
 
 
 def changed(words: list[str], similarity: float, seed: int) -> list[str]:
-    """The words with some replaced, until the Jaccard similarity is just at or above what is asked."""
+    """The words with some replaced, until the Jaccard similarity is just at or above the given one."""
     generator = random.Random(seed)
     best = list(words)
     places = list(range(len(words)))

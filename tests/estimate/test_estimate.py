@@ -1,4 +1,4 @@
-"""What a run costs: the paper's tables are met, and the hardware's count is what PyTorch counts."""
+"""Cost of a run: the paper's tables are reproduced, and hardware FLOPs equal those counted by PyTorch."""
 
 import dataclasses
 import shutil

@@ -1,4 +1,4 @@
-"""Hours and cost on this machine and on GPUs, memory at every ZeRO stage, and what the README says of them."""
+"""Hours and cost on this machine and on GPUs, memory at every ZeRO stage, and the README's figures."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Predicted memory is what a real step takes."""
+"""Predicted memory equals that of a real step."""
 
 from dataclasses import replace
 from typing import Any, get_args

@@ -1,4 +1,4 @@
-"""GLUE averages count what their authors count, and only when all of it is there."""
+"""GLUE averages include the same scores as their authors', and exist only if all scores do."""
 
 import pytest
 

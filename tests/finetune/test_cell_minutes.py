@@ -1,4 +1,4 @@
-"""Seconds are kept where a user looks and DVC does not."""
+"""Durations are written to logs/, where a user finds them and DVC does not track them."""
 
 import pytest
 

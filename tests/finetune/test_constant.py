@@ -1,4 +1,4 @@
-"""The same answer for every row: what it would score, and that a model which gives it is found."""
+"""Constant predictions: their score, and that a model which makes them is reported."""
 
 import json
 

@@ -25,7 +25,7 @@ LABELS = ["entailment", "neutral", "contradiction"]
 
 
 def described(folder, name):
-    """The description as it stands in the documentation, as a file."""
+    """Write the task's description from the documentation to a file."""
     found = re.search(rf"```yaml\n(# {name}\.yaml.*?)```", (DOCS / "own-tasks.md").read_text(), re.DOTALL)
     assert found, name
     path = folder / f"{name}.yaml"

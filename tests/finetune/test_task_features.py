@@ -176,7 +176,7 @@ def test_the_answer_is_recovered_exactly_from_windows_over_unicode_text(paths, a
 
 
 def answers_of(paths, context, answers, **options):
-    """The text that windows over the context give for each answer; every letter is a wordpiece."""
+    """Return the text of each answer found through windows over the context; every letter is a wordpiece."""
     letters = sorted(set(BertWordPieceTokenizer(**options).normalize(context)) - {" "})
     vocabulary = paths.root / "letters.txt"
     vocabulary.write_text("\n".join([*VOCAB[:5], *letters, *(f"##{letter}" for letter in letters)]) + "\n")

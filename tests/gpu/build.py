@@ -18,7 +18,7 @@ WORDS = {"ncclGetErrorString", "ncclGetLastError"}
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a process needs to run on the pretended device that :func:`build` has put into ``folder``."""
+    """Return the environment of a process on the pretended device that :func:`build` has written to ``folder``."""
     return {
         "LD_PRELOAD": str(folder / "libpretended.so"),
         "LD_LIBRARY_PATH": str(folder / "lib"),

@@ -1,4 +1,4 @@
-"""The pretended device, built once, and runs on it in processes of their own."""
+"""The pretended device, built once, and runs on it in separate processes."""
 
 import json
 import os

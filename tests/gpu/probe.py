@@ -1,4 +1,4 @@
-"""Pre-train a workspace on the pretended device and tell what each step launched, copied and waited for.
+"""Pre-train a workspace on the pretended device and report each step's kernel launches, copies and waits.
 
     python -m tests.gpu.probe WORKSPACE REPORT.json [--ranks 8] [--vocabulary 30522] [--steps 6]
 
@@ -26,7 +26,7 @@ OWN = "/electra/"
 
 
 class Enough(Exception):
-    """The steps that were asked for are taken."""
+    """Raised when the requested number of steps is done."""
 
 
 class Device:
@@ -46,7 +46,7 @@ class Device:
             self.told[f"{kind}, {frames[-1].filename.split(OWN)[-1]} {frames[-1].name}" if frames else kind] += 1
 
     def take(self) -> dict[str, Any]:
-        """Launches by kind, copies and waits by kind and place; starts to count anew."""
+        """Return launches by kind, copies and waits by kind and place; reset the counts."""
         lines = self.library.pretended_report().decode().splitlines()
         launches = {name: int(count) for count, name in (line.split("\t") for line in lines)}
         told, self.told = dict(self.told), Counter()
@@ -96,7 +96,7 @@ def count_reductions(found: Counter[str]) -> None:
 
 
 def always_valid(judge: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """DeepSpeed's judgement of a norm, with its waits, and "valid" whatever it says."""
+    """Run DeepSpeed's check of a norm, with its waits, and always return "valid"."""
 
     def judged(norm: Any) -> bool:
         judge(norm)

@@ -1,4 +1,4 @@
-"""The acceptance run on a pretended device: to its end, and what can be true there is. Nothing is computed there."""
+"""The acceptance run on a pretended device, which computes nothing: it runs to its end, and checks that can pass do."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Predicted memory is what steps allocate on the pretended device (``torch.cuda.max_memory_allocated``)."""
+"""Predicted memory equals that of steps on the pretended device (``torch.cuda.max_memory_allocated``)."""
 
 import json
 import subprocess

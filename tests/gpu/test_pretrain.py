@@ -1,4 +1,4 @@
-"""Pre-training on a pretended device: what is launched, copied and waited for. Nothing is computed there."""
+"""Pre-training on a pretended device, which computes nothing: kernel launches, copies and waits."""
 
 import json
 import signal

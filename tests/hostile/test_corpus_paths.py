@@ -1,4 +1,4 @@
-"""What `corpus.sources paths` may name: odd names, links, special files, URLs, parquet files made to fill memory."""
+"""Values of `corpus.sources paths`: odd names, links, special files, URLs, parquet files made to fill memory."""
 
 import io
 import os
@@ -132,7 +132,7 @@ def test_a_link_to_nothing_does_not_end_the_checks_before_a_run(workspace: Works
 
 
 class Counting(io.BytesIO):
-    """Counts the lines that are asked for one by one."""
+    """Reader that counts the lines requested one by one."""
 
     lines = 0
 

@@ -1,4 +1,4 @@
-"""Messages: no control of the terminal, no flood, no advice of a library that cannot be followed here."""
+"""Messages: no terminal control sequences, bounded length, no advice from libraries that does not apply here."""
 
 import io
 import json

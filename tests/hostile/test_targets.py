@@ -1,4 +1,4 @@
-"""No command writes over what is not its own: a folder that a user names, or that somebody else has filled.
+"""No command overwrites files of others: in a folder that a user names, or that another program has filled.
 
 Nor over its input, and what is no plain file (a link, a device, a pipe) stays what it is.
 """

@@ -1,4 +1,4 @@
-"""What ``transformers`` or ``electra export`` wrote comes in whole, and what does not fit is named."""
+"""Folders written by ``transformers`` or ``electra export`` are imported whole; tensors that do not fit are named."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the files from outside hold now, and that DVC notices when they change."""
+"""Hashes of external input files, and that DVC notices when the files change."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run() -> dict[str, list[dict[str, Any]]]:
-    """What the stage writes."""
+    """Run the stage and return its output."""
     list_inputs(load_settings(), Paths())
     return {
         path.stem: json.loads(path.read_text()) for path in Paths().inputs.glob("*.json") if path.stem != "manifest"

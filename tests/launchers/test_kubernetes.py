@@ -1,4 +1,4 @@
-"""``launcher: kubernetes`` with a ``kubectl`` that answers from files and notes what it was asked."""
+"""``launcher: kubernetes`` with a fake ``kubectl`` that prints files and records its arguments."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ NAME = "electra-pretrain-0123456789ab"
 
 @pytest.fixture
 def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of its answers."""
+    """Install the fake ``kubectl``; return the folder of its outputs."""
     program = tmp_path / "bin/kubectl"
     program.parent.mkdir()
     program.write_text(KUBECTL.format(folder=tmp_path))

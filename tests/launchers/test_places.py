@@ -1,4 +1,4 @@
-"""What a process knows of its place among the others, and the settings that follow from it."""
+"""Rank of a process from its environment, and the settings that follow from it."""
 
 import pytest
 

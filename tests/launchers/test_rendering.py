@@ -1,4 +1,4 @@
-"""What launchers would start or submit: compared with golden files, and with the schemas of Kubernetes.
+"""Commands, scripts and manifests of launchers, compared with golden files and Kubernetes' schemas.
 
 Where a change is meant: copy the new text into the golden file, and say why.
 """

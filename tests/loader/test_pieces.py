@@ -11,7 +11,7 @@ CLS, SEP = 2, 3
 
 
 class Examples:
-    """Shards in memory: [CLS] a [SEP] b [SEP] of running numbers, so that text can be told from its place."""
+    """Shards in memory: [CLS] a [SEP] b [SEP] of running numbers, so that a token shows its position."""
 
     max_length, vocab_size = 32, 1000
 

@@ -1,4 +1,4 @@
-"""What is fast computes what is slow: the same losses and gradients, to fp32 rounding or to the last bit."""
+"""Fast paths have the losses and gradients of the slow ones, to fp32 rounding or to the last bit."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

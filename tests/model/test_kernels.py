@@ -91,7 +91,7 @@ def test_attention_and_its_gradient_under_every_kind_of_bias(
 
 
 def kept_by(key: int, numel: int, p: float) -> Tensor:
-    """What dropout keeps and how it scales it, read off LayerNorm's gradient for x, which it multiplies."""
+    """Return dropout's mask and scale, read from LayerNorm's gradient for x, which they multiply."""
     x, residual = torch.zeros(1, numel, requires_grad=True), torch.arange(numel).float().requires_grad_()
     ones, zeros = torch.ones(numel), torch.zeros(numel)
     out = functions._AddNorm.apply(x, zeros, residual.view(1, -1), ones, zeros, 1e-12, p, key)

@@ -1,4 +1,4 @@
-"""The modern architecture and its parts by themselves: fused as plain, packed as padded, and what each part does."""
+"""The modern architecture and its parts: fused equals plain, packed equals padded, and the effect of each part."""
 
 from dataclasses import replace
 from itertools import product

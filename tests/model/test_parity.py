@@ -1,4 +1,4 @@
-"""The same weights and inputs give what ``transformers`` gives, at the paper's shapes."""
+"""The same weights and inputs have the same outputs as in ``transformers``, at the paper's shapes."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is read from ``models/pretrained``."""
+"""Reading ``models/pretrained``."""
 
 from pathlib import Path
 from typing import get_args

@@ -1,4 +1,4 @@
-"""The number of threads decides nothing: not a bit of a loss or of a gradient, by any method and with any head.
+"""The number of threads changes no bit of a loss or a gradient, by any method and with any head.
 
 Matrix products are PyTorch's library's own affair (MKL or oneDNN, by processor and type) and run on one thread here.
 """

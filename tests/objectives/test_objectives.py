@@ -1,4 +1,4 @@
-"""What each pre-training method learns from, and what it must not touch."""
+"""Gradients of each pre-training method: parameters that learn, and parameters that must not."""
 
 import math
 from typing import get_args

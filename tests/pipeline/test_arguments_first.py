@@ -1,4 +1,4 @@
-"""Every command looks at all that the user typed before it begins what takes long: no model is loaded for a typo."""
+"""Every command checks all arguments before slow work: no model is loaded for a typo."""
 
 import json
 import socket

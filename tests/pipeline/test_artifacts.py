@@ -1,4 +1,4 @@
-"""What a run shows is read from the results as the stages write them."""
+"""Artifacts of a flow run, read from the results in the stages' formats."""
 
 from pathlib import Path
 

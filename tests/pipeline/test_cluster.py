@@ -1,4 +1,4 @@
-"""What the cluster is given: pools, deployments, and the job that a Kubernetes worker makes of them."""
+"""Setup of a cluster: pools, deployments, and the job that a Kubernetes worker creates from them."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""dvc.yaml says what each stage depends on, all of it, and nothing that does not matter."""
+"""dvc.yaml lists all dependencies of each stage, and no irrelevant ones."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`evaluate` is of the cells that are asked for: others are not in its lock, and a fresh clone runs nothing."""
+"""`evaluate` depends on the requested cells only: others are not in its lock, and a fresh clone runs nothing."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ STAGES: dict[str, Any] = {
 
 
 def write_cell(paths: Paths, folder: Path, task: str) -> None:
-    """The right answers."""
+    """Write predictions that are all correct."""
     folder.mkdir(parents=True)
     rows = [json.loads(line) for line in (paths.tasks / task / "dev.jsonl").open()]
     key = "score" if task == "STS-B" else "label"

@@ -1,4 +1,4 @@
-"""The flow as a whole, on a small workspace of its own: real DVC, Prefect's temporary server, stages of one line."""
+"""The whole flow on a small workspace: real DVC, Prefect's temporary server, stages of one line."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""``python -m flows.pipeline`` before its flow: what is decided without a server."""
+"""``python -m flows.pipeline`` before its flow: decisions made without a server."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""No process outlives the one it works for, whichever of them is ended and however."""
+"""No process outlives the one it works for, whichever process is ended and by whatever signal."""
 
 import os
 import signal

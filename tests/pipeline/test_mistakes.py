@@ -1,4 +1,4 @@
-"""Ten mistakes in settings and ten on the command line: what, where, what next, exit code 2, and nothing is touched."""
+"""Ten mistakes in settings and ten on the command line: message, place, next step, exit code 2, and no file changes."""
 
 import shutil
 import sys
@@ -59,7 +59,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command writes to standard error, on one line; it must end with 2 and leave every file as it is."""
+    """Return a command's standard error on one line; check that it ends with 2 and changes no file."""
     before = {path: path.read_bytes() for path in Path(".").rglob("*") if path.is_file()}
     monkeypatch.setattr(sys, "argv", ["electra", *arguments])
     monkeypatch.setenv("COLUMNS", "200")  # messages of typer stand in a box of this width

@@ -1,4 +1,4 @@
-"""The order of stages, what has to run, and what may run side by side."""
+"""The order of stages, the stages that have to run, and those that may run side by side."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`electra check`: mistakes are told before DVC removes the results of the last run."""
+"""`electra check`: mistakes are reported before DVC removes the results of the last run."""
 
 import shutil
 import subprocess
@@ -202,7 +202,7 @@ def told(workspace: Path) -> str:
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle machine with room on its disk and no servers."""
+    """Simulate an idle machine with free disk space and no servers."""
     monkeypatch.setattr("psutil.cpu_percent", lambda **_: [0.0] * 1024)
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**12))
     for name in ("PREFECT_API_URL", "HF_HUB_OFFLINE", "HF_ENDPOINT", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY",

@@ -1,4 +1,4 @@
-"""`make run`: a header for each stage with its place and the time left, and none of DVC's notes about its files."""
+"""`make run`: a header for each stage with its number and the time left, without DVC's messages about its files."""
 
 import logging
 import subprocess

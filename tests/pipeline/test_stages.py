@@ -1,4 +1,4 @@
-"""Running one stage: which failures are worth a retry, where output goes, and that nothing lives on."""
+"""Running one stage: failures that are retried, destination of the output, and that no process is left."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""When a stage counts as hung, and what the orchestrator reads of dvc.yaml."""
+"""Detection of hung stages, and the limits read from dvc.yaml."""
 
 import json
 import os

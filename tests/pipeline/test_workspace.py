@@ -1,4 +1,4 @@
-"""A run's own clone: settings, shared cache and checkpoints, what is pushed back; and one run per folder."""
+"""Clone of a run: settings, shared cache and checkpoints, pushed results; and one run per folder."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The arithmetic of the official evaluation scripts, step by step as they do it: what `electra evaluate` must equal.
+"""Arithmetic of the official evaluation scripts, step by step: the reference for `electra evaluate`.
 
 evaluate-v1.1.py and evaluate-v2.0.py (Rajpurkar et al.), conlleval (Tjong Kim Sang), without their files and options.
 """

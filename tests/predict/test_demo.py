@@ -1,4 +1,4 @@
-"""`electra demo`: what the page says, what it refuses, and that it fetches nothing."""
+"""`electra demo`: contents of the page, refused requests, and that it fetches nothing."""
 
 import html
 import re

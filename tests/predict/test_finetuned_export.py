@@ -1,4 +1,4 @@
-"""`electra export --task`: transformers' own class computes what our fine-tuned model computes."""
+"""`electra export --task`: transformers' class has the same outputs as our fine-tuned model."""
 
 import copy
 import json

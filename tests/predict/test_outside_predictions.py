@@ -24,7 +24,7 @@ def write_json(path, value):
 
 
 def draw_squad(random, tmp_path, num_questions=40, answered=0.6):
-    """A gold file with odd answers, predictions and no-answer scores with many ties."""
+    """Draw a gold file with unusual answers, predictions, and no-answer scores with many ties."""
     items, guesses, odds = [], {}, {}
     for number in range(num_questions):
         texts = [

@@ -1,4 +1,4 @@
-"""`electra predict` for tagging and multiple choice: what a row has, what a record has, what is refused."""
+"""`electra predict` for tagging and multiple choice: fields of a row and of a record, and refused input."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Rounding weights once gives what autocast gives by rounding them for every batch."""
+"""Rounding weights once has the same result as autocast, which rounds them for every batch."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`electra score`: what a line's score is, and how the command ends."""
+"""`electra score`: the score of a line, and the end of the command."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What processes agree on before a step, and how far ahead."""
+"""Agreement of processes before a step, and how many steps ahead it is made."""
 
 import torch
 

@@ -57,7 +57,7 @@ def test_what_a_choice_explains_is_no_alarm() -> None:
 
 
 def measured(logits: object) -> dict[str, float]:
-    """Results of a real model whose generator answers what ``logits`` makes of the originals."""
+    """Results of a real model whose generator's logits are ``logits`` of the original tokens."""
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
     batch = random_batch(64, 16, 3, 50)
     model.generator_head.forward = lambda hidden: logits(torch.nn.functional.one_hot(batch.originals_BK(), 50).float())

@@ -1,4 +1,4 @@
-"""Which checkpoints stay, and which run they belong to."""
+"""Checkpoints: which are kept, and to which run they belong."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -36,7 +36,7 @@ def test_forward_and_backward_pass_of_every_method_read_no_value(objective: str)
 
 
 class ValuesRead(TorchDispatchMode):
-    """Counts tensors whose value the host asks for."""
+    """Counter of tensors whose value the host reads."""
 
     count = 0
 

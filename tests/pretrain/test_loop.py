@@ -1,4 +1,4 @@
-"""The loop over steps with nothing to learn: step and rate of the optimizer, what a checkpoint holds and gives back."""
+"""The loop over steps with nothing to learn: step and rate of the optimizer, saving and restoring a checkpoint."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What ``auto`` means on a machine with a GPU, and on one whose GPU cannot be used."""
+"""Values of ``auto`` on a machine with a GPU, and on one whose GPU cannot be used."""
 
 import os
 import sysconfig
@@ -36,7 +36,7 @@ def asked_anew() -> None:
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two devices, as far as anybody asks."""
+    """Let PyTorch report two devices."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 

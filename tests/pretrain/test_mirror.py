@@ -1,4 +1,4 @@
-"""Checkpoints in a second place: what a fresh machine finds there, and what happens when it is damaged or gone."""
+"""Copies of checkpoints: restoring on a new machine, and behaviour when a copy is damaged or missing."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Pre-training that goes on from given weights, and texts scored by a trained model."""
+"""Pre-training from given initial weights, and texts scored by a trained model."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a run tells of its progress: the time left is by the steps of this process, also after a resume."""
+"""Progress of a run: the time left is estimated from the steps of this process, also after a resume."""
 
 from pathlib import Path
 from types import SimpleNamespace

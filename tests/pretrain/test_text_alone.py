@@ -1,4 +1,4 @@
-"""`cells.tasks: []`: texts alone give an encoder, its export and a card without tasks."""
+"""`cells.tasks: []`: without tasks a run produces an encoder, its export and a card."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def trained(uninterrupted: Workspace, tmp_path: Path) -> Workspace:
-    """A pre-trained workspace that asks for no task."""
+    """A pre-trained workspace without tasks."""
     shutil.copytree(uninterrupted.root, tmp_path / "workspace")
     shutil.copy(ROOT / "dvc.yaml", tmp_path / "workspace")
     nothing = {"tasks": [], "milestones": [], "intermediate": [], "from_intermediate": [], "encoders": []}

@@ -14,7 +14,7 @@ from tests.workspace import Workspace
 
 
 class Builder:
-    """DeepSpeed's builder of the op, which marks its build as torch's does, and waits for nobody."""
+    """Fake of DeepSpeed's builder of the op, which leaves the same lock file as torch's, and does not wait."""
 
     NAME = name = "deepspeed_shm_comm"
 

@@ -1,4 +1,4 @@
-"""`electra probe`: every figure is what a plain ``transformers`` script finds on the exported folders."""
+"""`electra probe`: every figure equals that of a plain ``transformers`` script on the exported folders."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The Croissant file: what it says of the corpus, and that the format's own library takes it where it is installed."""
+"""The Croissant file: its description of the corpus, and that the format's library accepts it, if installed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From an artefact back to the raw files, and what changes the chain."""
+"""Tracing an artefact back to the raw files, and changes that break the chain."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Exported folders of random models beside our own outputs, for any version of ``transformers``.
+"""Exported folders of random models with our outputs, for comparison by any version of ``transformers``.
 
     python -m tests.publish.parity FOLDER       write them (with this project's environment)
     python tests/publish/parity.py FOLDER       compare (with torch, transformers and safetensors alone)
@@ -191,7 +191,7 @@ def compare(export: Path, wanted: dict[str, Tensor], attentions: tuple[str, ...]
 
 @torch.no_grad()
 def use(export: Path) -> dict[str, Any]:
-    """What pipelines and mean pooling give, as users call them."""
+    """Return the outputs of pipelines and mean pooling, called as users do."""
     main = export / ("discriminator" if (export / "discriminator").is_dir() else "encoder")
     words = export / "generator" if (export / "generator").is_dir() else main
     found: dict[str, Any] = {"fill-mask": transformers.pipeline("fill-mask", str(words))("The [MASK] sang.")}

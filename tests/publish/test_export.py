@@ -1,4 +1,4 @@
-"""``transformers`` loads what we export and computes what we compute."""
+"""``transformers`` loads our exports and has the same outputs."""
 
 import json
 from pathlib import Path

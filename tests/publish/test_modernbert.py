@@ -1,4 +1,4 @@
-"""The modern architecture as ModernBERT's folders: loaded without a word, used, and imported again."""
+"""The modern architecture as ModernBERT's folders: loaded without warnings, used, and imported again."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Entity tasks in the files they are distributed as: CoNLL-2003, CoNLL-2002 and WNUT-17."""
+"""Entity tasks in the format of their published files: CoNLL-2003, CoNLL-2002 and WNUT-17."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Tasks of one's own: the examples of docs/own-tasks.md through all stages, the tables, and what is refused."""
+"""Custom tasks: the examples of docs/own-tasks.md through all stages, the tables, and refused descriptions."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The official GLUE and SQuAD layouts: what is read, and how malformed input is named."""
+"""The official GLUE and SQuAD layouts: the rows read, and messages about malformed input."""
 
 import json
 import sys

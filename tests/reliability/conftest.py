@@ -1,4 +1,4 @@
-"""A workspace in which every stage has run, and a quick way to run commands in processes of their own."""
+"""A workspace in which every stage has run, and a quick way to run commands in separate processes."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What goes wrong with a command: runs in a process forked from one that has imported everything already."""
+"""Faults injected into commands, which run in processes forked from one that has imported everything already."""
 
 import ctypes
 import json
@@ -82,7 +82,7 @@ def run_here(words: list[str]) -> None:
 
 
 def in_a_group(program: str | None, root: Path, log: Path) -> None:
-    """`electra pretrain`, or a Python program, in a process group of its own."""
+    """Start `electra pretrain`, or a Python program, in a new process group."""
     os.setsid()
     os.environ.update(OMP_NUM_THREADS="1", PYTHONPATH=str(Path(__file__).parents[2]))
     if program is None:
@@ -137,7 +137,7 @@ def with_little_memory(arguments: list[str], root: Path, log: Path, mebibytes: i
 
 
 def on_a_full_disk(arguments: list[str], prepared: Path, root: Path, log: Path, kibibytes: int, outcome: Path) -> None:
-    """Run on a disk with so much room, then again with enough.
+    """Run on a disk with the given free bytes, then again with enough.
 
     Writes to ``outcome`` the exit codes, what lies in data/, models/ and results/ in between, and the digests of
     all files at the end; ``null`` where this process may not mount a disk of its own.
@@ -188,7 +188,7 @@ def _mount(root: Path) -> bool:
 
 
 def _forked(arguments: list[str], root: Path, log: Path) -> int:
-    """Exit code of the command in a process of its own."""
+    """Run the command in a forked process; return its exit code."""
     child = os.fork()
     if child == 0:
         code = 1

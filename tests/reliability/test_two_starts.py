@@ -1,4 +1,4 @@
-"""Two starts of one command: the second ends with who holds the lock, and what the first writes is not touched."""
+"""Two starts of one command: the second ends naming the holder of the lock, and leaves the first one's output alone."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def everything(root: Path) -> dict[str, str]:
 
 @contextmanager
 def stopped(start: Start, command: list[str], root: Path, log: Path) -> Iterator[BaseProcess]:
-    """The command in a process of its own, which has written everything and does not rename it."""
+    """The command in a separate process, stopped after it has written everything and before it renames it."""
     process = start(stopped_before_the_end, command, root, log)
     deadline = time.monotonic() + 60
     while not (root / "all-written").exists():

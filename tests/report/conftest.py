@@ -1,4 +1,4 @@
-"""Settings of the imagined run."""
+"""Settings of the example run."""
 
 import pytest
 

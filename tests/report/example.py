@@ -1,4 +1,4 @@
-"""Results of an imagined run, in the files the stages write."""
+"""Results of an example run with invented figures, in the stages' files."""
 
 import math
 
@@ -115,7 +115,7 @@ def _scores() -> dict:
 
 
 def official(scores: dict, tasks: list[str]) -> dict:
-    """The same scores as if those tasks were the real ones."""
+    """Return the scores as if the tasks were the official ones."""
     for task in tasks:
         scores["tasks"][task]["official_rows"] = True
         if task.startswith("SQuAD"):

@@ -1,4 +1,4 @@
-"""Our scores stand beside published ones only where both are of the same data."""
+"""Our scores are shown beside published ones only if both are from the same data."""
 
 import statistics
 

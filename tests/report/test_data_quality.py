@@ -1,4 +1,4 @@
-"""What the report says about the fit of the vocabulary."""
+"""The report's section on the fit of the vocabulary."""
 
 from electra.report.facts import vocabulary_rows
 

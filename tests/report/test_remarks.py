@@ -1,4 +1,4 @@
-"""The card says where pre-training did not help and where a model has learned nothing, and no better than it is."""
+"""The card reports where pre-training did not help and where a model learned nothing, without embellishment."""
 
 from dataclasses import replace
 from pathlib import Path

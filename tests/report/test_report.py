@@ -1,4 +1,4 @@
-"""The report says what data it is on, is one file, and has stable bytes."""
+"""The report names its data, is one file, and has stable bytes."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Folders of imagined runs, as git has them: settings, lock and results."""
+"""Folders of example runs as in git: settings, lock and results."""
 
 import copy
 import json

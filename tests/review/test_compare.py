@@ -1,4 +1,4 @@
-"""`electra compare`: what was changed is attributed, and better is said of what is more than the measured noise."""
+"""`electra compare`: changes are attributed, and "better" means by more than the measured noise."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Data docs: one page of what the validations found."""
+"""Data docs: one page with the results of the validations."""
 
 import json
 import re
@@ -20,7 +20,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 
 def validate(paths: Paths, lengths: list[int], words: int) -> None:
-    """Judge a small table as validate_corpus does and write its report."""
+    """Validate a small table as validate_corpus does, and write its report."""
     frame = pd.DataFrame({"name": [f"{HOSTILE}{i}" for i in range(len(lengths))], "chars": lengths})
     suite: Any = {
         "documents": [

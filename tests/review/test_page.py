@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 
 def write_predictions(run: Run, wrong: range) -> None:
-    """Of SST-2, 40 rows of the label 1; those in ``wrong`` are answered 0."""
+    """Write 40 predictions of SST-2 for rows of label 1: 0 for the rows in ``wrong``, else 1."""
     rows = [{"id": str(n), "text_a": f"{EVIL} @user row {n} | x", "text_b": None, "label": "1"} for n in range(ROWS)]
     lines = [{"split": "dev", "id": str(n), "label": "0" if n in wrong else "1"} for n in range(ROWS)]
     for path, content in (("data/tasks/SST-2/dev.jsonl", rows), ("models/finetuned/SST-2-1/predictions.jsonl", lines)):

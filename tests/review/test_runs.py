@@ -1,4 +1,4 @@
-"""`electra runs`: one line a run, from git alone."""
+"""`electra runs`: one line per run, from git only."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Random bytes for the readers of what comes from outside, and what these may answer.
+"""Random bytes for the readers of external input, and the outcomes that are allowed.
 
 A test tries a few examples, the same ones every time. With ELECTRA_FUZZ_SECONDS=600 it tries others for so long
 (`make fuzz`).

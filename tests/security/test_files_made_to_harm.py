@@ -74,7 +74,7 @@ def test_zstd_is_given_little_at_a_time() -> None:
 
 
 def asking_for(dictionary: int, data: bytes) -> bytes:
-    """An .xz file whose header asks for a dictionary of 2^``dictionary`` bytes, made with a small one."""
+    """An .xz file whose header declares a dictionary of 2^``dictionary`` bytes, made with a small one."""
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 20}]
     content = bytearray(lzma.compress(data, filters=filters))
     assert content[12:17] == bytes([2, 0, 0x21, 1, 16])  # block header: its size, flags, LZMA2, one byte of options

@@ -1,4 +1,4 @@
-"""Bytes from outside end in rows or in a documented error, whatever they are."""
+"""Any bytes of external files are read as rows or end in a documented error."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Folders with models from outside end in weights or in a documented error, whatever their files hold."""
+"""External model folders with any content are read as weights or end in a documented error."""
 
 import json
 import shutil

@@ -40,7 +40,7 @@ def write_corpus_file(path: Path, texts: list[str]) -> None:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    """A workspace with three training files and one held-out file; every document has one word of its own."""
+    """A workspace with three training files and one held-out file; every document has one unique word."""
     draw = random.Random(1)
     paths = Paths(tmp_path)
     own = [f"own{number}" for number in range(100)]

@@ -1,4 +1,4 @@
-"""A file that grew is the file numpy writes at once."""
+"""An array file that grew has the same bytes as one written by numpy at once."""
 
 import numpy as np
 import pytest

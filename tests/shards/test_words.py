@@ -1,4 +1,4 @@
-"""Encoding word by word gives the tokenizer's own ids, whatever the text, and a cache that stays small."""
+"""Encoding word by word has the same ids as the tokenizer for any text, and the cache stays small."""
 
 import numpy as np
 import pytest

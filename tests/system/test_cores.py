@@ -1,4 +1,4 @@
-"""Cores that others use too: threads wait without spinning, come back to it, and a run that gets little says so."""
+"""Cores shared with others: threads stop spinning, resume it later, and a run with few cores warns."""
 
 import importlib.util
 import subprocess
@@ -26,7 +26,7 @@ intr 12 0
 
 
 class Waits(ShortWaits):
-    """Notes what is asked for."""
+    """Recorder of the requested waits."""
 
     asked = False
 

@@ -1,4 +1,4 @@
-"""Text stages on a Dask cluster: a scheduler and two workers, processes of their own on the loopback interface."""
+"""Text stages on a Dask cluster: a scheduler and two workers, separate processes on the loopback interface."""
 
 import ast
 import hashlib
@@ -39,7 +39,7 @@ pytest.importorskip("distributed")
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a scheduler with two workers that stand in another folder than the tests."""
+    """Address of a scheduler with two workers, whose current folder is not that of the tests."""
     with running_scheduler(tmp_path_factory.mktemp("dask"), code=ROOT, num_workers=2) as address:
         yield address
 

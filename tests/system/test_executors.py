@@ -1,4 +1,4 @@
-"""Mapping jobs over processes of this machine: order, bounds, failures, and nothing that lives on."""
+"""Mapping jobs over processes of this machine: order, bounds, failures, and that no process is left."""
 
 import os
 import signal

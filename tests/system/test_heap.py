@@ -1,4 +1,4 @@
-"""Memory that was freed stays for the next step, or goes back to the system at once."""
+"""Freed memory is kept for the next step, or returned to the system at once."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A process of the run that dies or stands still: the others end soon, with exit code 5, and name it."""
+"""A process of the run that dies or hangs: the others end soon, with exit code 5, and name it."""
 
 import os
 import signal

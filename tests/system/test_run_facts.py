@@ -1,4 +1,4 @@
-"""What a run notes of its machine: the figures of the last run, without rewriting what has not changed."""
+"""The file of a run's machine: figures of the last run, not rewritten if nothing has changed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One of two gloo processes that add numbers step by step; the second one fails at step 3 in the way it is told."""
+"""One of two gloo processes that add numbers step by step; the second one fails at step 3 in the given way."""
 
 import os
 import signal

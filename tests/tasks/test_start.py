@@ -1,4 +1,4 @@
-"""`Start`: the names, options and groups of the encoders that cells start from."""
+"""`Start`: names, options and groups of the encoders from which fine-tuning starts."""
 
 from pathlib import Path
 

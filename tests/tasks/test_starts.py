@@ -1,4 +1,4 @@
-"""Cells that start elsewhere: from another task's encoder, from an encoder of another make; and where they end up."""
+"""Fine-tuning from another task's encoder or a third-party encoder, and the folders of the results."""
 
 import json
 import subprocess

@@ -133,7 +133,7 @@ def test_only_the_most_frequent_characters_get_entries() -> None:
 
 
 def many_characters(count: int) -> Counter[str]:
-    """Chinese characters with the frequencies of a large corpus: the n-th stands 1 / n times as often as the first."""
+    """Chinese characters with the frequencies of a large corpus: the n-th is 1 / n times as frequent as the first."""
     return Counter({chr(0x4E00 + rank): 10**7 // (rank + 1) for rank in range(count)})
 
 

@@ -1,4 +1,4 @@
-"""The same text gives the same ids however it was written; what differs from the original is what the docs list."""
+"""Equivalent Unicode texts have the same ids; differences from the original are those listed in the docs."""
 
 import unicodedata
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The steps of ``corpus.cleaning``: what each removes, what it leaves, and that the counts say so."""
+"""The steps of ``corpus.cleaning``: text that each removes and keeps, and the counts."""
 
 import io
 import random

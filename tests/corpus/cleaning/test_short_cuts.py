@@ -1,4 +1,4 @@
-"""Short cuts for speed: each gives what the plain rule, or the library itself, gives."""
+"""Fast paths: each has the same result as the plain rule, or the library itself."""
 
 from collections import Counter
 from typing import Any
