@@ -227,7 +227,7 @@ TWICE = {  # of the 199 novels; the first of the last pair is a third of the sec
 
 
 @pytest.mark.skipif(not NOVELS.exists(), reason=f"{NOVELS} is not there")
-@pytest.mark.timeout(0)  # 11 s of processor time, which a busy machine may spread over more than the 300 s of other tests
+@pytest.mark.timeout(0)  # 11 s of processor time, but more than the other tests' limit of 300 s on a busy machine
 def test_of_199_novels_the_eleven_that_are_there_twice_are_found_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
