@@ -128,7 +128,7 @@ def _cache(root: Path) -> Path:
     return root / ".dvc/cache"
 
 
-def bootstrap(pairs: Pairs, metric: str, rows: int) -> Difference | None:
+def bootstrap(pairs: Pairs, metric: str, rows: float) -> Difference | None:
     """Return the interval of a difference from one seed's predictions, adjusted for ``rows`` simultaneous intervals."""
     gold, before, after = pairs.rows, pairs.before, pairs.after
     try:

@@ -9,7 +9,7 @@ training. With several rows the intervals hold simultaneously (Bonferroni).
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,7 +66,7 @@ class Spread:
     """Variance of a run, in points squared, with the degrees of freedom of its estimate."""
 
     variance: float
-    degrees: float
+    degrees: int
 
 
 def pooled(before: Sequence[float], after: Sequence[float], least: float = 0.0) -> Spread:
@@ -81,46 +81,8 @@ def pooled(before: Sequence[float], after: Sequence[float], least: float = 0.0) 
     return Spread(max(squares / degrees, least**2), degrees)
 
 
-MOST_BORROWED = 6.0  # degrees of freedom; ten tasks give no more information about how similar their variances are
-
-
-def moderated(spreads: Mapping[str, Spread]) -> dict[str, Spread]:
-    """Shrink the variances of several tasks towards a common value, as far as they are similar.
-
-    The moderated t statistic (Smyth 2004, "Linear models and empirical Bayes methods", section 6.2): true variances are
-    assumed to follow a scaled inverse chi-square distribution, whose scale and degrees of freedom are fitted to the
-    logarithms of the estimates. Four runs determine a variance within a factor of ten; ten tasks together much better.
-    """
-    known = {name: spread for name, spread in spreads.items() if spread.variance > 0}
-    if len(known) < 3:
-        return dict(spreads)
-    half = np.array([spread.degrees / 2 for spread in known.values()])
-    logs = np.log([spread.variance for spread in known.values()]) - special.digamma(half) + np.log(half)
-    scatter = float(np.var(logs, ddof=1) - special.polygamma(1, half).mean())
-    borrowed = MOST_BORROWED
-    if scatter > float(special.polygamma(1, MOST_BORROWED / 2)):
-        borrowed = 2 * _inverse_trigamma(scatter)
-    common = math.exp(float(logs.mean() + special.digamma(borrowed / 2)) - math.log(borrowed / 2))
-    return {
-        name: Spread(
-            (borrowed * common + spread.degrees * spread.variance) / (borrowed + spread.degrees),
-            borrowed + spread.degrees,
-        )
-        for name, spread in spreads.items()
-    }
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Invert trigamma by Newton's method on its reciprocal, which is nearly linear (appendix of Smyth 2004)."""
-    x = 0.5 + 1 / value
-    for _ in range(20):
-        trigamma = float(special.polygamma(1, x))
-        x += trigamma * (1 - trigamma / value) / float(special.polygamma(2, x))
-    return x
-
-
 def from_seeds(
-    before: Sequence[float], after: Sequence[float], rows: int = 1, spread: Spread | None = None
+    before: Sequence[float], after: Sequence[float], rows: float = 1, spread: Spread | None = None
 ) -> Difference:
     """Compare the means of several runs on both sides by Student's t with the pooled variance.
 
@@ -133,12 +95,12 @@ def from_seeds(
     return _with_error(statistics.fmean(before), statistics.fmean(after), error, spread.degrees, rows, "seeds")
 
 
-def from_record(before: float, after: float, spread: Spread, rows: int = 1) -> Difference:
+def from_record(before: float, after: float, spread: Spread, rows: float = 1) -> Difference:
     """Compare one figure on both sides, with the variance over runs from a record."""
     return _with_error(before, after, math.sqrt(2 * spread.variance), spread.degrees, rows, "record")
 
 
-def _with_error(before: float, after: float, error: float, degrees: float, rows: int, noise: Noise) -> Difference:
+def _with_error(before: float, after: float, error: float, degrees: float, rows: float, noise: Noise) -> Difference:
     critical = float(special.stdtrit(degrees, 1 - (1 - CONFIDENCE) / (2 * rows)))
     # non-centrality at which Student's t exceeds the critical value with probability POWER
     detectable = float(special.nctdtrinc(degrees, 1 - POWER, critical)) * error
@@ -151,7 +113,7 @@ def from_predictions(
     after: float,
     difference_of: Callable[[np.ndarray], float],
     num_examples: int,
-    rows: int = 1,
+    rows: float = 1,
     draws: int = DRAWS,
 ) -> Difference:
     """Compare one run on both sides by the paired bootstrap over examples (Efron and Tibshirani 1993, chapter 13).
