@@ -153,7 +153,9 @@ class Components:
 
     def spread(self, num_seeds: int, same_encoder: bool, least: float = 0.0) -> Spread:
         """Return the variance, at least ``least`` squared, with its degrees of freedom."""
-        degrees = self.within if same_encoder and self.within else self.degrees
+        # where runs differ by no more than their seeds explain, the variance is estimated from the seeds alone
+        is_finetune = self.within and (same_encoder or self.pretrain == 0)
+        degrees = self.within if is_finetune else self.degrees
         return Spread(max(self.deviation(num_seeds, same_encoder), least) ** 2, degrees)
 
 

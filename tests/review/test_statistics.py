@@ -65,6 +65,21 @@ def test_a_record_of_ten_runs_keeps_the_rate_of_false_alarms() -> None:
     assert wrong / 2000 == pytest.approx(0.05, abs=0.02)
 
 
+@pytest.mark.parametrize("pretrain", [0.0, 0.6])
+def test_a_record_whose_runs_differ_by_their_seeds_alone_keeps_the_rate_of_false_verdicts(pretrain: float) -> None:
+    """The part of pre-training may come out as zero by chance; then the variance has the seeds' degrees of freedom."""
+    random, wrong, pooled = np.random.default_rng(9), 0, 0
+    for _ in range(1500):
+        runs = random.normal(0, pretrain, (9, 1)) + random.normal(60, 1, (9, 3))
+        parts = components(runs[:7].tolist())
+        spread = parts.spread(3, same_encoder=False)
+        assert spread.degrees == (6 if parts.pretrain else 14)
+        pooled += parts.pretrain == 0
+        before, after = runs[7:].mean(1).tolist()
+        wrong += from_record(before, after, spread).verdict(2.0) in FOUND
+    assert pooled > 50 and wrong / 1500 <= 0.065
+
+
 def test_variance_is_taken_apart_into_pre_training_and_fine_tuning() -> None:
     random = np.random.default_rng(6)
     runs = [(random.normal(60, 4) + random.normal(0, 2, 5)).tolist() for _ in range(400)]
