@@ -1,6 +1,6 @@
-"""`electra init`: settings for a user's own texts and table, and how long a run of them takes here.
+"""`electra init`: writes settings for a user's texts and table, and estimates the duration of a run.
 
-Everything is looked at before anything is written, and no file is written over.
+All inputs are checked before anything is written, and no file is overwritten.
 """
 
 import fnmatch
@@ -31,27 +31,27 @@ from electra.corpus.files import FORMATS, FilePart, InputFile, find_files
 from electra.init.script import Script, scripts_of
 from electra.init.table import OWN, Table, check_name, read_labelled
 
-SAMPLE = 1 << 18  # bytes of a text file that are looked at
-LOOKED_AT = 20  # text files of a corpus
-COUNTED = 16_000_000  # bytes of text whose words are counted
-BYTES_PER_ENTRY = 120  # of text, for an entry of the vocabulary
-COMPRESSION = 3.5  # bytes of English text in a byte of a compressed file, about
+SAMPLE = 1 << 18  # bytes sampled from a text file
+LOOKED_AT = 20  # text files sampled from a corpus
+COUNTED = 16_000_000  # maximum bytes of text for counting words
+BYTES_PER_ENTRY = 120  # bytes of text per entry of the vocabulary
+COMPRESSION = 3.5  # approximate compression ratio of English text
 BYTES_PER_TOKEN = 4.5
-PASSES = 20  # over the text, for the profiles whose steps are not a published recipe
-MIN_ENTRIES = 100  # of the settings
-EXAMPLES = (32_000, 384_000)  # of pre-training, at least and at most
+PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
+MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
+EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The text files that were found.
+    """Text files that were found.
 
     Attributes:
-        patterns: as they stand in ``corpus.sources``.
-        num_bytes: of text; estimated for compressed files.
-        documents: what separates documents in text files; ``reason`` says why.
-        scripts: of a sample of the local files.
-        vocabulary: wordpieces that this text has surely.
+        patterns: paths for ``corpus.sources``.
+        num_bytes: bytes of text; estimated for compressed files.
+        documents: separator of documents in text files; ``reason``: why it was chosen.
+        scripts: scripts in a sample of the local files.
+        vocabulary: number of vocabulary entries for which the text is large enough.
     """
 
     patterns: list[str]
@@ -65,12 +65,12 @@ class Texts:
 
     @property
     def keeps_marks(self) -> bool:
-        """Return True if stripping marks would change letters of one of the scripts that regularly have them."""
+        """Whether stripping marks would change letters of a script in which they are regular."""
         return any(script.keeps_marks for script in self.scripts)
 
     @property
     def size(self) -> str:
-        """Number of files and bytes in words."""
+        """Number of files and their size, as text for the user."""
         size = self.num_bytes
         shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
         about = "about " if any(file.compression for file in self.files) else ""
@@ -79,7 +79,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class Plan:
-    """Files to write with their contents, and what was found."""
+    """Files to write with their contents, and the texts and table they are based on."""
 
     files: dict[Path, str]
     settings: Settings
@@ -102,20 +102,20 @@ def plan_project(
     encoding: str = "utf-8",
     steps: int | None = None,
 ) -> Plan:
-    """Look at texts and table and make up the files of ``electra init``; nothing is written.
+    """Inspect texts and table and return the files of ``electra init``, without writing them.
 
     Args:
         texts: files, folders, globs or URLs; relative to ``root``.
-        name: of the profile; by the first text where none is given.
-        like: the profile that recipe and shape are taken from.
-        table, dev: labelled tables; a part of ``table`` is held out for development where no ``dev`` is given.
-        text_columns: of the table; two for tasks on pairs of texts.
+        name: name of the profile; None: derived from the first text.
+        like: the profile whose recipe and model sizes are used.
+        table, dev: labelled tables; without ``dev``, a part of ``table`` is held out for development.
+        text_columns: text columns of the table; two for tasks on pairs of texts.
         label: column of the table with the label or the score.
-        field: of .jsonl and .parquet files that holds the text.
-        steps: of pre-training; by the size of the text where none is given.
+        field: field of .jsonl and .parquet files with the text.
+        steps: steps of pre-training; None: by the size of the text.
 
     Raises:
-        ConfigError: a file would be written over, a name cannot be used, columns are missing.
+        ConfigError: a file would be overwritten, a name cannot be used, or columns are missing.
         DataError: there is no text, or a file cannot be read.
     """
     profile = name or _name_of(texts[0])
@@ -144,18 +144,18 @@ def plan_project(
 
 
 def write_project(plan: Plan, root: Path = Path(".")) -> None:
-    """Write the planned files; ``params.yaml`` last, so that it never names a profile that is not there."""
+    """Write the planned files; ``params.yaml`` last, so that it never names a missing profile."""
     for path in sorted(plan.files, key=lambda path: path == Path("params.yaml")):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         write_text(root / path, plan.files[path])
 
 
 def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 0.0) -> str:
-    """What was found, what was written, how long it will take here, what comes next.
+    """Return a summary for the user: inputs, files written, estimated duration of a run, next commands.
 
     Args:
-        minutes: of the run; not told where None.
-        used_by_others: cores that other processes used while the rate was measured.
+        minutes: estimated duration of the run; None: not shown.
+        used_by_others: cores that other processes used during the measurement.
     """
     settings, texts, table = plan.settings, plan.texts, plan.table
     steps = settings.pretrain.num_steps
@@ -199,15 +199,15 @@ def _find_texts(given: list[str], root: Path, field: str, encoding: str) -> Text
 
 
 def _spread(files: list[InputFile]) -> list[InputFile]:
-    """At most ``LOOKED_AT`` of the files, evenly spread."""
+    """Return at most ``LOOKED_AT`` of the files, evenly spaced."""
     return files[:: -(-len(files) // LOOKED_AT) or 1]
 
 
 def _beginning(file: InputFile, field: str, encoding: str) -> str:
-    """The first ``SAMPLE`` characters of a file, of its lines or documents.
+    """Return the first ``SAMPLE`` characters of a file's lines or documents.
 
     Raises:
-        DataError: it cannot be read, or does not have the field.
+        DataError: the file cannot be read, or does not have the field.
     """
     source = FilesCorpus(
         kind="files", name="sample", paths=[file.path], text_field=field, encoding=encoding, documents="line"
@@ -228,9 +228,10 @@ def _beginning(file: InputFile, field: str, encoding: str) -> str:
 
 
 def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, encoding: str) -> int:
-    """Entries that a vocabulary of these texts surely has: words that occur twice become entries, whatever else does.
+    """Return a lower bound on the entries of a vocabulary of these texts: each word that occurs twice becomes one.
 
-    A fifth is taken off for what cleaning removes. Texts that are large or not plain are judged by their size.
+    A fifth is subtracted for text that cleaning removes. Large texts and files other than plain .txt are estimated by
+    their size.
     """
     if len(plain) < len(files) or num_bytes > COUNTED:
         return num_bytes // BYTES_PER_ENTRY
@@ -242,7 +243,10 @@ def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, 
 
 
 def _patterns(text: str, root: Path) -> list[str]:
-    """A folder as globs of the kinds of files in it; anything else as it is. Relative where it is in the workspace."""
+    """Return globs for the formats of the files in a folder, or any other path or URL as one pattern.
+
+    Paths in the workspace become relative to it.
+    """
     if "://" in text:
         return [text]
     if not glob.has_magic(text) and not (root / text).exists():
@@ -267,7 +271,7 @@ def _patterns(text: str, root: Path) -> list[str]:
 
 
 def _shown(path: Path, root: Path) -> str:
-    """Relative to the workspace for what lies in it, absolute else."""
+    """Return a path in the workspace relative to it, any other path as absolute."""
     absolute = Path(os.path.abspath(path))
     inside = absolute.is_relative_to(root.absolute())
     return str(absolute.relative_to(root.absolute()) if inside else absolute)
@@ -275,12 +279,12 @@ def _shown(path: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class Look:
-    """The beginning of a text file.
+    """Statistics of the beginning of a text file.
 
     Attributes:
-        documents: what separates documents, judged by this file alone.
-        blocks: pieces of text between blank lines, estimated for the whole file.
-        block_characters: of a block on average.
+        documents: separator of documents, estimated from this file alone.
+        blocks: number of blocks between blank lines, estimated for the whole file.
+        block_characters: mean characters of a block.
     """
 
     documents: str
@@ -289,7 +293,7 @@ class Look:
 
 
 def _documents(looked: list[Look], num_files: int) -> tuple[str, str]:
-    """What separates documents in the text files, and why; files of many short blocks are texts with paragraphs."""
+    """Return the separator of documents in the text files, and the reason; many short blocks count as paragraphs."""
     if not looked:
         return "blank_line", ""
     most = Counter(look.documents for look in looked).most_common(1)[0][0]
@@ -310,10 +314,10 @@ def _documents(looked: list[Look], num_files: int) -> tuple[str, str]:
 
 
 def _look(path: Path, encoding: str) -> Look:
-    """Look at the beginning of a text file.
+    """Return statistics of the beginning of a text file.
 
     Raises:
-        DataError: it is not in the encoding.
+        DataError: the file is not in the encoding.
     """
     with open_input(path) as file:
         head = file.read(SAMPLE)
@@ -344,7 +348,7 @@ def _name_of(text: str) -> str:
 
 
 def _template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The profile ``like``, and what does not depend on the profile.
+    """Return the settings of the profile ``like``, and those of ``params.yaml``.
 
     Raises:
         ConfigError: there is no such profile.
@@ -370,7 +374,7 @@ def _profile(
     encoding: str,
     steps: int | None,
 ) -> dict[str, Any]:
-    """All values of the new profile: those of ``like`` but for text, tasks, and what depends on the text's size."""
+    """Return the values of the new profile: those of ``like``, except texts, tasks and what depends on their size."""
     base, common = _template(root, like)
     source = FilesCorpus(
         kind="files",
@@ -416,25 +420,25 @@ def _profile(
 
 
 def _common(root: Path, profile: str, tasks: list[str]) -> str:
-    """``params.yaml`` with the new profile and its tasks; its comments stay."""
-    round_trip = YAML()  # keeps comments; makes plain values only
+    """Return ``params.yaml`` with the new profile and its tasks, and with its comments."""
+    round_trip = YAML()  # keeps comments; creates only plain values
     round_trip.preserve_quotes = True
     values = round_trip.load((root / "params.yaml").read_text(encoding="utf-8"))
     values["profile"] = _quoted(profile)
     if "share_cores" in values.get("cluster", {}):
-        values["cluster"]["share_cores"] = False  # it is for the minutes of the default profile
+        values["cluster"]["share_cores"] = False  # only useful for runs of minutes, as with the default profile
     cells = values["cells"]
     for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
         if list(cells[key]) != wanted:
             cells[key] = CommentedSeq(_quoted(wanted))
-            cells[key].fa.set_flow_style()  # an empty list in block style would be written at the line's beginning
+            cells[key].fa.set_flow_style()  # ruamel would write an empty list in block style at column 0
     text = io.StringIO()
     round_trip.dump(values, text)
     return text.getvalue()
 
 
 def _ignored(root: Path, texts: Texts, table: Path | None, dev: Path | None, labelled: Table | None) -> str:
-    """``.gitignore`` with lines for the user's files in the workspace; empty where it has them."""
+    """Return ``.gitignore`` with lines for the user's files in the workspace; empty if it already has them."""
     wanted = []
     for pattern in texts.patterns:
         if "://" not in pattern and not Path(pattern).is_absolute():
@@ -465,7 +469,7 @@ def _header(profile: str, like: str, texts: Texts, cased: bool) -> str:
 
 
 def _choices(texts: Texts, cased: bool) -> list[str]:
-    """What was chosen by the look of the texts, a line for each setting: key, value, reason."""
+    """Return the settings chosen from the texts, one line each: key, value, reason."""
     lines = [f"corpus.sources documents: {texts.documents}: {texts.reason}"] if texts.reason else []
     names = ", ".join(f"{script.name} {script.share:.0%}" for script in texts.scripts)
     kept = next((script for script in texts.scripts if script.keeps_marks), None)
@@ -479,7 +483,7 @@ def _choices(texts: Texts, cased: bool) -> list[str]:
 
 
 def _quoted(value: Any) -> Any:
-    """A value whose strings are in quotes where YAML 1.1, by which the settings are read, takes them for others."""
+    """Return the value with quotes around strings that YAML 1.1, the version of the settings, reads as other types."""
     if isinstance(value, dict):
         return {_quoted(key): _quoted(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -493,7 +497,7 @@ _RESOLVER = Resolver()
 
 
 def _yaml(values: dict[str, Any]) -> str:
-    """Block style, as DVC writes it: `dvc exp run -S` then changes single lines."""
+    """Return YAML in block style, as DVC writes it, so that `dvc exp run -S` changes single lines."""
     text = io.StringIO()
     yaml = YAML()
     yaml.default_flow_style = False

@@ -1,12 +1,12 @@
-"""The scripts of a text, and whether a vocabulary may strip their marks."""
+"""Writing systems of a text, and whether a vocabulary may strip their combining marks."""
 
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
-RARE = 0.005  # share of a script's letters: marks that are rarer are those of loan words, as in English
-LEAST = 0.01  # share of all letters: a script that has less is left out
+RARE = 0.005  # share of a script's letters with marks up to which they occur only in loan words, as in English
+LEAST = 0.01  # minimum share of all letters for a script to be listed
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,10 @@ class Script:
     """One script of a text.
 
     Attributes:
-        name: as in the names of Unicode's characters, in title case; Han, kana and Hangul are three.
-        share: of the text's letters.
+        name: as in the names of Unicode characters, in title case; Han, kana and Hangul are separate scripts.
+        share: share of the text's letters.
         marked: share of the script's letters that stripping marks changes.
-        example: a word that stripping changes, and what is left of it; empty without one.
+        example: a word before and after stripping; empty strings if there is none.
     """
 
     name: str
@@ -27,12 +27,12 @@ class Script:
 
     @property
     def keeps_marks(self) -> bool:
-        """Return True if marks are a regular part of the script as it is written here."""
+        """Whether marks are a regular part of the script in this text."""
         return self.marked > RARE
 
 
 def scripts_of(text: str) -> list[Script]:
-    """The scripts that have at least ``LEAST`` of a text's letters, the most frequent first."""
+    """Return the scripts with at least ``LEAST`` of a text's letters, the most frequent first."""
     text = unicodedata.normalize("NFC", text)
     letters: Counter[str] = Counter()
     marked: Counter[str] = Counter()
@@ -62,14 +62,14 @@ def scripts_of(text: str) -> list[Script]:
 
 
 def stripped(text: str) -> str:
-    """A text without combining marks, as BERT's normaliser strips accents."""
+    """Return a text without combining marks, stripped as by BERT's normaliser."""
     decomposed = unicodedata.normalize("NFD", text)
     return "".join(character for character in decomposed if unicodedata.category(character) != "Mn")
 
 
 @cache
 def _script(character: str) -> str:
-    """Name of a letter's or a combining mark's script; empty for other characters."""
+    """Return the name of a letter's or a combining mark's script; empty for other characters."""
     if unicodedata.category(character)[0] not in "LM":
         return ""
     name = unicodedata.name(character, "").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ").partition(" ")[0]

@@ -1,4 +1,4 @@
-"""A labelled table as a task of the user's own: its description, and its split into training and development rows."""
+"""A labelled table as an own task: its description, and its split into training and development rows."""
 
 import hashlib
 import json
@@ -16,17 +16,17 @@ from electra.tasks.catalogue import TASKS
 
 OWN = Path("own")  # descriptions and tables of own tasks
 DEV_SHARE = 0.2
-MAX_CLASSES = 50  # more distinct numbers than this are scores, not labels
+MAX_CLASSES = 50  # more distinct numbers are scores, not labels
 
 
 @dataclass(frozen=True)
 class Table:
-    """A labelled table, split.
+    """A labelled table with its split.
 
     Attributes:
-        description: of the task's YAML file.
-        splits: JSONL text of train and dev; empty where the user's own tables are read as they are.
-        rows: by split.
+        description: content of the task's YAML file.
+        splits: JSONL text of train and dev; empty if the user's tables are read directly.
+        rows: number of rows by split.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Table:
 
 
 def check_name(name: str, option: str) -> None:
-    """Refuse what cannot be the name of a profile or a task."""
+    """Raise ConfigError for an invalid name of a profile or a task."""
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,99}", name, re.ASCII):
         raise ConfigError(
             f"{name!r} cannot be a name", where=option, next_step="letters, digits, _, . and - can, 100 at most"
@@ -48,10 +48,10 @@ def check_name(name: str, option: str) -> None:
 def read_labelled(
     root: Path, table: Path, dev: Path | None, text_columns: list[str], label: str | None, encoding: str
 ) -> Table:
-    """Read a table and split it; see :func:`electra.init.project.plan_project` for the arguments.
+    """Read and split a table; see :func:`electra.init.project.plan_project` for the arguments.
 
     Raises:
-        ConfigError: columns are not named, or the task's name cannot be used.
+        ConfigError: columns are not given, or the task's name cannot be used.
         DataError: the table cannot be read, or has too few rows to hold some out.
     """
     name = _name_of(root, table)
@@ -100,12 +100,12 @@ def read_labelled(
     return Table(name, table, description, splits, {"train": len(train), "dev": len(held)}, told)
 
 
-# names of tables and folders that say nothing of the task
+# names of tables and folders that do not describe the task
 GENERIC = re.compile(r"(train(ing)?|dev(el(opment)?)?|data(set)?|test|val(id(ation)?)?|eval)([-_.]?\d+)?", re.I)
 
 
 def _name_of(root: Path, table: Path) -> str:
-    """The table's name without its suffix; that of its folder where it is called train, dev or data."""
+    """Return the table's name without its suffix, or its folder's name if the table is called train, dev or data."""
     here = root.absolute()
     path = Path(os.path.abspath(here / table))
     places = [path.stem, *(folder.name for folder in path.parents if folder not in (here, *here.parents))]
@@ -113,7 +113,7 @@ def _name_of(root: Path, table: Path) -> str:
 
 
 def _columns(path: Path, encoding: str) -> list[str]:
-    """The names of a table's columns, as its reader tells them."""
+    """Return the names of a table's columns, taken from its reader's error message."""
     try:
         next(iter(read_table(path, ["\0"], Layout(encoding=encoding))), None)
     except DataError as error:
@@ -124,7 +124,7 @@ def _columns(path: Path, encoding: str) -> list[str]:
 
 
 def _scores(values: list[str]) -> list[float]:
-    """The labels as numbers where they are scores: numbers, and too many different ones for classes."""
+    """Return the labels as numbers if they are scores: fractions, or too many distinct numbers for classes; else []."""
     try:
         numbers = [float(value) for value in values]
     except ValueError:
@@ -133,7 +133,7 @@ def _scores(values: list[str]) -> list[float]:
 
 
 def _split(rows: list[Any], text_columns: list[str], label: str) -> dict[str, list[Any]]:
-    """Train and dev by a hash of the text, label by label: equal texts stay together, every label is in train."""
+    """Split rows by a hash of the text, per label: equal texts stay together, and every label is in train."""
     texts: dict[str, str] = {}
     for row in rows:
         texts.setdefault(_text_key(row, text_columns), str(row[label]))
