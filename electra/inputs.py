@@ -1,11 +1,11 @@
-"""The inputs stage: which files from outside the settings name, what they hold now, and which of them DVC watches.
+"""The inputs stage: lists the external files that the settings name, with checksums, and makes DVC watch them.
 
-Writes a JSON file for each stage that reads such files. sha256 is computed only for files whose size, time of change or
-inode differ from those at the last look.
+Writes a JSON file for each stage that reads external files. A sha256 is computed only for files whose size, time of
+change or inode differs from the last run.
 
-DVC compares a folder or a file with what it was (sizes and times first, then content) whenever it is asked for the
-state of the pipeline. It knows no globs, and settings of a profile cannot make a list of dependencies, so the list is
-written between two comments of ``dvc.yaml``: for a glob the folder it looks into.
+DVC compares files and folders with their last state (sizes and times first, then content) to find out which stages are
+out of date. It does not support globs, and a profile's settings cannot define a list of dependencies, so the list is
+written between two comments in ``dvc.yaml``; a glob is replaced by its folder.
 """
 
 import glob
@@ -35,12 +35,12 @@ STAGES = ("corpus", "tasks", "tokenizer", "pretrain", "probe")
 
 @dataclass(frozen=True)
 class Outside:
-    """One setting that names files.
+    """External files named by one setting.
 
     Attributes:
         pattern: a path, a glob, an fsspec URL, or a folder.
         key: the setting's name.
-        is_folder: all files in it count, whatever their names.
+        is_folder: whether ``pattern`` is a folder, all of whose files are inputs.
     """
 
     pattern: str
@@ -49,7 +49,7 @@ class Outside:
 
 
 def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
-    """Outside inputs of each of :data:`STAGES`; pinned revisions of a hub are not listed: they cannot change."""
+    """Return the external inputs of each of :data:`STAGES`, without pinned hub revisions, which cannot change."""
     found: dict[str, list[Outside]] = {stage: [] for stage in STAGES}
     for source in settings.corpus.sources:
         if isinstance(source, FilesCorpus):
@@ -73,10 +73,9 @@ def outside(settings: Settings, root: Path) -> dict[str, list[Outside]]:
 
 
 def _of_public_tasks(settings: Settings, root: Path) -> Iterator[Outside]:
-    """Files and local dataset folders that the built-in tasks of ``cells.tasks`` are read from.
+    """Yield the files and local dataset folders of the built-in tasks in ``cells.tasks``.
 
-    Files that are not there are left out: the stage ``tasks`` can do without a test split, and refuses to run without
-    the others.
+    Missing files are left out: a missing test split is allowed, and the stage ``tasks`` reports any other.
     """
     source = settings.tasks.source
     specs = [TASKS[name] for name in settings.cells.tasks if name in TASKS]
@@ -93,12 +92,12 @@ def _of_public_tasks(settings: Settings, root: Path) -> Iterator[Outside]:
 
 
 def _named(file: Path, folder: str, root: Path) -> str:
-    """A file below ``root / folder`` by its path as the settings name the folder: absolute or relative to the root."""
+    """Return the path of a file in ``root / folder`` in the form of ``folder``: absolute or relative to the root."""
     return str(Path(folder) / file.relative_to(root / folder))
 
 
 def _tables_of(description: Path) -> list[str]:
-    """The tables that the description of a task names; whether it can be used otherwise is for the stage ``tasks``."""
+    """Return the tables that a task's description names; the stage ``tasks`` validates the description."""
     try:
         values = yaml.safe_load(description.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
@@ -114,7 +113,7 @@ PLUGINS = {"http": "dvc_http", "https": "dvc_http", "s3": "dvc_s3", "gs": "dvc_g
 
 
 def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]:
-    """The dependencies for what is read, none inside another, sorted; and what cannot be watched, a line each."""
+    """Return the sorted dependencies, none inside another, and one line for each input that cannot be watched."""
     paths: set[str] = set()
     notes: list[str] = []
     for item in found:
@@ -124,7 +123,7 @@ def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]
                 notes.append(f"{without_secrets(item.pattern)}: {reason}")
             else:
                 paths.add(_folder_of(item.pattern))
-        elif (root / item.pattern).exists():  # a file may have brackets in its name
+        elif (root / item.pattern).exists():  # file names may contain brackets
             paths.add(os.path.normpath(item.pattern))
         else:
             paths |= _of_glob(item.pattern, root, notes)
@@ -132,10 +131,10 @@ def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]
 
 
 def write_watched(file: Path, paths: list[str]) -> bool:
-    """Put the dependencies between the two comments of ``dvc.yaml``.
+    """Write the dependencies between the two comments in ``dvc.yaml``.
 
     Returns:
-        Whether the file was changed; a file without the comments never is.
+        Whether the file was changed; a file without the comments is never changed.
     """
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     stripped = [line.strip() for line in lines]
@@ -143,7 +142,7 @@ def write_watched(file: Path, paths: list[str]) -> bool:
         return False
     begin, end = stripped.index(BEGIN), stripped.index(END)
     indent = lines[begin][: -len(lines[begin].lstrip())]
-    # a JSON string is a YAML string; DVC would take ${ for a parameter
+    # a JSON string is a YAML string; "${" must be escaped, because DVC reads it as a parameter
     entries = [f"{indent}- {json.dumps(path.replace('${', chr(92) + '${'), ensure_ascii=False)}\n" for path in paths]
     if lines[begin + 1 : end] == entries:
         return False
@@ -156,7 +155,7 @@ def _of_glob(pattern: str, root: Path, notes: list[str]) -> set[str]:
     plain = next(number for number, part in enumerate((*parts, "*")) if glob.has_magic(part))
     base = os.path.normpath(Path(*parts[:plain])) if plain else "."
     here = root.resolve()
-    if (root / base).resolve() in (here, *here.parents):  # stages write there: it cannot be a dependency
+    if (root / base).resolve() in (here, *here.parents):  # contains stage outputs: not a dependency
         notes.append(
             f"{pattern}: changed and removed files are noticed, added ones are not; put the files into a folder"
         )
@@ -192,15 +191,15 @@ def _folder_of(url: str) -> str:
     return url[: url.index("*")].rpartition("/")[0] if "*" in url else url
 
 
-# A file changed again within a tick of the file system's clock may keep its time: younger files are not remembered
+# A second change within a tick of the file system's clock may not change the time, so newer files are not cached
 SETTLED_SECONDS = 2.0
 
 
 class RememberedHashes:
-    """sha256 of files, with a memory in a JSON file that may be removed at any time.
+    """sha256 of files, cached in a JSON file that may be removed at any time.
 
     Args:
-        memory: absolute path -> [bytes, nanoseconds of the last change, inode, sha256].
+        memory: the JSON file: absolute path -> [bytes, nanoseconds of the last change, inode, sha256].
     """
 
     def __init__(self, memory: Path):
@@ -212,7 +211,7 @@ class RememberedHashes:
         self._known: dict[str, list[int | str]] = known if isinstance(known, dict) else {}
 
     def of(self, paths: Iterable[str | Path]) -> list[tuple[int, str]]:
-        """Bytes and sha256 of each file, in the order given; remembers them for the next run.
+        """Return size in bytes and sha256 of each file, in the given order, and cache them for the next run.
 
         Raises:
             OSError: a file cannot be read.
@@ -227,7 +226,7 @@ class RememberedHashes:
             for before, facts in zip(known, seen, strict=True)
         ]
         unknown = [number for number, digest in enumerate(digests) if not digest]
-        with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing runs beside other threads
+        with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:  # hashing releases the GIL
             for number, digest in zip(unknown, threads.map(sha256, (Path(files[n]) for n in unknown)), strict=True):
                 digests[number] = digest
         for path, facts, digest in zip(files, seen, digests, strict=True):
@@ -246,14 +245,14 @@ VERSIONS = ("ETag", "etag", "VersionId", "version_id", "generation", "LastModifi
 
 
 def list_inputs(settings: Settings, paths: Paths) -> None:
-    """Write ``data/inputs/<stage>.json``: path, bytes and sha256 of every file (for a URL: what its server tells).
+    """Write ``data/inputs/<stage>.json``: path, bytes and sha256 of every file (for a URL: size and version).
 
-    A stage depends on its own file, so that it runs again when one of its inputs was changed, added or removed, and
-    only then. Also keeps the dependencies of ``dvc.yaml`` in step with the settings (:mod:`electra.inputs`).
+    Each stage depends on its list, so that it runs again only if one of its inputs was changed, added or removed. Also
+    updates the dependencies in ``dvc.yaml`` (:mod:`electra.inputs`).
 
     Raises:
         DataError: a pattern matches nothing, or a file cannot be read.
-        InfrastructureError: a URL cannot be asked, or the disk is full.
+        InfrastructureError: the server of a URL cannot be reached, or the disk is full.
     """
     found = outside(settings, paths.root)
     root, hashes = paths.root.absolute(), RememberedHashes(paths.logs / "inputs.json")
@@ -278,11 +277,11 @@ def list_inputs(settings: Settings, paths: Paths) -> None:
 
 
 def watch_inputs(settings: Settings, paths: Paths) -> None:
-    """Bring the dependencies in ``dvc.yaml`` into step with the settings, and say what DVC cannot watch."""
+    """Update the dependencies in ``dvc.yaml`` from the settings, and print which inputs DVC cannot watch."""
     file = paths.root / "dvc.yaml"
     if not file.is_file():
         return
-    if not settings.cells.tasks:  # evaluate depends on the folder, and no cell makes it
+    if not settings.cells.tasks:  # evaluate needs the folder, which fine-tuning would create
         paths.finetuned("x").parent.mkdir(parents=True, exist_ok=True)
     names, notes = watched((item for items in outside(settings, paths.root).values() for item in items), paths.root)
     if write_watched(file, names):
@@ -292,7 +291,7 @@ def watch_inputs(settings: Settings, paths: Paths) -> None:
 
 
 def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | None]:
-    """Names of all files, with what the server tells of those behind URLs."""
+    """Return the names of all files; for URLs with the size and version that the server reports."""
     from electra.corpus.files import find_files
 
     found: dict[str, dict[str, Any] | None] = {}
@@ -303,7 +302,7 @@ def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | N
         elif item.key == "corpus.sources paths":
             for file in find_files([item.pattern]):
                 found[file.name] = None if file.is_local else _ask(file.filesystem, file.path, file.name)
-        elif (root / item.pattern).is_file():  # a file may have brackets in its name
+        elif (root / item.pattern).is_file():  # file names may contain brackets
             found[item.pattern] = None
         elif names := [n for n in expanded(item.pattern, root) if (root / n).is_file()]:
             found |= dict.fromkeys(names)
@@ -320,7 +319,7 @@ def _ask(filesystem: Any, path: str, name: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         shown = without_secrets(name)
         raise InfrastructureError(
-            f"cannot be asked: {str(error).replace(name, shown)}", where=shown, next_step="check the network"
+            f"cannot be reached: {str(error).replace(name, shown)}", where=shown, next_step="check the network"
         ) from error
     told = {key.lower(): str(info[key]) for key in VERSIONS if info.get(key)}
     return {"bytes": info.get("size"), **told}

@@ -1,8 +1,8 @@
-"""`electra check`: what can be told in a second or two, before DVC removes the results of the last run.
+"""`electra check`: fast checks of settings and inputs, before DVC removes the results of the last run.
 
-DVC removes a stage's outputs before it runs the command, so a mistake that the command finds has cost them. `make run`
-and the flows therefore check first; nothing here may import what takes long. What would fail is an error; what makes a
-run slow or may fail is a warning. Each says what to do.
+DVC removes a stage's outputs before it runs the command, so a mistake that only the command detects costs the old
+results. `make run` and the flows therefore check first; to stay within a second or two, this module imports nothing
+slow. A certain failure is an error; a possible failure or a slow run is a warning. Each message says what to do.
 """
 
 import configparser
@@ -40,14 +40,14 @@ _TEMPLATE = re.compile(r"\$\{([\w.]+)\}")
 
 
 def check_run(root: Path = Path(".")) -> str:
-    """Check settings, cells, files and columns they name, and that no stage would replace what is not its own.
+    """Check settings, fine-tuning runs, named files and columns, and that no stage would overwrite foreign files.
 
     Returns:
-        What would run, on one line.
+        One line that summarises the run.
 
     Raises:
-        ConfigError: the first mistake in the settings that was found.
-        DataError: files or columns that the settings name are not there; all are listed.
+        ConfigError: the first mistake found in the settings.
+        DataError: files or columns that the settings name are missing; lists all of them.
     """
     settings = load_settings(root)
     _check_parameters(root, settings.profile)
@@ -65,7 +65,7 @@ def check_run(root: Path = Path(".")) -> str:
 
 
 def _check_parameters(root: Path, profile: str) -> None:
-    """Every key that dvc.yaml names must stand in its file: DVC knows no defaults."""
+    """Check that every key named in dvc.yaml is in its file, since DVC has no defaults."""
     try:
         pipeline = read_yaml(root / "dvc.yaml")
     except FileNotFoundError:
@@ -89,11 +89,11 @@ def _check_parameters(root: Path, profile: str) -> None:
 
 
 class _Missing:
-    """Stands for a value that is not there."""
+    """Marker of a missing value."""
 
 
 def _templates(node: Any) -> Iterator[str]:
-    """Names of the parameters in the strings of dvc.yaml."""
+    """Yield the names of the parameters in the strings of dvc.yaml."""
     if isinstance(node, str):
         yield from _TEMPLATE.findall(node)
     elif isinstance(node, dict | list):
@@ -102,7 +102,7 @@ def _templates(node: Any) -> Iterator[str]:
 
 
 def _cell_names(settings: Settings) -> list[str]:
-    """Names of all cells; two cells with one name would write one folder."""
+    """Return the names of all fine-tuning runs; raise ConfigError for two runs with the same name and folder."""
     names = Counter(cell_key(*cell) for cell in asked_cells(settings.cells))
     if twice := [name for name, count in names.items() if count > 1]:
         raise ConfigError(
@@ -117,7 +117,7 @@ _BRING_FILES = (
     "correct the paths and names, or bring the files; `electra init TEXTS...` writes a profile for your own. Paths are "
     "relative to the folder that holds dvc.yaml"
 )
-_FIRST_ROW = (".csv", ".tsv", ".jsonl")  # tables whose first row tells their columns
+_FIRST_ROW = (".csv", ".tsv", ".jsonl")  # tables whose first row gives the columns
 
 
 def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
 
 
 def _complaint(root: Path, pattern: str) -> str:
-    """What the corpus stage would say of a path, glob or URL, as far as that is known without a connection."""
+    """Return the corpus stage's error for a path, glob or URL, as far as known offline; empty if there is none."""
     local = pattern.removeprefix("file://")
     try:
         if "://" in local:
@@ -159,7 +159,7 @@ def _complaint(root: Path, pattern: str) -> str:
 
 
 def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:
-    """Tables of own tasks that are not there, or whose first row lacks a column."""
+    """Yield a message for each table of an own task that is missing or whose first row lacks a column."""
     for path, task in own.items():
         values = [getattr(task, name, None) for name in ("text", "text_a", "text_b", "label", "question", "context",
                                                          "answer", "start", "words", "tags", "id")]  # fmt: skip
@@ -178,7 +178,7 @@ def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:
 
 
 def warnings(root: Path = Path(".")) -> Iterator[str]:
-    """What makes a run slow, or may make it fail: each with what to do, on two lines at most."""
+    """Yield warnings about what may slow a run or make it fail, with advice; at most two lines each."""
     settings = load_settings(root)
     yield from _disk(settings, root)
     yield from _cores(settings)
@@ -199,13 +199,13 @@ def _disk(settings: Settings, root: Path) -> Iterator[str]:
     )
     model = settings.model
     weights = settings.tokenizer.vocab_size * model.embedding_size + 12 * model.num_layers * model.hidden_size**2
-    # text: corpus, shards and DVC's cache of both; 12 bytes a weight in a checkpoint, 4 in milestones and exports
+    # text: corpus, shards and DVC's cache of both; 12 bytes per weight in a checkpoint, 4 in milestones and exports
     needed = int(1e9 + 4 * text + weights * (12 * (settings.cluster.keep_checkpoints + 1) + 4 * 8))
     free = shutil.disk_usage(root).free
     if free < needed:
         yield (
             f"{free / 1e9:.1f} GB of disk are free, and a run takes about {needed / 1e9:.1f} GB\n"
-            "  next:  make room (dvc gc --workspace removes cached results of other settings), or move the project"
+            "  next:  free space (dvc gc --workspace removes cached results of other settings), or move the project"
         )
 
 
@@ -228,7 +228,7 @@ def _cores(settings: Settings) -> Iterator[str]:
 
 
 def _versions() -> Iterator[str]:
-    """Installed packages that the project's requirements exclude."""
+    """Yield a warning if installed packages do not meet the project's requirements."""
     try:
         required = metadata.requires("electra-pipeline") or []
     except metadata.PackageNotFoundError:
@@ -252,7 +252,7 @@ def _versions() -> Iterator[str]:
 
 
 def _remote(root: Path) -> Iterator[str]:
-    """The default remote of DVC, where one is named."""
+    """Yield warnings about DVC's default remote, if one is set."""
     config = configparser.ConfigParser(strict=False, interpolation=None)
     try:
         config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
@@ -304,7 +304,7 @@ def _network(settings: Settings, root: Path) -> Iterator[str]:
 
 
 def _answers(url: str) -> bool:
-    """Return whether the server takes connections; True where a proxy stands before it."""
+    """Return whether the server accepts connections; True without a test if a proxy is set."""
     parts = urlsplit(url)
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY")):
         return True
@@ -316,14 +316,14 @@ def _answers(url: str) -> bool:
         return False
 
 
-_MOST_CELLS = 4  # on one GPU: with more, a step takes as much longer as there are more of them
-_CONTEXT = 700_000_000  # bytes that CUDA and its libraries take of a device for each process
+_MOST_CELLS = 4  # fine-tuning runs on one GPU: with more, the step time grows in proportion
+_CONTEXT = 700_000_000  # bytes of device memory for CUDA and its libraries, per process
 
 
 def cells_per_gpu(settings: Settings) -> int:
-    """How many fine-tuning cells can share a GPU; with ``auto`` as many as are predicted to fit now, 1 to 4.
+    """Return how many fine-tuning runs share a GPU; with ``auto``, as many as are predicted to fit now, 1 to 4.
 
-    Where the settings or the machine leave CUDA out, it is 1.
+    On a CPU, ``auto`` is 1.
     """
     if settings.cluster.cells_per_gpu != "auto":
         return settings.cluster.cells_per_gpu
@@ -339,9 +339,9 @@ def cells_per_gpu(settings: Settings) -> int:
 
 
 def predict_cell_memory(settings: Settings) -> int:
-    """Predicted peak of tensors of the profile's largest fine-tuning cell on CUDA, in bytes.
+    """Return the predicted peak memory of tensors of the profile's largest fine-tuning run on CUDA, in bytes.
 
-    A step of the encoder with a full batch of the longest inputs that any of the tasks has; heads are small beside it.
+    Simulates a step of the encoder with a full batch of the tasks' longest inputs; heads are small in comparison.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -352,13 +352,13 @@ def predict_cell_memory(settings: Settings) -> int:
     from electra.system.hardware import choose_precision
 
     options, specs = settings.finetune, [TASKS.get(name) for name in settings.cells.tasks]
-    has_spans = any(spec is None or spec.kind == "span" for spec in specs)  # of an own task nothing is known here
+    has_spans = any(spec is None or spec.kind == "span" for spec in specs)  # None: an own task of unknown kind
     length = max(options.max_length, options.span_max_length if has_spans else 0)
     choices = [len(spec.labels) for spec in specs if spec is not None and spec.kind == "multiple_choice"]
     inputs = options.batch_size * max([1, *choices])
     bf16 = choose_precision(settings.cluster, "cuda") == "bf16"
     shape = EncoderConfig.discriminator(settings.model, settings.tokenizer.vocab_size)
-    shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)  # as fine-tuning has them
+    shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)  # as in fine-tuning
     with FakeTensorMode(), torch.device("cuda"):
         encoder = Encoder(shape)
         tokens_BT = torch.zeros(inputs, length, dtype=torch.long)

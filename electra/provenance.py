@@ -1,8 +1,7 @@
 """Provenance: ``electra trace`` follows an artefact back to the raw files, ``electra croissant`` describes the corpus.
 
-``dvc.lock`` says for each stage which content (md5) of which dependencies made which content of its outputs;
-``data/inputs/<stage>.json`` names the files from outside with their sha256. Croissant: version 1.0, JSON-LD
-(mlcommons.org/croissant).
+``dvc.lock`` records for each stage the md5 of its dependencies and outputs; ``data/inputs/<stage>.json`` lists the
+external files with their sha256. Croissant: version 1.0, JSON-LD (mlcommons.org/croissant).
 """
 
 import hashlib
@@ -24,16 +23,16 @@ SHOWN_FILES = 20
 
 @dataclass
 class Step:
-    """An artefact and how it was made.
+    """An artefact and its origin.
 
     Attributes:
-        path, md5: the artefact, and its content as the stage that reads it recorded it.
-        stage: that made it.
-        code: digest of the code's paths and contents, and how many there are.
+        path, md5: the artefact, and its md5 as recorded by the stage that reads it.
+        stage: the stage that made it.
+        code: digest of the paths and contents of the code, and the number of its files or folders.
         settings: the values that the stage depends on, by file.
-        files: raw files, {path, sha256 or what the server tells}.
-        before: the artefacts it was made of.
-        warning: what does not fit together.
+        files: raw files, {path, and sha256 or the version that the server reports}.
+        before: the artefacts it was made from.
+        warning: an inconsistency; empty if there is none.
     """
 
     path: str
@@ -47,10 +46,10 @@ class Step:
 
 
 def trace(paths: Paths, artefact: str) -> Step:
-    """The chain of an artefact.
+    """Return the chain of stages that made an artefact.
 
     Args:
-        artefact: path of a stage's output, or of something inside one, relative to the workspace.
+        artefact: path of a stage's output, or of a file or folder inside one, relative to the workspace.
 
     Raises:
         DataError: there is no readable ``dvc.lock``, or a list of inputs is damaged.
@@ -67,11 +66,11 @@ def trace(paths: Paths, artefact: str) -> Step:
 class _Tracer:
     def __init__(self, root: Path, stages: dict[str, Any]):
         self._root, self._stages = root, stages
-        self._known: dict[tuple[str, str | None], Step] = {}  # many artefacts are read by several stages
+        self._known: dict[tuple[str, str | None], Step] = {}  # cache: several stages read the same artefact
         self._made_by = {out["path"]: name for name, stage in stages.items() for out in stage.get("outs", [])}
 
     def step(self, path: str, recorded: str | None) -> Step:
-        """The chain of one artefact, of the content that its reader recorded."""
+        """Return the chain of one artefact with the content that its reader recorded."""
         if (path, recorded) not in self._known:
             self._known[path, recorded] = self._step(path, recorded)
         return self._known[path, recorded]
@@ -103,7 +102,7 @@ class _Tracer:
         return step
 
     def _add_raw_files(self, step: Step) -> None:
-        """The files from outside that one stage reads, from its list."""
+        """Add the external files that one stage reads, from its list."""
         listed = self._root / step.path
         if not listed.is_file():
             step.warning = "the list is not in this workspace, so its files are not named; run: dvc pull inputs"
@@ -114,7 +113,7 @@ class _Tracer:
 
 
 def digest(step: Step) -> str:
-    """One sha256 of everything in a chain: another byte of an input, a setting or a line of code changes it."""
+    """Return a sha256 of a whole chain, which changes with every byte of the inputs, settings and code."""
     return hashlib.sha256("\n".join(sorted(set(_contents(step)))).encode("utf-8")).hexdigest()
 
 
@@ -126,7 +125,7 @@ def _contents(step: Step) -> Iterator[str]:
 
 
 def render(step: Step, all_files: bool = False) -> str:
-    """A chain as text, an artefact a paragraph; one that was shown before is only named."""
+    """Return a chain as text, one paragraph per artefact; an artefact that was shown before is only named."""
     lines = list(_lines(step, 0, set(), all_files))
     return "\n".join([*lines, f"chain: sha256 {digest(step)}"]) + "\n"
 
@@ -206,12 +205,12 @@ CONTEXT = {
 FIELDS = {
     "doc_id": "first 16 hex digits of the sha256 of the text",
     "source": "name of the source it came from",
-    "text": "cleaned text, one sentence or paragraph a line",
+    "text": "cleaned text, one sentence or paragraph per line",
 }
 
 
 def describe_corpus(settings: Settings, paths: Paths) -> dict[str, Any]:
-    """The Croissant description of ``data/corpus``: its files with sha256, its columns, its sources with licences.
+    """Return the Croissant description of ``data/corpus``: files with sha256, columns, sources with licences.
 
     Raises:
         DataError: there is no corpus.
@@ -226,7 +225,7 @@ def describe_corpus(settings: Settings, paths: Paths) -> dict[str, Any]:
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": name,
         "description": _description(manifest),
-        # the same corpus, the same version: no date of a run
+        # the version depends only on the content of the corpus, not on the date of a run
         "version": f"1.0.0+{sha256(paths.corpus / MANIFEST)[:12]}",
         "distribution": [_file(file) for file in files],
         "recordSet": [_split(split, files) for split in ("train", "heldout")],
@@ -259,7 +258,7 @@ def _file(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def _split(split: str, files: list[dict[str, Any]]) -> dict[str, Any]:
-    """A record set of the first file of a split stands for all: they have the same columns."""
+    """Return the record set of a split, described by its first file, since all files have the same columns."""
     first = next(file["path"] for file in files if file["path"].startswith(f"{split}-"))
     return {
         "@type": "cr:RecordSet",
