@@ -54,12 +54,12 @@ def _folders(base: str, root: str) -> Iterator[str]:
 
 
 def files_of(pattern: str, root: str | os.PathLike[str] = ".") -> list[str]:
-    """Return the names of the files that a path or glob stands for; folders that a glob meets are left out.
+    """Return the names of the files that a path or glob matches; folders are left out.
 
     Raises:
-        DataError: it names a folder, or something that is no regular file, such as a link to nothing.
+        DataError: the path is a folder, or a match is not a regular file, such as a dangling link.
     """
-    exists = os.path.lexists(os.path.join(root, pattern))  # a file may have brackets in its name
+    exists = os.path.lexists(os.path.join(root, pattern))  # file names may contain brackets
     if exists and os.path.isdir(os.path.join(root, pattern)):
         raise DataError("a folder, not a file", where=pattern, next_step=f"name its files: {pattern.rstrip('/')}/*.txt")
     names = [pattern] if exists else expanded(pattern, root)

@@ -1,4 +1,4 @@
-"""The corpus stage: sources to cleaned, de-duplicated and split documents."""
+"""The corpus stage: reads sources and writes cleaned, de-duplicated and split documents."""
 
 import sys
 import time

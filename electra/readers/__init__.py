@@ -1,1 +1,1 @@
-"""The tasks stage: labelled data in official, hub and custom layouts to rows of one format."""
+"""The tasks stage: converts labelled data in official, hub and own layouts to rows of one format."""

@@ -1,1 +1,1 @@
-"""The shards stage: documents to fixed-length examples in memory-mapped files."""
+"""The shards stage: cuts documents into fixed-length examples in memory-mapped files."""

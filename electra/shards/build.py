@@ -1,4 +1,4 @@
-"""The shards stage: documents to fixed-length examples in ``.npy`` files.
+"""The shards stage: cuts documents into fixed-length examples in ``.npy`` files.
 
 Text is encoded word by word, every distinct word once, because most words of a text occurred before. Rows are appended
 to the files, which are identical to numpy's, so that no whole array is held in memory."""

@@ -1,1 +1,1 @@
-"""The catalogue of labelled tasks, the format of their rows, and the cells of the fine-tuning matrix."""
+"""The catalogue of labelled tasks, the format of their rows, and the runs of the fine-tuning matrix."""
