@@ -1,4 +1,4 @@
-"""Read parquet within a bound of memory: the sizes of pages are read from their headers before any is decompressed.
+"""Reading parquet with bounded memory: page sizes are read from the headers before anything is decompressed.
 
 A page holds whole values and is decompressed at once: a few megabytes on disk may be gigabytes in memory. The footer
 has only sums. Headers are Thrift structs in the compact protocol (apache/parquet-format, parquet.thrift, PageHeader).
@@ -22,7 +22,7 @@ _MAX_DEPTH = 16
 def bounded_batches(
     file: BinaryIO, parquet: pq.ParquetFile, columns: Sequence[str], name: str, most_rows: int, is_local: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches of columns, of fewer rows if these could be long: each value may be as long as the largest page.
+    """Yield batches of columns, with fewer rows if values may be long: each may be as long as the largest page.
 
     Args:
         file: the file that ``parquet`` reads; its position is changed.

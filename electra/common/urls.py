@@ -1,4 +1,4 @@
-"""URLs as fsspec opens them: what is wrong with one before it is opened, and what of it may be shown."""
+"""Checking fsspec URLs before they are opened, and removing secrets from them for messages."""
 
 import inspect
 from urllib.parse import urlsplit
@@ -20,13 +20,13 @@ def without_secrets(name: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that no file system of fsspec opens; nothing is connected to.
+    """Raise DataError for a URL that no file system of fsspec can open, without connecting to it.
 
     Raises:
         DataError: its protocol is unknown or not installed, or the URL lacks what the protocol needs, as
             ``github://a.txt`` lacks the repository.
     """
-    import fsspec  # not above: it takes a part of a second, rarely needed
+    import fsspec  # imported here: slow and rarely needed
 
     try:
         urlsplit(url)
