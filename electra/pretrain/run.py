@@ -19,6 +19,7 @@ from electra.common.errors import InfrastructureError
 from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.config.methods import METHODS
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes
@@ -303,7 +304,7 @@ class Pretraining:
         model = build_model(self.settings, self.vocab_size, self.special_ids[-1], self.token_counts)
         self.terms, self.phases = list(model.loss_weights), model.phases(self.num_steps)
         names = [f"{term}_loss" for term in self.terms]
-        names += Curve.RATES if model.info.has_discriminator else ()
+        names += Curve.RATES if METHODS[self.recipe.objective].has_discriminator else ()
         self.first_step, self.curve, self.alarms = 0, Curve(names), AlarmMonitor(self.recipe)
         self.writing.wait()
         found = self.checkpoints.load_latest() if self.is_first else None
