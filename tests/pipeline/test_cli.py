@@ -99,7 +99,7 @@ MISTAKES = [
     (["finetune", "--task", "CoLA", "--seed", "1", "--milestone", "30"], "'--milestone'"),
     (["corpus", "--show", "0"], "'--show'"),
     (["compare", "A", "B", "C"], "two runs are compared, and 3 are named"),
-    (["compare", "nonsense"], "no revision, no experiment and no folder"),
+    (["compare", "nonsense"], "neither a revision, an experiment nor a folder"),
     (["compare", "--gate", "nofile"], "nofile does not exist"),
     (["init"], "Missing argument"),
     (["runs", "-n", "0"], "'--most'"),

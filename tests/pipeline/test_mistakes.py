@@ -38,7 +38,7 @@ COMMANDS: list[tuple[str, str, str]] = [
     ("score nofile", "'nofile' does not exist", "score -h"),
     ("predict nomodel lines.txt", "nomodel", "--keep"),
     ("compare A B C", "two runs are compared, and 3 are named", "name A and B"),
-    ("compare nonsense", "no revision, no experiment and no folder", "name a commit"),
+    ("compare nonsense", "neither a revision, an experiment nor a folder", "name a commit"),
     ("init nowhere/", "no file matches nowhere/ where: the texts", "next: correct the path"),
 ]
 

@@ -304,7 +304,7 @@ def test_the_command_compares_head_with_the_work_tree_and_ends_with_1_at_a_close
     found = json.loads(electra("compare", "--json", cwd=run.folder).stdout)
     assert found["changed"] == ["parameters"] and found["mean"]["verdict"] == "worse" and len(found["rows"]) == 10
     unknown = electra("compare", "nonsense", cwd=run.folder)
-    assert unknown.returncode == 2 and "no revision, no experiment and no folder" in unknown.stderr
+    assert unknown.returncode == 2 and "neither a revision, an experiment nor a folder" in unknown.stderr
 
 
 def test_markdown_is_a_table_with_every_task(base: Run, tmp_path: Path) -> None:
