@@ -101,14 +101,14 @@ def _shuffled(features: list[Feature], batch_size: int) -> Iterator[list[Feature
 
 def _padded(features: list[Feature], pad: int, length: int | None, device: torch.device) -> dict[str, Tensor]:
     T = length or max(len(feature.token_ids) for feature in features)
-    tokens_BT = torch.full((len(features), T), pad)
-    segments_BT = torch.zeros_like(tokens_BT)
-    mask_BT = torch.zeros_like(tokens_BT)
+    input_ids_BT = torch.full((len(features), T), pad)
+    segments_BT = torch.zeros_like(input_ids_BT)
+    mask_BT = torch.zeros_like(input_ids_BT)
     for row, feature in enumerate(features):
         size = len(feature.token_ids)
-        tokens_BT[row, :size] = torch.tensor(feature.token_ids)
+        input_ids_BT[row, :size] = torch.tensor(feature.token_ids)
         segments_BT[row, feature.first_length : size] = 1
         mask_BT[row, :size] = 1
     labels_B = torch.tensor([feature.target for feature in features])
-    batch = {"input_ids": tokens_BT, "token_type_ids": segments_BT, "attention_mask": mask_BT, "labels": labels_B}
+    batch = {"input_ids": input_ids_BT, "token_type_ids": segments_BT, "attention_mask": mask_BT, "labels": labels_B}
     return {name: value.to(device) for name, value in batch.items()}

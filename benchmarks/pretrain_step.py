@@ -142,13 +142,13 @@ def make_batch(shape: Shape, seed: int) -> Batch:
     """Return random tokens without padding, with the same number of masked positions in every row."""
     generator = torch.Generator().manual_seed(seed)
     B, T, K = shape.batch_size, shape.length, shape.num_masked
-    positions_BK = torch.rand(B, T, generator=generator).argsort(-1)[:, :K].sort(-1).values
+    mask_positions_BK = torch.rand(B, T, generator=generator).argsort(-1)[:, :K].sort(-1).values
     return Batch(
-        tokens_BT=torch.randint(1000, VOCAB_SIZE, (B, T), generator=generator),
+        input_ids_BT=torch.randint(1000, VOCAB_SIZE, (B, T), generator=generator),
         segments_BT=torch.zeros(B, T, dtype=torch.long),
         mask_BT=torch.ones(B, T, dtype=torch.bool),
-        positions_BK=positions_BK,
-        weights_BK=torch.ones(B, K),
+        mask_positions_BK=mask_positions_BK,
+        mask_weights_BK=torch.ones(B, K),
         shown_BK=torch.rand(B, K, generator=generator) < 0.15,
         uniforms_BK=torch.rand(B, K, generator=generator),
     )
@@ -200,8 +200,8 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
     inputs = {} if is_modern else {"token_type_ids": batch.segments_BT}
     if device.type == "cpu":  # on CUDA a mask, even one that blocks nothing, would rule out the flash kernel
         inputs["attention_mask"] = batch.mask_BT.long()
-    rows_B1, places_BK = torch.arange(shape.batch_size, device=device)[:, None], batch.positions_BK
-    shown_BT = batch.tokens_BT.masked_fill(masked_BT, MASK)
+    rows_B1, places_BK = torch.arange(shape.batch_size, device=device)[:, None], batch.mask_positions_BK
+    shown_BT = batch.input_ids_BT.masked_fill(masked_BT, MASK)
     bf16 = shape.machine.precision == "bf16"
 
     def propose() -> tuple[Any, torch.Tensor]:
@@ -209,9 +209,9 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
             hidden = generator.base_model(input_ids=shown_BT, **inputs)[0][rows_B1, places_BK]
             transform = generator.head if is_modern else generator.generator_predictions
             logits = generator.get_output_embeddings()(transform(hidden))
-            return F.cross_entropy(logits.float().flatten(0, 1), batch.originals_BK().flatten()), logits
-        labels_BT = batch.tokens_BT.masked_fill(~masked_BT, -100)
-        found = generator(input_ids=shown_BT, labels=labels_BT, **inputs)
+            return F.cross_entropy(logits.float().flatten(0, 1), batch.original_ids_BK().flatten()), logits
+        is_replaced_BT = batch.input_ids_BT.masked_fill(~masked_BT, -100)
+        found = generator(input_ids=shown_BT, labels=is_replaced_BT, **inputs)
         return found.loss, found.logits[rows_B1, places_BK]
 
     def losses() -> torch.Tensor:
@@ -219,9 +219,9 @@ def peer_steps(shape: Shape, masked_only: bool, kind: str) -> measure.Side:
         with torch.no_grad():
             noise = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
             sampled = (logits.float() + noise).argmax(-1)
-        corrupted_BT = batch.tokens_BT.scatter(1, places_BK, sampled)
-        labels = (corrupted_BT != batch.tokens_BT).long()
-        return mlm + 50 * discriminator(input_ids=corrupted_BT, labels=labels, **inputs).loss
+        corrupted_ids_BT = batch.input_ids_BT.scatter(1, places_BK, sampled)
+        labels = (corrupted_ids_BT != batch.input_ids_BT).long()
+        return mlm + 50 * discriminator(input_ids=corrupted_ids_BT, labels=labels, **inputs).loss
 
     forward: Callable[[], torch.Tensor] = torch.compile(losses) if kind == COMPILED else losses
 

@@ -273,8 +273,9 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
         model = build_objective(settings.model, vocab_size, 4, recipe)
         model.initialize(settings.model.initializer_range, 0).to(machine.device)
         batch = placeholder_batch(recipe, size, length)
-        batch.tokens_BT = torch.randint(5, vocab_size, (size, length))
-        batch.positions_BK = torch.arange(batch.positions_BK.shape[1]).expand_as(batch.positions_BK).contiguous()
+        batch.input_ids_BT = torch.randint(5, vocab_size, (size, length))
+        num_slots = batch.mask_positions_BK.shape[1]
+        batch.mask_positions_BK = torch.arange(num_slots).expand(size, -1).contiguous()
         batch = batch.to(machine.device)
         optimizer = ElectraAdamW(parameter_groups(model, recipe.weight_decay), lr=1e-5)
         accumulation = recipe.batch_size / (size * machine.num_processes)

@@ -364,11 +364,11 @@ def placeholder_batch(recipe: config.Pretrain, num_examples: int, length: int) -
     """Return a batch of placeholder examples without padding, for its shapes."""
     shape, slots = (num_examples, length), (num_examples, num_slots(length, masking_rule(recipe, "corrected")))
     return Batch(
-        tokens_BT=torch.zeros(shape, dtype=torch.long),
+        input_ids_BT=torch.zeros(shape, dtype=torch.long),
         segments_BT=torch.zeros(shape, dtype=torch.long),
         mask_BT=torch.ones(shape, dtype=torch.bool),
-        positions_BK=torch.zeros(slots, dtype=torch.long),
-        weights_BK=torch.ones(slots),
+        mask_positions_BK=torch.zeros(slots, dtype=torch.long),
+        mask_weights_BK=torch.ones(slots),
         shown_BK=torch.zeros(slots, dtype=torch.bool),
         uniforms_BK=torch.zeros(slots),
         random_BK=torch.zeros(slots, dtype=torch.bool),

@@ -96,11 +96,11 @@ def to_batch(
     places = np.arange(width)
     real = places < spans[:, :1]
     return Batch(
-        tokens_BT=torch.from_numpy(tokens[:, :width]),
+        input_ids_BT=torch.from_numpy(tokens[:, :width]),
         segments_BT=torch.from_numpy((real & (places >= spans[:, 1:])).astype(np.int64)),
         mask_BT=torch.from_numpy(real),
-        positions_BK=torch.from_numpy(masking.positions),
-        weights_BK=torch.from_numpy(masking.weights),
+        mask_positions_BK=torch.from_numpy(masking.positions),
+        mask_weights_BK=torch.from_numpy(masking.weights),
         shown_BK=torch.from_numpy(masking.shown),
         uniforms_BK=torch.from_numpy(masking.uniforms),
         random_BK=torch.from_numpy(masking.random),

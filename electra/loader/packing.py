@@ -36,19 +36,19 @@ def packed(batch: Batch, width: int) -> Batch:
         return values_BT.new_zeros(shape).flatten().index_put((targets_N,), values_BT[source_BT]).view(shape)
 
     numbers_B = torch.arange(1, len(lengths) + 1)
-    slots, slots_shape = _slot_targets(rows, batch.weights_BK > 0, num_rows)
+    slots, slots_shape = _slot_targets(rows, batch.mask_weights_BK > 0, num_rows)
 
     def move_slots(values_BK: Tensor) -> Tensor:
-        real = values_BK[batch.weights_BK > 0]
+        real = values_BK[batch.mask_weights_BK > 0]
         return values_BK.new_zeros(slots_shape).flatten().index_put((slots,), real).view(slots_shape)
 
     example_BT = move(numbers_B[:, None].expand_as(source_BT).contiguous())
     return Batch(
-        tokens_BT=move(batch.tokens_BT),
+        input_ids_BT=move(batch.input_ids_BT),
         segments_BT=move(batch.segments_BT),
         mask_BT=example_BT > 0,
-        positions_BK=move_slots(batch.positions_BK + starts[:, None]),
-        weights_BK=move_slots(batch.weights_BK),
+        mask_positions_BK=move_slots(batch.mask_positions_BK + starts[:, None]),
+        mask_weights_BK=move_slots(batch.mask_weights_BK),
         shown_BK=move_slots(batch.shown_BK),
         uniforms_BK=move_slots(batch.uniforms_BK),
         random_BK=None if batch.random_BK is None else move_slots(batch.random_BK),
@@ -109,11 +109,11 @@ class StaticShapes:
             width: tokens of a full row.
         """
         is_packed = batch.example_BT is not None
-        rows, slots = num_rows, batch.positions_BK.shape[1]
+        rows, slots = num_rows, batch.mask_positions_BK.shape[1]
         num_examples = 2 * num_rows  # each with its padding
         if is_packed:
             quarter = -(-num_rows // ROW_BUCKETS)
-            rows = -(-len(batch.tokens_BT) // quarter) * quarter
+            rows = -(-len(batch.input_ids_BT) // quarter) * quarter
             most = -(-width // 4)  # of the usual 15%, with a slot more for each example that is rounded up
             slots = -(-slots // most) * most
         fields: dict[str, Any] = {}
@@ -135,7 +135,7 @@ class StaticShapes:
     def _ends(self, batch: Batch, num_examples: int) -> Tensor:
         if batch.example_BT is None:
             return example_ends(batch.mask_BT, num_examples)
-        return example_ends(batch.example_BT, num_examples + len(batch.tokens_BT))
+        return example_ends(batch.example_BT, num_examples + len(batch.input_ids_BT))
 
 
 def _padded(value: Tensor, shape: tuple[int, ...], fill: float = 0) -> Tensor:

@@ -95,7 +95,7 @@ class Prediction:
 
     losses_BK: Tensor  # of the original tokens, nats
     is_right_BK: Tensor | None  # bool, True where the first guess is the original; None in training
-    sampled_BK: Tensor  # no gradient flows through the choice
+    sampled_ids_BK: Tensor  # no gradient flows through the choice
     logits_BKV: Tensor | None  # None where they were computed in chunks
 
 
@@ -114,14 +114,14 @@ def predict(
 
 def prediction_from(logits_BKV: Tensor, original_ids_BK: Tensor, draw: Draw, with_guesses: bool) -> Prediction:
     """Return the same from logits."""
-    losses_BK, sampled_BK = losses_and_samples(logits_BKV, original_ids_BK, draw)
+    losses_BK, sampled_ids_BK = losses_and_samples(logits_BKV, original_ids_BK, draw)
     is_right_BK = logits_BKV.argmax(-1) == original_ids_BK if with_guesses else None
-    return Prediction(losses_BK, is_right_BK, sampled_BK, logits_BKV)
+    return Prediction(losses_BK, is_right_BK, sampled_ids_BK, logits_BKV)
 
 
-def at_positions(hidden_BTD: Tensor, positions_BK: Tensor) -> Tensor:
+def at_positions(hidden_BTD: Tensor, mask_positions_BK: Tensor) -> Tensor:
     """States [B, K, D] at the masked positions."""
-    return hidden_BTD.gather(1, positions_BK[..., None].expand(-1, -1, hidden_BTD.shape[-1]))
+    return hidden_BTD.gather(1, mask_positions_BK[..., None].expand(-1, -1, hidden_BTD.shape[-1]))
 
 
 def token_losses(logits_BNV: Tensor, tokens_BN: Tensor) -> Tensor:

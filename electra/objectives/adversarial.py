@@ -37,25 +37,25 @@ class Adversarial(Electra):
         }
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        slots = batch.weights_BK.sum()
+        slots = batch.mask_weights_BK.sum()
         return {"mlm": slots, "reinforce": slots, "baseline": slots, "disc": self.loss_mask(batch).sum()}
 
     def forward(self, batch: Batch) -> Outputs:
         generated = self.generate(batch)
         outputs, losses_BT = self.discriminate(batch, generated)
         assert generated.hidden_BKG is not None and generated.logits_BKV is not None
-        rewards_BK = losses_BT.detach().gather(1, batch.positions_BK)
+        rewards_BK = losses_BT.detach().gather(1, batch.mask_positions_BK)
         # the baseline learns from the generator's states and must not shape them
         baseline_BK = self.generator_baseline(generated.hidden_BKG.detach()).float().squeeze(-1)
         advantages_BK = rewards_BK + F.logsigmoid(baseline_BK.detach())
         log_probabilities_BKV = (generated.logits_BKV.float() / self.method.temperature).log_softmax(-1)
-        chosen_BK = log_probabilities_BKV.gather(-1, generated.sampled_BK[..., None]).squeeze(-1)
+        chosen_BK = log_probabilities_BKV.gather(-1, generated.sampled_ids_BK[..., None]).squeeze(-1)
         target_BK = (-rewards_BK).exp()
         baseline_losses_BK = F.binary_cross_entropy_with_logits(baseline_BK, target_BK, reduction="none")
         outputs.loss_sums = {
             "mlm": total(generated.losses_BK).detach(),
-            "reinforce": -total(advantages_BK * chosen_BK * batch.weights_BK),
-            "baseline": total(baseline_losses_BK * batch.weights_BK),
+            "reinforce": -total(advantages_BK * chosen_BK * batch.mask_weights_BK),
+            "baseline": total(baseline_losses_BK * batch.mask_weights_BK),
             **outputs.loss_sums,
         }
         return outputs

@@ -35,22 +35,22 @@ class AllTokensMlm(Electra):
         return {**self.generator_weights, "all_tokens_mlm": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        return {"mlm": batch.weights_BK.sum(), "all_tokens_mlm": batch.mask_BT.sum()}
+        return {"mlm": batch.mask_weights_BK.sum(), "all_tokens_mlm": batch.mask_BT.sum()}
 
     def forward(self, batch: Batch) -> Outputs:
         generated = self.generate(batch)
-        hidden_BTD = self.encoder(generated.corrupted_BT, batch.segments_BT, batch.attended_BT)
-        losses_BT, is_right_BT = guesses(self.head, hidden_BTD, batch.tokens_BT)
+        hidden_BTD = self.encoder(generated.corrupted_ids_BT, batch.segments_BT, batch.attended_BT)
+        losses_BT, is_right_BT = guesses(self.head, hidden_BTD, batch.input_ids_BT)
         if self.method.copy_mechanism:
             copy_BT = self.copy(hidden_BTD).float().squeeze(-1)
             generated_BT = F.logsigmoid(-copy_BT) - losses_BT
             copied_BT = torch.logaddexp(F.logsigmoid(copy_BT), generated_BT)
-            losses_BT = -torch.where(generated.corrupted_BT == batch.tokens_BT, copied_BT, generated_BT)
+            losses_BT = -torch.where(generated.corrupted_ids_BT == batch.input_ids_BT, copied_BT, generated_BT)
         correct = self.correct(batch, generated)
         if not self.training:
             correct["all_tokens_mlm"] = num_correct(is_right_BT, batch.mask_BT)
         sums = {"mlm": total(generated.losses_BK), "all_tokens_mlm": total(losses_BT * batch.mask_BT)}
-        return Outputs(sums, correct, sampled_BK=generated.sampled_BK)
+        return Outputs(sums, correct, sampled_ids_BK=generated.sampled_ids_BK)
 
     @classmethod
     def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:

@@ -28,11 +28,11 @@ class Batch:
     A row has K slots; those beyond the row's number of masked tokens have weight 0 and point at position 0.
     """
 
-    tokens_BT: Tensor  # int64 original ids
+    input_ids_BT: Tensor  # int64 original ids
     segments_BT: Tensor  # int64 0 | 1
     mask_BT: Tensor  # bool, True at real tokens
-    positions_BK: Tensor  # int64, the masked positions
-    weights_BK: Tensor  # float32, 1 for a real slot
+    mask_positions_BK: Tensor  # int64, the masked positions
+    mask_weights_BK: Tensor  # float32, 1 for a real slot
     shown_BK: Tensor  # bool, True where the original is shown instead of [MASK]
     uniforms_BK: Tensor  # float32 in [0, 1): decides which token a distribution yields
     random_BK: Tensor | None = None  # bool, True where a random token is shown instead of [MASK] (BERT)
@@ -51,13 +51,13 @@ class Batch:
         mask_BT = self.mask_BT if self.example_BT is None else self.example_BT
         return mask_BT if self.ends_N is None else CuSeqlens(self.ends_N, mask_BT)
 
-    def originals_BK(self) -> Tensor:
+    def original_ids_BK(self) -> Tensor:
         """The tokens at the masked positions."""
-        return self.tokens_BT.gather(1, self.positions_BK)
+        return self.input_ids_BT.gather(1, self.mask_positions_BK)
 
     def is_masked_BT(self) -> Tensor:
         """True at masked positions, shown or not."""
-        return torch.zeros_like(self.mask_BT).scatter(1, self.positions_BK, self.weights_BK > 0)
+        return torch.zeros_like(self.mask_BT).scatter(1, self.mask_positions_BK, self.mask_weights_BK > 0)
 
 
 @dataclass
@@ -66,33 +66,33 @@ class Outputs:
 
     loss_sums: dict[str, Tensor]  # by the term's name; see Objective.counts for what each is summed over
     correct_sums: dict[str, Tensor] = field(default_factory=dict)  # right first guesses; in evaluation only
-    sampled_BK: Tensor | None = None  # the generator's tokens
-    labels_BT: Tensor | None = None  # bool, True where the discriminator should say replaced
+    sampled_ids_BK: Tensor | None = None  # the generator's tokens
+    is_replaced_BT: Tensor | None = None  # bool, True where the discriminator should say replaced
     discriminator_logits_BT: Tensor | None = None  # above zero: replaced
-    judged_BT: Tensor | None = None  # bool, True where the discriminator's loss counts
+    loss_mask_BT: Tensor | None = None  # bool, True where the discriminator's loss counts
 
 
 def masked_input(batch: Batch, mask_id: int, vocab_size: int) -> Tensor:
     """Return the ids [B, T] with [MASK] at masked positions, but for slots that show the original or a random token."""
-    originals_BK = batch.originals_BK()
-    as_is_BK = batch.shown_BK | (batch.weights_BK == 0)
-    tokens_BK = originals_BK.masked_fill(~as_is_BK, mask_id)
+    original_ids_BK = batch.original_ids_BK()
+    as_is_BK = batch.shown_BK | (batch.mask_weights_BK == 0)
+    tokens_BK = original_ids_BK.masked_fill(~as_is_BK, mask_id)
     if batch.random_BK is not None:
         drawn_BK = (batch.uniforms_BK * vocab_size).long().clamp_(max=vocab_size - 1)
-        tokens_BK = torch.where(batch.random_BK & (batch.weights_BK > 0), drawn_BK, tokens_BK)
-    return batch.tokens_BT.scatter(1, batch.positions_BK, tokens_BK)
+        tokens_BK = torch.where(batch.random_BK & (batch.mask_weights_BK > 0), drawn_BK, tokens_BK)
+    return batch.input_ids_BT.scatter(1, batch.mask_positions_BK, tokens_BK)
 
 
-def put_samples(batch: Batch, sampled_BK: Tensor) -> Tensor:
+def put_samples(batch: Batch, sampled_ids_BK: Tensor) -> Tensor:
     """Return the ids [B, T] with the samples at their positions.
 
     Slots that share a position, which only ``fidelity: original`` draws, leave the integer mean of their ids there, as
     the original's scatter_update does.
     """
-    real_BK = (batch.weights_BK > 0).long()
-    sums_BT = torch.zeros_like(batch.tokens_BT).scatter_add(1, batch.positions_BK, sampled_BK * real_BK)
-    draws_BT = torch.zeros_like(batch.tokens_BT).scatter_add(1, batch.positions_BK, real_BK)
-    return torch.where(draws_BT > 0, sums_BT // draws_BT.clamp(min=1), batch.tokens_BT)
+    real_BK = (batch.mask_weights_BK > 0).long()
+    sums_BT = torch.zeros_like(batch.input_ids_BT).scatter_add(1, batch.mask_positions_BK, sampled_ids_BK * real_BK)
+    draws_BT = torch.zeros_like(batch.input_ids_BT).scatter_add(1, batch.mask_positions_BK, real_BK)
+    return torch.where(draws_BT > 0, sums_BT // draws_BT.clamp(min=1), batch.input_ids_BT)
 
 
 def total(values_BN: Tensor) -> Tensor:
@@ -209,10 +209,10 @@ class Objective(nn.Module):
         return F.logsigmoid(-self.discriminator_head(hidden_BTD).float())
 
     def pseudo_log_likelihood(
-        self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, candidate_BT: Tensor
+        self, input_ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor, candidate_BT: Tensor
     ) -> Tensor:
         """Return the sum of :meth:`token_scores` over the candidates [B], nats, in one pass (Electric, section 3.3)."""
-        scores_BT = self.token_scores(self.main_encoder(tokens_BT, segments_BT, mask_BT))
+        scores_BT = self.token_scores(self.main_encoder(input_ids_BT, segments_BT, mask_BT))
         assert self.scores_texts and scores_BT is not None
         return (scores_BT * candidate_BT).sum(1)
 

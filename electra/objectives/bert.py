@@ -29,7 +29,7 @@ class Bert(Objective):
         return {"mlm": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        return {"mlm": batch.weights_BK.sum()}
+        return {"mlm": batch.mask_weights_BK.sum()}
 
     def forward(self, batch: Batch) -> Outputs:
         return self.masked_language_model(batch)[0]
@@ -38,10 +38,10 @@ class Bert(Objective):
         """Return loss and accuracy at the masked positions, and the encoder's states [B, T, D]."""
         masked_ids_BT = masked_input(batch, self.mask_id, self.vocab_size)
         hidden_BTD = self.encoder(masked_ids_BT, batch.segments_BT, batch.attended_BT)
-        hidden_BKD = at_positions(hidden_BTD, batch.positions_BK)
-        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.originals_BK())
-        correct = {} if self.training else {"mlm": num_correct(is_right_BK, batch.weights_BK)}
-        return Outputs({"mlm": total(losses_BK * batch.weights_BK)}, correct), hidden_BTD
+        hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
+        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.original_ids_BK())
+        correct = {} if self.training else {"mlm": num_correct(is_right_BK, batch.mask_weights_BK)}
+        return Outputs({"mlm": total(losses_BK * batch.mask_weights_BK)}, correct), hidden_BTD
 
     @classmethod
     def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:

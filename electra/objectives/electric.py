@@ -56,40 +56,40 @@ class Electric(Objective):
         assert batch.candidate_BT is not None
         # q of every token given the original tokens on both sides of it
         logits_BTV = self.cloze(batch)
-        cloze_BT = token_losses(logits_BTV, batch.tokens_BT)
+        cloze_BT = token_losses(logits_BTV, batch.input_ids_BT)
         noise_BTV = (logits_BTV.detach() / self.method.temperature).log_softmax(-1)
 
-        sampled_BK = sample(at_positions(noise_BTV, batch.positions_BK), batch.uniforms_BK)
-        corrupted_BT = put_samples(batch, sampled_BK)
-        log_q_BT = noise_BTV.gather(-1, corrupted_BT[..., None]).squeeze(-1)
+        sampled_ids_BK = sample(at_positions(noise_BTV, batch.mask_positions_BK), batch.uniforms_BK)
+        corrupted_ids_BT = put_samples(batch, sampled_ids_BK)
+        log_q_BT = noise_BTV.gather(-1, corrupted_ids_BT[..., None]).squeeze(-1)
         ratio = self.method.mask_probability / (1 - self.method.mask_probability)
 
-        logits_BT = self.energies(corrupted_BT, batch.segments_BT, batch.attended_BT) + log_q_BT + math.log(ratio)
-        labels_BT = batch.is_masked_BT()
-        losses_BT = F.binary_cross_entropy_with_logits(logits_BT, labels_BT.float(), reduction="none")
+        logits_BT = self.energies(corrupted_ids_BT, batch.segments_BT, batch.attended_BT) + log_q_BT + math.log(ratio)
+        is_replaced_BT = batch.is_masked_BT()
+        losses_BT = F.binary_cross_entropy_with_logits(logits_BT, is_replaced_BT.float(), reduction="none")
         correct = {}
         if not self.training:
-            correct["cloze"] = num_correct(logits_BTV.argmax(-1) == batch.tokens_BT, batch.candidate_BT)
+            correct["cloze"] = num_correct(logits_BTV.argmax(-1) == batch.input_ids_BT, batch.candidate_BT)
         return Outputs(
             {"cloze": total(cloze_BT * batch.candidate_BT), "disc": total(losses_BT * batch.candidate_BT)},
             correct,
-            sampled_BK=sampled_BK,
-            labels_BT=labels_BT,
+            sampled_ids_BK=sampled_ids_BK,
+            is_replaced_BT=is_replaced_BT,
             discriminator_logits_BT=logits_BT.detach(),
-            judged_BT=batch.candidate_BT,
+            loss_mask_BT=batch.candidate_BT,
         )
 
     def cloze(self, batch: Batch) -> Tensor:
         """Return the logits [B, T, V] of each token, from the tokens before it and those after it, not from itself."""
-        inputs = (batch.tokens_BT, batch.segments_BT, batch.attended_BT)
+        inputs = (batch.input_ids_BT, batch.segments_BT, batch.attended_BT)
         before_BTG = self.generator_from_left(*inputs, direction="left").roll(1, dims=1)
         after_BTG = self.generator_from_right(*inputs, direction="right").roll(-1, dims=1)
         assert self.generator_head is not None
         return self.generator_head(torch.cat([before_BTG, after_BTG], -1)).float()
 
-    def energies(self, tokens_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor | CuSeqlens) -> Tensor:
+    def energies(self, input_ids_BT: Tensor, segments_BT: Tensor, mask_BT: Tensor | CuSeqlens) -> Tensor:
         """Return E of each token in its context [B, T]; low for likely tokens."""
-        return self.discriminator_head(self.discriminator(tokens_BT, segments_BT, mask_BT)).float()
+        return self.discriminator_head(self.discriminator(input_ids_BT, segments_BT, mask_BT)).float()
 
     def token_scores(self, hidden_BTD: Tensor) -> Tensor:
         """Return log p(token | the others) of each token [B, T]."""

@@ -25,19 +25,19 @@ class ReplaceMlm(Electra):
         return {**self.generator_weights, "replace_mlm": 1.0}
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
-        slots = batch.weights_BK.sum()
+        slots = batch.mask_weights_BK.sum()
         return {"mlm": slots, "replace_mlm": slots}
 
     def forward(self, batch: Batch) -> Outputs:
         generated = self.generate(batch)
-        hidden_BTD = self.encoder(generated.corrupted_BT, batch.segments_BT, batch.attended_BT)
-        hidden_BKD = at_positions(hidden_BTD, batch.positions_BK)
-        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.originals_BK())
+        hidden_BTD = self.encoder(generated.corrupted_ids_BT, batch.segments_BT, batch.attended_BT)
+        hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
+        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.original_ids_BK())
         correct = self.correct(batch, generated)
         if not self.training:
-            correct["replace_mlm"] = num_correct(is_right_BK, batch.weights_BK)
-        sums = {"mlm": total(generated.losses_BK), "replace_mlm": total(losses_BK * batch.weights_BK)}
-        return Outputs(sums, correct, sampled_BK=generated.sampled_BK)
+            correct["replace_mlm"] = num_correct(is_right_BK, batch.mask_weights_BK)
+        sums = {"mlm": total(generated.losses_BK), "replace_mlm": total(losses_BK * batch.mask_weights_BK)}
+        return Outputs(sums, correct, sampled_ids_BK=generated.sampled_ids_BK)
 
     @classmethod
     def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:

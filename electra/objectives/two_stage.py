@@ -50,7 +50,7 @@ class TwoStage(Electra):
         generated = self.generate(batch)
         if self.phase == 0:
             sums = {"mlm": total(generated.losses_BK)}
-            return Outputs(sums, self.correct(batch, generated), sampled_BK=generated.sampled_BK)
+            return Outputs(sums, self.correct(batch, generated), sampled_ids_BK=generated.sampled_ids_BK)
         outputs, _ = self.discriminate(batch, generated)
         outputs.loss_sums = {"mlm": total(generated.losses_BK).detach(), **outputs.loss_sums}
         return outputs

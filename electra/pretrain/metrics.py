@@ -53,30 +53,31 @@ class HeldoutSums:
             if term in outputs.correct_sums:
                 found[f"correct {term}"] = outputs.correct_sums[term]
                 self.guessing.add(term)
-        if outputs.sampled_BK is not None:
-            real_BK = batch.weights_BK > 0
+        if outputs.sampled_ids_BK is not None:
+            real_BK = batch.mask_weights_BK > 0
             found["slots"] = real_BK.sum()
-            found["sampled_correct"] = ((outputs.sampled_BK == batch.originals_BK()) & real_BK).sum()
-            self.samples += _counts(outputs.sampled_BK, real_BK, len(self.samples))
+            found["sampled_correct"] = ((outputs.sampled_ids_BK == batch.original_ids_BK()) & real_BK).sum()
+            self.samples += _counts(outputs.sampled_ids_BK, real_BK, len(self.samples))
         if outputs.discriminator_logits_BT is not None:
             found.update(self._decisions(batch, outputs))
         self.totals += torch.stack([found[name].double().cpu() for name in self.names])
 
     def _decisions(self, batch: Batch, outputs: Outputs) -> dict[str, Tensor]:
         """Count the discriminator's right and wrong decisions, and its logits by label."""
-        labels_BT, logits_BT, judged_BT = outputs.labels_BT, outputs.discriminator_logits_BT, outputs.judged_BT
-        assert labels_BT is not None and logits_BT is not None and judged_BT is not None
-        guessed_BT, labels_BT = (logits_BT > 0) & judged_BT, labels_BT & judged_BT
+        is_replaced_BT, loss_mask_BT = outputs.is_replaced_BT, outputs.loss_mask_BT
+        logits_BT = outputs.discriminator_logits_BT
+        assert is_replaced_BT is not None and logits_BT is not None and loss_mask_BT is not None
+        guessed_BT, is_replaced_BT = (logits_BT > 0) & loss_mask_BT, is_replaced_BT & loss_mask_BT
         # special tokens are never replaced: as easy negatives they would flatter the area
-        counted_BT = judged_BT & ~torch.isin(batch.tokens_BT, self.special_ids.to(batch.tokens_BT.device))
+        counted_BT = loss_mask_BT & ~torch.isin(batch.input_ids_BT, self.special_ids.to(batch.input_ids_BT.device))
         bins_BT = ((logits_BT.clamp(-_RANGE, _RANGE) + _RANGE) * ((_BINS - 1) / (2 * _RANGE))).long()
-        for row, chosen_BT in enumerate((counted_BT & ~labels_BT, counted_BT & labels_BT)):
+        for row, chosen_BT in enumerate((counted_BT & ~is_replaced_BT, counted_BT & is_replaced_BT)):
             self.histograms[row] += _counts(bins_BT, chosen_BT, _BINS)
         return {
-            "tokens": judged_BT.sum(),
-            "true_positive": (guessed_BT & labels_BT).sum(),
-            "false_positive": (guessed_BT & ~labels_BT).sum(),
-            "false_negative": (~guessed_BT & labels_BT).sum(),
+            "tokens": loss_mask_BT.sum(),
+            "true_positive": (guessed_BT & is_replaced_BT).sum(),
+            "false_positive": (guessed_BT & ~is_replaced_BT).sum(),
+            "false_negative": (~guessed_BT & is_replaced_BT).sum(),
         }
 
     def all_reduce(self, device: torch.device) -> None:
@@ -136,9 +137,9 @@ def _counts(values: Tensor, chosen: Tensor, size: int) -> Tensor:
 
 def training_rates(outputs: Outputs) -> Tensor:
     """Return the numbers of replaced tokens and of those found [2], among the tokens of the discriminator's loss."""
-    if outputs.labels_BT is None or outputs.discriminator_logits_BT is None or outputs.judged_BT is None:
+    if outputs.is_replaced_BT is None or outputs.discriminator_logits_BT is None or outputs.loss_mask_BT is None:
         return torch.zeros(2, device=next(iter(outputs.loss_sums.values())).device)
-    replaced_BT = outputs.labels_BT & outputs.judged_BT
+    replaced_BT = outputs.is_replaced_BT & outputs.loss_mask_BT
     return torch.stack([replaced_BT.sum(), (replaced_BT & (outputs.discriminator_logits_BT > 0)).sum()]).float()
 
 

@@ -186,11 +186,11 @@ def batch() -> Batch:
     random = torch.Generator().manual_seed(0)
     full = torch.ones(EXAMPLES, LENGTH, dtype=torch.bool)
     return Batch(
-        tokens_BT=torch.randint(5, VOCAB, full.shape, generator=random),
+        input_ids_BT=torch.randint(5, VOCAB, full.shape, generator=random),
         segments_BT=torch.zeros(full.shape, dtype=torch.long),
         mask_BT=full,
-        positions_BK=torch.rand(full.shape, generator=random).argsort(1)[:, :SLOTS],
-        weights_BK=torch.ones(EXAMPLES, SLOTS),
+        mask_positions_BK=torch.rand(full.shape, generator=random).argsort(1)[:, :SLOTS],
+        mask_weights_BK=torch.ones(EXAMPLES, SLOTS),
         shown_BK=torch.zeros(EXAMPLES, SLOTS, dtype=torch.bool),
         uniforms_BK=torch.rand(EXAMPLES, SLOTS, generator=random),
         candidate_BT=full,

@@ -71,9 +71,9 @@ def drawers(workspace: Workspace) -> tuple[ExampleDrawer, ExampleDrawer]:
 
 def rows(batches: list) -> list[tuple]:
     return sorted(
-        tuple(map(int, [*row[:16], *batch.positions_BK[n]]))
+        tuple(map(int, [*row[:16], *batch.mask_positions_BK[n]]))
         for batch in batches
-        for n, row in enumerate(batch.tokens_BT)
+        for n, row in enumerate(batch.input_ids_BT)
     )
 
 
@@ -84,8 +84,8 @@ def test_curriculum_resumes_and_splits_over_processes_into_the_same_batches(prep
         return list(training_steps(long, data_parallel, first, 5, short=short, num_short_steps=3))
 
     whole = steps(DataParallel(0, 1, 8))
-    assert [batches[0].tokens_BT.shape[1] for batches in whole] == [16, 16, 16, 32, 32]
-    assert all(8 < len(batches[0].tokens_BT) <= 16 for batches in whole[:3]), "as many tokens as before, at most"
+    assert [batches[0].input_ids_BT.shape[1] for batches in whole] == [16, 16, 16, 32, 32]
+    assert all(8 < len(batches[0].input_ids_BT) <= 16 for batches in whole[:3]), "as many tokens as before, at most"
     for one, again in zip(whole[2:], steps(DataParallel(0, 1, 8), first=2), strict=True):
         assert rows(one) == rows(again)
     halves = [steps(DataParallel(rank, 2, 2)) for rank in range(2)]

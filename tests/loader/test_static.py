@@ -27,13 +27,13 @@ def ragged(objective: str, lengths: list[int]) -> Batch:
     recipe = RECIPE.model_copy(update={"objective": objective})
     batch = placeholder_batch(recipe, len(lengths), max(lengths))
     generator = torch.Generator().manual_seed(1)
-    batch.tokens_BT = torch.randint(5, 50, batch.tokens_BT.shape, generator=generator)
+    batch.input_ids_BT = torch.randint(5, 50, batch.input_ids_BT.shape, generator=generator)
     batch.mask_BT = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    batch.tokens_BT *= batch.mask_BT
+    batch.input_ids_BT *= batch.mask_BT
     places = torch.arange(max(lengths))
     batch.candidate_BT = (places > 0) & (places < torch.tensor(lengths)[:, None] - 1)  # [CLS] and [SEP] are none
-    batch.positions_BK[:] = 1
-    batch.weights_BK[:, 1:] = 0
+    batch.mask_positions_BK[:] = 1
+    batch.mask_weights_BK[:, 1:] = 0
     batch.uniforms_BK = torch.rand(batch.uniforms_BK.shape, generator=generator)
     return batch
 
@@ -45,7 +45,7 @@ def test_padding_to_a_static_shape_changes_no_loss_and_no_count(objective: str) 
     model = build_objective(shape, 60, 4, recipe).initialize(0.2, seed=1)
     plain = ragged(objective, [9, 5, 7])
     static = StaticShapes(objective_class(objective).batch_fields, with_ends=True, pinned=False).apply(plain, 4, 16)
-    assert static.tokens_BT.shape == (4, 16) and static.positions_BK.shape[0] == 4
+    assert static.input_ids_BT.shape == (4, 16) and static.mask_positions_BK.shape[0] == 4
     for term, count in model.counts(plain).items():
         assert model.counts(static)[term] == count, term
     expected, found = model(plain).loss_sums, model(static).loss_sums
@@ -80,9 +80,9 @@ def test_examples_that_fill_a_row_exactly_share_it() -> None:
 def test_packed_rows_come_in_four_heights_and_one_number_of_slots(num_packed: int) -> None:
     lengths = [5, 11, 6, 4, 9, 16, 3, 12][:num_packed]
     static = SHAPES.apply(packed(ragged("electra", lengths), 16), 8, 16)
-    assert len(static.tokens_BT) in (2, 4, 6, 8)
-    assert static.positions_BK.shape[1] % 4 == 0
-    assert static.ends_N is not None and len(static.ends_N) == 16 + len(static.tokens_BT) + 1
+    assert len(static.input_ids_BT) in (2, 4, 6, 8)
+    assert static.mask_positions_BK.shape[1] % 4 == 0
+    assert static.ends_N is not None and len(static.ends_N) == 16 + len(static.input_ids_BT) + 1
 
 
 def test_mixed_widths_evaluation_and_the_curriculum_make_three_graphs(workspace: Workspace) -> None:

@@ -59,9 +59,9 @@ def test_every_method_learns_the_same_with_chunks(monkeypatch: pytest.MonkeyPatc
     recipe = RECIPE.model_copy(update={"objective": objective})
     model = build_objective(SHAPE, VOCABULARY, 4, recipe).initialize(0.2, seed=1).train()
     batch = placeholder_batch(recipe, 4, 16)
-    batch.tokens_BT = torch.randint(5, VOCABULARY, (4, 16), generator=torch.Generator().manual_seed(1))
-    batch.positions_BK = torch.arange(1, 1 + batch.positions_BK.shape[1]).expand(4, -1).contiguous()
-    batch.uniforms_BK = torch.rand(batch.positions_BK.shape, generator=torch.Generator().manual_seed(2))
+    batch.input_ids_BT = torch.randint(5, VOCABULARY, (4, 16), generator=torch.Generator().manual_seed(1))
+    batch.mask_positions_BK = torch.arange(1, 1 + batch.mask_positions_BK.shape[1]).expand(4, -1).contiguous()
+    batch.uniforms_BK = torch.rand(batch.mask_positions_BK.shape, generator=torch.Generator().manual_seed(2))
 
     def learned() -> dict[str, torch.Tensor]:
         model.zero_grad()

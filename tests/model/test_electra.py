@@ -31,11 +31,11 @@ def random_batch(examples: int, length: int, slots: int, vocab_size: int, paddin
         tokens[:, -padding:] = 0
     order = torch.rand(examples, length - padding, generator=random).argsort(1)
     return Batch(
-        tokens_BT=tokens,
+        input_ids_BT=tokens,
         segments_BT=(torch.arange(length) >= length // 2).long().expand(examples, -1),
         mask_BT=mask,
-        positions_BK=order[:, :slots],
-        weights_BK=torch.ones(examples, slots),
+        mask_positions_BK=order[:, :slots],
+        mask_weights_BK=torch.ones(examples, slots),
         shown_BK=torch.rand(examples, slots, generator=random) < 0.15,
         uniforms_BK=torch.rand(examples, slots, generator=random),
         candidate_BT=mask.clone(),
@@ -45,7 +45,7 @@ def random_batch(examples: int, length: int, slots: int, vocab_size: int, paddin
 def losses(model: Electra, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     outputs = model(batch)
     return (
-        outputs.loss_sums["mlm"] / batch.weights_BK.sum(),
+        outputs.loss_sums["mlm"] / batch.mask_weights_BK.sum(),
         outputs.loss_sums["disc"] / batch.mask_BT.sum(),
     )
 
@@ -108,10 +108,10 @@ def test_a_sample_that_hits_the_original_counts_as_real() -> None:
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.1, seed=1)
     batch = random_batch(8, 16, 3, 50)
     outputs = model(batch)
-    originals = batch.tokens_BT.gather(1, batch.positions_BK)
-    replaced = outputs.labels_BT.gather(1, batch.positions_BK)
-    assert (replaced == (outputs.sampled_BK != originals)).all()
-    elsewhere = outputs.labels_BT.scatter(1, batch.positions_BK, False)
+    originals = batch.input_ids_BT.gather(1, batch.mask_positions_BK)
+    replaced = outputs.is_replaced_BT.gather(1, batch.mask_positions_BK)
+    assert (replaced == (outputs.sampled_ids_BK != originals)).all()
+    elsewhere = outputs.is_replaced_BT.scatter(1, batch.mask_positions_BK, False)
     assert not elsewhere.any(), "only masked positions can be replaced"
 
 

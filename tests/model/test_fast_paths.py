@@ -67,12 +67,12 @@ def uneven_batch() -> Batch:
     places = torch.stack([(1 + torch.randperm(int(n) - 2, generator=random)).repeat(4)[:4] for n in lengths])
     return replace(
         batch,
-        tokens_BT=batch.tokens_BT * real,
+        input_ids_BT=batch.input_ids_BT * real,
         segments_BT=((torch.arange(24) >= lengths[:, None] // 2) & real).long(),
         mask_BT=real,
         candidate_BT=(torch.arange(24) > 0) & (torch.arange(24) < lengths[:, None] - 1),
-        positions_BK=places * weights.long(),
-        weights_BK=weights,
+        mask_positions_BK=places * weights.long(),
+        mask_weights_BK=weights,
     )
 
 
@@ -84,7 +84,7 @@ def test_head_on_masked_positions_alone_is_the_head_on_all() -> None:
             outputs = super().forward(batch)
             shown = self.mask_input(batch)
             logits_BTV = self.generator_head(self.generator(shown, batch.segments_BT, batch.mask_BT)).float()
-            losses_BT = token_losses(logits_BTV, batch.tokens_BT) * batch.is_masked_BT()
+            losses_BT = token_losses(logits_BTV, batch.input_ids_BT) * batch.is_masked_BT()
             outputs.loss_sums["mlm"] = losses_BT.sum()
             return outputs
 
@@ -134,8 +134,8 @@ def test_the_first_token_alone_is_as_among_all(direction: Literal["both", "left"
     found = []
     for first_only in (True, False):
         encoder = model().discriminator
-        hidden_BTD = encoder(batch.tokens_BT, batch.segments_BT, batch.mask_BT, direction, first_only)
-        assert hidden_BTD.shape[1] == (1 if first_only else batch.tokens_BT.shape[1])
+        hidden_BTD = encoder(batch.input_ids_BT, batch.segments_BT, batch.mask_BT, direction, first_only)
+        assert hidden_BTD.shape[1] == (1 if first_only else batch.input_ids_BT.shape[1])
         loss = (hidden_BTD[:, 0] * weights_D).sum()
         loss.backward()
         found.append((loss, {name: p.grad for name, p in encoder.named_parameters() if p.grad is not None}))
@@ -145,7 +145,7 @@ def test_the_first_token_alone_is_as_among_all(direction: Literal["both", "left"
 def test_packed_rows_are_the_padded_ones() -> None:
     batch = uneven_batch()
     dense = packed(batch, 24)
-    assert dense.tokens_BT.shape == (6, 24) and int(dense.mask_BT.sum()) == int(batch.mask_BT.sum())
+    assert dense.input_ids_BT.shape == (6, 24) and int(dense.mask_BT.sum()) == int(batch.mask_BT.sum())
     assert_equal_to_rounding(result(model(), dense), result(model(), batch))
 
 

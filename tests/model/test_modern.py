@@ -118,7 +118,7 @@ def test_what_generator_and_discriminator_share(sharing: str) -> None:
         with torch.no_grad():
             electra.discriminator.embeddings.word_difference.weight.normal_()
         batch = uneven_batch()
-        inputs = (batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+        inputs = (batch.input_ids_BT, batch.segments_BT, batch.mask_BT)
         torch.testing.assert_close(electra.encoder_to_publish()(*inputs), ours(*inputs))
 
 
@@ -166,7 +166,7 @@ def test_compiled_layers_are_the_plain_ones() -> None:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_the_first_token_alone_is_as_among_all(norm: str) -> None:
     batch, encoder = uneven_batch(), model(norm=norm, **LOCAL).discriminator
-    inputs = (batch.tokens_BT, batch.segments_BT, batch.mask_BT, "both")
+    inputs = (batch.input_ids_BT, batch.segments_BT, batch.mask_BT, "both")
     torch.testing.assert_close(encoder(*inputs, True)[:, 0], encoder(*inputs, False)[:, 0])
 
 
@@ -184,7 +184,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 
 def test_rotary_positions_tell_word_order_and_no_positions_would_not() -> None:
     batch, encoder = uneven_batch(), model().discriminator
-    tokens = batch.tokens_BT[:1]
+    tokens = batch.input_ids_BT[:1]
     swapped = tokens.clone()
     swapped[0, [5, 9]] = tokens[0, [9, 5]]
     first = [encoder(one, torch.zeros_like(one))[0, 0] for one in (tokens, swapped)]
@@ -291,7 +291,7 @@ def test_what_is_not_a_number_stays_visible() -> None:
 def test_gradients_are_those_of_finite_differences() -> None:
     """Through rotation, gate, both norms and a window."""
     electra, batch = model(num_layers=2, **LOCAL), uneven_batch()
-    tokens = batch.tokens_BT[:2, :6]
+    tokens = batch.input_ids_BT[:2, :6]
     names = ("discriminator.layers.1.attention.qkv.weight", "discriminator.layers.0.feed_forward_in.weight")
 
     def loss() -> Tensor:
@@ -320,5 +320,6 @@ def test_segments_are_ignored_and_a_batch_without_padding_needs_no_mask() -> Non
     batch, encoder = uneven_batch(), model().discriminator
     whole = replace(batch, mask_BT=torch.ones_like(batch.mask_BT))
     torch.testing.assert_close(
-        encoder(whole.tokens_BT, 1 - whole.segments_BT, whole.mask_BT), encoder(whole.tokens_BT, whole.segments_BT)
+        encoder(whole.input_ids_BT, 1 - whole.segments_BT, whole.mask_BT),
+        encoder(whole.input_ids_BT, whole.segments_BT),
     )

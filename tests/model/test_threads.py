@@ -102,8 +102,8 @@ def test_a_step_of_fine_tuning_is_the_same_on_any_number_of_threads(task: str, s
         "tagging": torch.randint(0, 3, shape, generator=random),
     }[spec.kind]
     mask_BT = torch.arange(WIDTH) < 30 + torch.arange(20)[:, None] % 14
-    tokens_BT = torch.randint(5, 50, shape, generator=random)
-    batch = Batch(tokens_BT, torch.zeros(shape, dtype=torch.long), mask_BT, torch.full((20,), 5), targets)
+    input_ids_BT = torch.randint(5, 50, shape, generator=random)
+    batch = Batch(input_ids_BT, torch.zeros(shape, dtype=torch.long), mask_BT, torch.full((20,), 5), targets)
     assert_equal_on_any_number(learned(model, lambda: model.loss(batch)))
 
 

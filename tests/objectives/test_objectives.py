@@ -24,8 +24,8 @@ def batch_for(objective: str, examples: int = 6, length: int = 16) -> Batch:
     batch = random_batch(examples, length, 3, V)
     batch.candidate_BT = batch.mask_BT.clone()
     batch.candidate_BT[:, 0] = False
-    batch.positions_BK = batch.positions_BK.clamp(min=1)
-    batch.positions_BK = torch.stack([torch.randperm(length - 1)[:3] + 1 for _ in range(examples)])
+    batch.mask_positions_BK = batch.mask_positions_BK.clamp(min=1)
+    batch.mask_positions_BK = torch.stack([torch.randperm(length - 1)[:3] + 1 for _ in range(examples)])
     if objective == "bert_nsp":
         batch.next_B = torch.tensor([0.0, 1.0, 1.0, 0.0, -1.0, 1.0])[torch.arange(examples) % 6]
     return batch
@@ -137,7 +137,7 @@ def test_electra_15_learns_on_masked_positions_only() -> None:
     assert isinstance(model, Electra15)
     batch = batch_for("electra_15")
     outputs = model(batch)
-    assert torch.equal(outputs.judged_BT, batch.is_masked_BT())
+    assert torch.equal(outputs.loss_mask_BT, batch.is_masked_BT())
     assert float(model.counts(batch)["disc"]) == 18
     whole = make("electra")(batch).loss_sums["disc"]
     assert 0 < float(outputs.loss_sums["disc"]) < float(whole)
@@ -147,13 +147,13 @@ def test_the_copy_mechanism_is_a_mixture_that_sums_to_one() -> None:
     model = make("all_tokens_mlm")
     assert isinstance(model, AllTokensMlm)
     batch = batch_for("all_tokens_mlm")
-    corrupted = model.generate(batch).corrupted_BT
+    corrupted = model.generate(batch).corrupted_ids_BT
     hidden = model.encoder(corrupted, batch.segments_BT, batch.mask_BT)
     copy = model.copy(hidden).squeeze(-1).sigmoid()
     mixture = (1 - copy)[..., None] * model.head(hidden).softmax(-1)
     mixture = mixture + copy[..., None] * torch.nn.functional.one_hot(corrupted, V)
     assert torch.allclose(mixture.sum(-1), torch.ones(6, 16), atol=1e-5)
-    expected = -mixture.gather(-1, batch.tokens_BT[..., None]).log().sum()
+    expected = -mixture.gather(-1, batch.input_ids_BT[..., None]).log().sum()
     assert float(model(batch).loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -163,18 +163,18 @@ def test_a_sample_that_is_the_original_counts_as_copied() -> None:
     assert isinstance(model, AllTokensMlm)
     batch = batch_for("all_tokens_mlm")
     batch.shown_BK = torch.zeros_like(batch.shown_BK)
-    sampled_BK = model.generate(batch).sampled_BK
+    sampled_ids_BK = model.generate(batch).sampled_ids_BK
     # the generator sees [MASK] there: it samples the same, whatever the original is
-    batch.tokens_BT = batch.tokens_BT.scatter(1, batch.positions_BK[:, :2], sampled_BK[:, :2])
+    batch.input_ids_BT = batch.input_ids_BT.scatter(1, batch.mask_positions_BK[:, :2], sampled_ids_BK[:, :2])
     outputs = model(batch)
-    corrupted_BT = put_samples(batch, outputs.sampled_BK)
-    hits_BT = batch.is_masked_BT() & (corrupted_BT == batch.tokens_BT)
+    corrupted_ids_BT = put_samples(batch, outputs.sampled_ids_BK)
+    hits_BT = batch.is_masked_BT() & (corrupted_ids_BT == batch.input_ids_BT)
     assert int(hits_BT.sum()) >= 12
-    hidden_BTD = model.encoder(corrupted_BT, batch.segments_BT, batch.attended_BT)
+    hidden_BTD = model.encoder(corrupted_ids_BT, batch.segments_BT, batch.attended_BT)
     copy_BT = model.copy(hidden_BTD).squeeze(-1).sigmoid()
     mixture_BTV = (1 - copy_BT)[..., None] * model.head(hidden_BTD).softmax(-1)
-    mixture_BTV = mixture_BTV + copy_BT[..., None] * torch.nn.functional.one_hot(corrupted_BT, V)
-    expected = -mixture_BTV.gather(-1, batch.tokens_BT[..., None]).log().squeeze(-1)[batch.mask_BT].sum()
+    mixture_BTV = mixture_BTV + copy_BT[..., None] * torch.nn.functional.one_hot(corrupted_ids_BT, V)
+    expected = -mixture_BTV.gather(-1, batch.input_ids_BT[..., None]).log().squeeze(-1)[batch.mask_BT].sum()
     assert float(outputs.loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -198,16 +198,16 @@ def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: flo
     model = make("adversarial", temperature=temperature)
     assert isinstance(model, Adversarial)
     batch = batch_for("adversarial")
-    batch.weights_BK = torch.zeros_like(batch.weights_BK)
-    batch.weights_BK[2, 1] = 1
+    batch.mask_weights_BK = torch.zeros_like(batch.mask_weights_BK)
+    batch.mask_weights_BK[2, 1] = 1
     generated = model.generate(batch)
     outputs, losses = model.discriminate(batch, generated)
-    reward = losses[2, batch.positions_BK[2, 1]]
-    label, logit = outputs.labels_BT[2, batch.positions_BK[2, 1]], outputs.discriminator_logits_BT
-    probability = logit[2, batch.positions_BK[2, 1]].sigmoid()
+    reward = losses[2, batch.mask_positions_BK[2, 1]]
+    label, logit = outputs.is_replaced_BT[2, batch.mask_positions_BK[2, 1]], outputs.discriminator_logits_BT
+    probability = logit[2, batch.mask_positions_BK[2, 1]].sigmoid()
     assert float(reward) == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
     baseline = model.generator_baseline(generated.hidden_BKG)[2, 1, 0]
-    log_p = (generated.logits_BKV / temperature).log_softmax(-1)[2, 1, generated.sampled_BK[2, 1]]
+    log_p = (generated.logits_BKV / temperature).log_softmax(-1)[2, 1, generated.sampled_ids_BK[2, 1]]
     expected = -(reward + baseline.sigmoid().log()) * log_p
     assert float(model(batch).loss_sums["reinforce"]) == pytest.approx(float(expected), rel=1e-4)
 
@@ -216,8 +216,8 @@ def test_bert_shows_masks_random_tokens_and_originals() -> None:
     batch = batch_for("bert")
     batch.shown_BK = torch.tensor([[True, False, False]] * 6)
     batch.random_BK = torch.tensor([[False, True, False]] * 6)
-    seen = masked_input(batch, MASK, V).gather(1, batch.positions_BK)
-    assert torch.equal(seen[:, 0], batch.originals_BK()[:, 0])
+    seen = masked_input(batch, MASK, V).gather(1, batch.mask_positions_BK)
+    assert torch.equal(seen[:, 0], batch.original_ids_BK()[:, 0])
     assert torch.equal(seen[:, 1], (batch.uniforms_BK[:, 1] * V).long())
     assert (seen[:, 2] == MASK).all()
     assert isinstance(make("bert"), Bert)
@@ -229,8 +229,8 @@ def test_the_cloze_generator_does_not_see_the_token_it_predicts() -> None:
     batch = batch_for("electric")
     before = model.cloze(batch)
     at = 7
-    batch.tokens_BT = batch.tokens_BT.clone()
-    batch.tokens_BT[:, at] = (batch.tokens_BT[:, at] + 1) % V
+    batch.input_ids_BT = batch.input_ids_BT.clone()
+    batch.input_ids_BT[:, at] = (batch.input_ids_BT[:, at] + 1) % V
     after = model.cloze(batch)
     assert torch.allclose(before[:, at], after[:, at], atol=1e-6)
     for neighbour in (at - 1, at + 1):
@@ -241,8 +241,8 @@ def test_electric_scores_a_text_by_its_energies() -> None:
     model = make("electric").eval()
     assert isinstance(model, Electric)
     batch = batch_for("electric")
-    scores = model.pseudo_log_likelihood(batch.tokens_BT, batch.segments_BT, batch.mask_BT, batch.candidate_BT)
-    energies = model.energies(batch.tokens_BT, batch.segments_BT, batch.mask_BT)
+    scores = model.pseudo_log_likelihood(batch.input_ids_BT, batch.segments_BT, batch.mask_BT, batch.candidate_BT)
+    energies = model.energies(batch.input_ids_BT, batch.segments_BT, batch.mask_BT)
     assert torch.allclose(scores, -energies[:, 1:].sum(1), atol=1e-5)
 
 
@@ -284,7 +284,7 @@ def test_fixed_generators_sample_by_frequency_and_are_not_trained(generator: str
     model.set_frequencies(counts)
     outputs = model(batch_for("electra"))
     assert list(model.loss_weights) == ["disc"] and model.generator is None
-    inside = ((outputs.sampled_BK >= 10) & (outputs.sampled_BK < 20)).float().mean()
+    inside = ((outputs.sampled_ids_BK >= 10) & (outputs.sampled_ids_BK < 20)).float().mean()
     assert float(inside) == 1 if generator == "unigram" else float(inside) < 0.8
 
 
@@ -292,20 +292,20 @@ def test_disallowed_correct_samples_never_happen() -> None:
     batch = batch_for("electra")
     batch.uniforms_BK = torch.rand(6, 3)
     outputs = make("electra", disallow_correct=True)(batch)
-    assert not (outputs.sampled_BK == batch.originals_BK()).any()
+    assert not (outputs.sampled_ids_BK == batch.original_ids_BK()).any()
 
 
 def test_correct_samples_can_be_called_fake() -> None:
     model, batch = make("electra", correct_samples_are_fake=True), batch_for("electra")
-    assert torch.equal(model(batch).labels_BT, batch.is_masked_BT())
+    assert torch.equal(model(batch).is_replaced_BT, batch.is_masked_BT())
 
 
 def test_a_high_temperature_flattens_the_samples() -> None:
     hot, cold = make("electra", temperature=100.0), make("electra", temperature=1e-4)
     batch = batch_for("electra")
     guesses = cold.generate(batch).logits_BKV.argmax(-1)
-    assert torch.equal(cold(batch).sampled_BK, guesses)
-    assert not torch.equal(hot(batch).sampled_BK, guesses)
+    assert torch.equal(cold(batch).sampled_ids_BK, guesses)
+    assert not torch.equal(hot(batch).sampled_ids_BK, guesses)
 
 
 def shared(**changes: object) -> Model:
@@ -344,7 +344,7 @@ def test_disentangled_embeddings_start_equal_and_keep_their_gradients_apart() ->
     assert table.grad.any() and model.discriminator.embeddings.word_difference.weight.grad is None
     with torch.no_grad():
         model.discriminator.embeddings.word_difference.weight.normal_()
-        inputs = batch.tokens_BT, batch.segments_BT, batch.mask_BT
+        inputs = batch.input_ids_BT, batch.segments_BT, batch.mask_BT
         plain = model.encoder_to_publish()
         assert torch.allclose(plain(*inputs), model.discriminator(*inputs), atol=1e-5)
         assert "embeddings.word.weight" in plain.state_dict()
@@ -353,8 +353,8 @@ def test_disentangled_embeddings_start_equal_and_keep_their_gradients_apart() ->
 def test_slots_without_weight_mask_nothing() -> None:
     """They point at position 0, which is [CLS]."""
     batch = batch_for("electra_15")
-    batch.weights_BK[:, 1:] = 0
-    batch.positions_BK[:, 1:] = 0
+    batch.mask_weights_BK[:, 1:] = 0
+    batch.mask_positions_BK[:, 1:] = 0
     masked_BT = batch.is_masked_BT()
     assert torch.equal(masked_BT.sum(1), torch.ones(6, dtype=torch.long)) and not masked_BT[:, 0].any()
 
@@ -366,9 +366,9 @@ def test_the_logit_of_noise_is_energy_and_noise_and_the_odds_of_a_replacement(sh
     assert isinstance(model, Electric)
     batch = batch_for("electric")
     outputs = model(batch)
-    corrupted_BT = put_samples(batch, outputs.sampled_BK)
+    corrupted_ids_BT = put_samples(batch, outputs.sampled_ids_BK)
     noise_BTV = (model.cloze(batch) / temperature).log_softmax(-1)
-    log_q_BT = noise_BTV.gather(-1, corrupted_BT[..., None]).squeeze(-1)
-    energies_BT = model.energies(corrupted_BT, batch.segments_BT, batch.attended_BT)
+    log_q_BT = noise_BTV.gather(-1, corrupted_ids_BT[..., None]).squeeze(-1)
+    energies_BT = model.energies(corrupted_ids_BT, batch.segments_BT, batch.attended_BT)
     expected_BT = energies_BT + log_q_BT + math.log(share / (1 - share))
     torch.testing.assert_close(outputs.discriminator_logits_BT, expected_BT.detach())

@@ -60,7 +60,9 @@ def measured(logits: object) -> dict[str, float]:
     """Results of a real model whose generator's logits are ``logits`` of the original tokens."""
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
     batch = random_batch(64, 16, 3, 50)
-    model.generator_head.forward = lambda hidden: logits(torch.nn.functional.one_hot(batch.originals_BK(), 50).float())
+    model.generator_head.forward = lambda hidden: logits(
+        torch.nn.functional.one_hot(batch.original_ids_BK(), 50).float()
+    )
     sums = HeldoutSums(list(model.loss_weights), [0, 2, 3, 4], 50)
     with torch.no_grad():
         sums.add(batch, model(batch), model.counts(batch))

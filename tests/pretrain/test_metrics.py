@@ -22,7 +22,7 @@ def batch_slice(batch: object, rows: slice) -> object:
 def test_sums_do_not_depend_on_the_batches_and_agree_with_scikit_learn() -> None:
     model = Electra(TINY, vocab_size=50, mask_id=4).initialize(0.3, seed=1).eval()
     batch = random_batch(32, 16, 5, 50, padding=3)
-    batch.tokens_BT[:, 0] = 2
+    batch.input_ids_BT[:, 0] = 2
     whole, halves = (HeldoutSums(list(model.loss_weights), SPECIAL, 50) for _ in range(2))
     with torch.no_grad():
         outputs = model(batch)
@@ -33,10 +33,10 @@ def test_sums_do_not_depend_on_the_batches_and_agree_with_scikit_learn() -> None
     one, two = whole.results(), halves.results()
     assert all(one[name] == pytest.approx(two[name], rel=1e-5) for name in one)
 
-    counted = batch.mask_BT & ~torch.isin(batch.tokens_BT, torch.tensor(SPECIAL))
-    expected = roc_auc_score(outputs.labels_BT[counted], outputs.discriminator_logits_BT[counted])
+    counted = batch.mask_BT & ~torch.isin(batch.input_ids_BT, torch.tensor(SPECIAL))
+    expected = roc_auc_score(outputs.is_replaced_BT[counted], outputs.discriminator_logits_BT[counted])
     assert one["disc_auc"] == pytest.approx(expected, abs=1e-3)
-    guessed, labels = outputs.discriminator_logits_BT[batch.mask_BT] > 0, outputs.labels_BT[batch.mask_BT]
+    guessed, labels = outputs.discriminator_logits_BT[batch.mask_BT] > 0, outputs.is_replaced_BT[batch.mask_BT]
     assert one["disc_accuracy"] == pytest.approx((guessed == labels).float().mean().item())
     assert one["disc_recall"] == pytest.approx(guessed[labels].float().mean().item())
     assert one["fake_rate"] == pytest.approx(labels.float().mean().item())
@@ -65,10 +65,10 @@ def test_unigram_entropy_is_the_loss_of_a_frequency_guess(prepared: Workspace) -
 def test_special_tokens_do_not_flatter_the_area() -> None:
     """They are the easiest negatives: with them the area would be (0.5 * 4 + 1 * 4) / 8."""
     batch = random_batch(1, 6, 1, 50)
-    batch.tokens_BT[0] = torch.tensor([2, 10, 11, 12, 13, 3])
+    batch.input_ids_BT[0] = torch.tensor([2, 10, 11, 12, 13, 3])
     labels = torch.tensor([[False, True, True, False, False, False]])
     logits = torch.tensor([[-9.0, 1.0, -1.0, 2.0, -2.0, -9.0]])
-    outputs = Outputs({}, labels_BT=labels, discriminator_logits_BT=logits, judged_BT=batch.mask_BT)
+    outputs = Outputs({}, is_replaced_BT=labels, discriminator_logits_BT=logits, loss_mask_BT=batch.mask_BT)
     sums = HeldoutSums(["disc"], SPECIAL, 50)
     sums.add(batch, outputs, {})
     assert sums.results()["disc_auc"] == pytest.approx(0.5)
