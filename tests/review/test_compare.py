@@ -223,7 +223,7 @@ def test_runs_that_differ_in_more_than_seeds_are_no_record(base: Run, tmp_path: 
     other = planted(base, "parameters", "model.num_layers", tmp_path)
     with pytest.raises(ConfigError, match="differ in parameters: their difference is not noise alone"):
         record_noise(sides(base, other), Paths(tmp_path))
-    with pytest.raises(ConfigError, match="two runs at least"):
+    with pytest.raises(ConfigError, match="at least two runs"):
         record_noise([open_side(str(base.folder))], Paths(tmp_path))
 
 
