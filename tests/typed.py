@@ -130,6 +130,7 @@ def copy_project(folder: Path) -> Path:
         shutil.copy(ROOT / name, folder / name)
     for path in (folder / "params").glob("*.yaml"):
         profile = merged(read_yaml(path), PROFILE)
+        profile["pretrain"]["objective"] = "electra"  # the pages name its export's discriminator and generator
         profile["tasks"] |= {"own": [], "pairs": [str(PAIRS)]}
         profile["finetune"] |= {
             "task_epochs": {},
