@@ -36,9 +36,9 @@ from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
 from electra.estimate.cost import flops_per_token
 from electra.loader.packing import StaticShapes
-from electra.model.encoder import has_kernel
+from electra.model.attention import has_kernel
 from electra.model.shape import EncoderConfig
-from electra.objectives.base import Batch
+from electra.objectives.base import Batch, build_objective
 from electra.objectives.electra import Electra
 from electra.pretrain.engine import build_engine, set_step, start_distributed
 from electra.publish.modernbert import modernbert_config
@@ -166,7 +166,7 @@ def our_steps(shape: Shape) -> measure.Side:
         batch = StaticShapes(Electra.batch_fields, with_ends).apply(batch, shape.batch_size, shape.length)
     batch = batch.to(torch.device(shape.machine.device))
     recipe = shape.settings.pretrain
-    model = Electra(shape.settings.model, VOCAB_SIZE, MASK, recipe)
+    model = build_objective(shape.settings.model, VOCAB_SIZE, MASK, recipe)
     model.initialize(shape.settings.model.initializer_range, seed=1)
     if shape.machine.compile == "model":
         model.forward = torch.compile(model.forward, dynamic=False, fullgraph=True)  # type: ignore[method-assign]

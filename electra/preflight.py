@@ -347,7 +347,8 @@ def predict_cell_memory(settings: Settings) -> int:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     from electra.estimate.memory import FP32, WORKSPACES, LiveBytes
-    from electra.model.encoder import CuSeqlens, Encoder
+    from electra.model.attention import CuSeqlens
+    from electra.model.encoder import Encoder
     from electra.model.shape import EncoderConfig
     from electra.system.hardware import choose_precision
 

@@ -24,7 +24,7 @@ from electra.config import Settings
 from electra.estimate.cost import Estimate, Speed, estimate, measure_speed
 from electra.estimate.memory import FILL, predict_step_memory
 from electra.model import layers
-from electra.model.kernels import functions
+from electra.model.kernels import build
 from electra.system.hardware import Machine, choose_precision, resolve_machine
 
 GIB = 2**30
@@ -148,23 +148,20 @@ def traced_as_on_cuda() -> Iterator[None]:
         return
     fake: Any = FakeTensor
     norms: Any = layers.LayerNorm
-    own_norm, switched = norms.forward, os.environ.get(functions.OFF)
+    own_norm, switched = norms.forward, os.environ.get(build.OFF)
 
-    def norm(self: nn.LayerNorm, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        return nn.LayerNorm.forward(self, x if residual is None else x + residual)
-
-    os.environ[functions.OFF] = "1"
-    functions.library.cache_clear()
-    fake.is_cuda, norms.forward = property(lambda _: True), norm
+    os.environ[build.OFF] = "1"
+    build.has_operators.cache_clear()
+    fake.is_cuda, norms.forward = property(lambda _: True), nn.LayerNorm.forward
     try:
         yield
     finally:
         del fake.is_cuda  # uncovers the inherited property
         norms.forward = own_norm
-        os.environ.pop(functions.OFF)
+        os.environ.pop(build.OFF)
         if switched is not None:
-            os.environ[functions.OFF] = switched
-        functions.library.cache_clear()
+            os.environ[build.OFF] = switched
+        build.has_operators.cache_clear()
 
 
 def measured(settings: Settings, counted: Estimate) -> Speed | None:

@@ -153,6 +153,8 @@ def kept_for_backward(model: nn.Module) -> Iterator[Counter[str]]:
 
     hooks: list[Any] = []
     for part, module in model.named_children():
+        if not any(True for _ in module.parameters()):
+            continue
         hooks += [module.register_forward_pre_hook(enter(part)), module.register_forward_hook(leave)]
     try:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

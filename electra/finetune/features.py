@@ -24,7 +24,7 @@ from electra.common.lines import batches
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
-from electra.model.encoder import example_ends
+from electra.model.attention import example_ends
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row
 

@@ -16,7 +16,8 @@ from electra.finetune.encoders import AnyEncoder
 from electra.finetune.features import IGNORED, Batch
 from electra.finetune.input_format import Layout, Position
 from electra.finetune.spans import BestSpan
-from electra.model.encoder import CuSeqlens, Encoder, has_kernel
+from electra.model.attention import CuSeqlens, has_kernel
+from electra.model.encoder import Encoder
 from electra.tasks.catalogue import SpanHeadName, TaskSpec
 
 BEAM = 20  # number of starts, and of ends per start

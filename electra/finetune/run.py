@@ -31,7 +31,8 @@ from electra.finetune.spans import (
     words_cut,
 )
 from electra.finetune.trainer import num_steps, predict, train
-from electra.model.encoder import Encoder, initialize
+from electra.model.encoder import Encoder
+from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.shape import EncoderConfig
 from electra.system.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
 from electra.system.memory import keep_freed_memory
@@ -233,8 +234,8 @@ def _model(
     random = torch.Generator().manual_seed(seed)
     if start.kind == "scratch":
         shape = EncoderConfig.discriminator(settings.model, vocabulary.size)
-        encoder = Encoder(dataclasses.replace(shape, **DROPOUT))
-        initialize(encoder, settings.model.initializer_range, random)
+        encoder = use_cpu_kernels(Encoder(dataclasses.replace(shape, **DROPOUT)))
+        encoder.init_weights(settings.model.initializer_range, random)
     else:
         encoder = _trained_encoder(paths, vocabulary, start, seed)
     return TaskModel(spec, encoder, random, span_head=settings.finetune.span_head)

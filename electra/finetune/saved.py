@@ -17,6 +17,7 @@ from electra.finetune.features import Vocabulary
 from electra.finetune.heads import TaskModel
 from electra.finetune.input_format import InputFormat
 from electra.model.encoder import Encoder
+from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.pretrained import fill
 from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TaskSpec
@@ -102,4 +103,4 @@ def _spec(facts: dict[str, Any]) -> TaskSpec:
 def _encoder(facts: dict[str, Any], inputs: InputFormat) -> AnyEncoder:
     if facts["make"] == "transformers":
         return rebuild(facts["config"], inputs)
-    return Encoder(EncoderConfig(**facts["config"]))
+    return use_cpu_kernels(Encoder(EncoderConfig(**facts["config"])))

@@ -6,7 +6,7 @@ import torch
 
 from electra.common.errors import ConfigError, DataError
 from electra.importing.weights import Tensors
-from electra.model.layers import rotation_of
+from electra.model.attention import rotation_of
 
 ANGLES = "electra.encoder.embed_positions.weight"
 NAMES = {

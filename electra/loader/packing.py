@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from electra.model.encoder import example_ends
+from electra.model.attention import example_ends
 from electra.objectives.base import Batch
 
 

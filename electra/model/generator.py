@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from electra import config
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
-from electra.model.kernels import functions as fused
-from electra.model.layers import DisentangledEmbeddings
+from electra.model.layers import DisentangledEmbeddings, Embeddings
 from electra.model.shape import EncoderConfig
 
 
@@ -52,8 +51,8 @@ def build_encoders(model: config.Model, vocab_size: int) -> tuple[Encoder, Encod
     """The main encoder and the generator, sharing what ``model.embedding_sharing`` says."""
     shape, small = EncoderConfig.discriminator(model, vocab_size), EncoderConfig.generator(model, vocab_size)
     if model.embedding_sharing == "gradient_disentangled":
-        generator = Encoder(small)
-        return Encoder(shape, DisentangledEmbeddings(shape, generator.plain_embeddings)), generator
+        embeddings = DisentangledEmbeddings(shape, Embeddings(small))
+        return Encoder(shape, embeddings), Encoder(small, embeddings.source)
     main = Encoder(shape)
     if model.embedding_sharing == "all":
         return main, main
@@ -65,28 +64,25 @@ def vocabulary_head(encoder: Encoder) -> VocabularyHead:
     return VocabularyHead(encoder.config, encoder.plain_embeddings, projection=encoder.projection)
 
 
-@dataclass(frozen=True)
-class Draw:
-    """How tokens are drawn; see :func:`sample`."""
+class Sampler(nn.Module):
+    """Losses [B, K] of the original tokens, nats, and one token [B, K] drawn from each distribution.
 
-    uniforms_BK: Tensor
-    temperature: float = 1.0
-    disallow_correct: bool = False
+    Args:
+        temperature: the logits are divided by it before a token is drawn.
+        disallow_correct: the original token is never drawn.
+    """
 
+    def __init__(self, temperature: float = 1.0, disallow_correct: bool = False):
+        super().__init__()
+        self.temperature, self.disallow_correct = temperature, disallow_correct
 
-def losses_and_samples(logits_BKV: Tensor, original_ids_BK: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-    """Return the losses [B, K] of the original tokens, nats, and one token [B, K] drawn from each distribution."""
-    if draw.temperature == 1 and not draw.disallow_correct and fused.can_fuse(logits_BKV):
-        losses_N, sampled_N = fused.losses_and_samples(
-            logits_BKV.flatten(0, 1), original_ids_BK.flatten(), draw.uniforms_BK.flatten()
-        )
-        return losses_N.view_as(original_ids_BK), sampled_N.view_as(original_ids_BK)
-    logits_BKV = logits_BKV.float()
-    distribution_BKV = logits_BKV.detach()
-    if draw.disallow_correct:
-        distribution_BKV = distribution_BKV.scatter(-1, original_ids_BK[..., None], float("-inf"))
-    sampled_ids_BK = sample(distribution_BKV, draw.uniforms_BK, draw.temperature)
-    return token_losses(logits_BKV, original_ids_BK), sampled_ids_BK
+    def forward(self, logits_BKV: Tensor, original_ids_BK: Tensor, uniforms_BK: Tensor) -> tuple[Tensor, Tensor]:
+        logits_BKV = logits_BKV.float()
+        distribution_BKV = logits_BKV.detach()
+        if self.disallow_correct:
+            distribution_BKV = distribution_BKV.scatter(-1, original_ids_BK[..., None], float("-inf"))
+        sampled_ids_BK = sample(distribution_BKV, uniforms_BK, self.temperature)
+        return token_losses(logits_BKV, original_ids_BK), sampled_ids_BK
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,12 @@ class Prediction:
 
 
 def predict(
-    head: VocabularyHead, hidden_BKG: Tensor, original_ids_BK: Tensor, draw: Draw, needs_logits: bool = False
+    head: VocabularyHead,
+    hidden_BKG: Tensor,
+    original_ids_BK: Tensor,
+    uniforms_BK: Tensor,
+    sampler: Sampler,
+    needs_logits: bool = False,
 ) -> Prediction:
     """Predict the original token at every masked position, and draw one token from each prediction.
 
@@ -108,13 +109,16 @@ def predict(
         needs_logits: compute all logits at once, also where they may not fit.
     """
     if head.exceeds_memory(hidden_BKG) and not needs_logits:
+        draw = Draw(uniforms_BK, sampler.temperature, sampler.disallow_correct)
         return Prediction(*in_chunks(head, hidden_BKG, original_ids_BK, draw), None)
-    return prediction_from(head(hidden_BKG), original_ids_BK, draw, with_guesses=not head.training)
+    return prediction_from(head(hidden_BKG), original_ids_BK, uniforms_BK, sampler, with_guesses=not head.training)
 
 
-def prediction_from(logits_BKV: Tensor, original_ids_BK: Tensor, draw: Draw, with_guesses: bool) -> Prediction:
+def prediction_from(
+    logits_BKV: Tensor, original_ids_BK: Tensor, uniforms_BK: Tensor, sampler: Sampler, with_guesses: bool
+) -> Prediction:
     """Return the same from logits."""
-    losses_BK, sampled_ids_BK = losses_and_samples(logits_BKV, original_ids_BK, draw)
+    losses_BK, sampled_ids_BK = sampler(logits_BKV, original_ids_BK, uniforms_BK)
     is_right_BK = logits_BKV.argmax(-1) == original_ids_BK if with_guesses else None
     return Prediction(losses_BK, is_right_BK, sampled_ids_BK, logits_BKV)
 
@@ -141,6 +145,15 @@ def guesses(head: VocabularyHead, hidden_BND: Tensor, tokens_BN: Tensor) -> tupl
 # ---- the same without the logits of all positions at once
 
 CHUNK = 2**26  # logits at a time
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How tokens are drawn; see :func:`sample`."""
+
+    uniforms_BK: Tensor
+    temperature: float = 1.0
+    disallow_correct: bool = False
 
 
 def in_chunks(

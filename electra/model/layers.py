@@ -1,33 +1,58 @@
-"""Building blocks of an encoder: embeddings, norms, rotary positions, local attention, gated feed-forward.
+"""Building blocks of an encoder: LayerNorm, activations, embeddings, and how weights are drawn.
 
-Shape legend: B examples, T tokens, E embedding width.
+Shape legend: B examples, T tokens, E embedding width, F feed-forward width.
 """
-
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from electra.model.kernels import functions as fused
-from electra.model.kernels import modern as fused_modern
 from electra.model.shape import EncoderConfig
 
 
 class LayerNorm(nn.LayerNorm):
-    """LayerNorm of x, or of x + residual; on CPUs its gradients are the same bits on any number of threads."""
+    """LayerNorm whose gradients on CPUs are the same bits on any number of threads."""
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        if self.weight.dtype == torch.float32 and fused.can_fuse(x, x if residual is None else residual):
-            residual = torch.zeros_like(x) if residual is None else residual.expand_as(x)
-            bias = torch.zeros_like(self.weight) if self.bias is None else self.bias
-            return fused.add_norm(x, None, residual, self.weight, bias, self.eps, 0.0)
-        x = x if residual is None else x + residual
+    def forward(self, x: Tensor) -> Tensor:
         if x.device.type == "cpu":  # PyTorch's own gradients of weight and bias are sums per thread
             normalized = F.layer_norm(x.float(), self.normalized_shape, eps=self.eps)
             scaled = normalized * self.weight
             return (scaled if self.bias is None else scaled + self.bias).to(x.dtype)
         return super().forward(x)
+
+
+class Gelu(nn.Module):
+    """The exact (erf) GELU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
+class Geglu(nn.Module):
+    """GELU of the first half of x [B, T, 2 F] times the second half: [B, T, F]."""
+
+    def forward(self, x_BT2F: Tensor) -> Tensor:
+        gate, values = x_BT2F.chunk(2, -1)
+        return F.gelu(gate) * values
+
+
+@torch.no_grad()
+def truncated_normal(module: nn.Linear | nn.Embedding, std: float, generator: torch.Generator | None) -> None:
+    """Draw weights as the original does: a normal distribution cut at two deviations, zero biases."""
+    nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+    _zero_bias(module)
+
+
+@torch.no_grad()
+def glorot(linear: nn.Linear, generator: torch.Generator | None) -> None:
+    """Draw glorot-uniform weights, zero biases."""
+    nn.init.xavier_uniform_(linear.weight, generator=generator)
+    _zero_bias(linear)
+
+
+def _zero_bias(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
 
 
 def tables_of(config: EncoderConfig) -> dict[str, int]:
@@ -53,6 +78,7 @@ class Embeddings(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.is_modern, self.has_positions = config.is_modern, config.positions == "learned"
+        self.tables = list(tables_of(config))
         for name, rows in tables_of(config).items():
             self.add_module(name, nn.Embedding(rows, config.embedding_size))
         if not config.is_modern:
@@ -65,7 +91,11 @@ class Embeddings(nn.Module):
             embedded_BTE = embedded_BTE + self.position(_positions(tokens_BT, positions_BT))
         if self.is_modern:
             return embedded_BTE
-        return self.dropout(self.norm(embedded_BTE, self.segment(segments_BT)))
+        return self.dropout(self.norm(embedded_BTE + self.segment(segments_BT)))
+
+    def init_weights(self, std: float, generator: torch.Generator | None = None) -> None:
+        for name in self.tables:
+            truncated_normal(getattr(self, name), std, generator)
 
 
 def _positions(tokens_BT: Tensor, positions_BT: Tensor | None) -> Tensor:
@@ -99,7 +129,12 @@ class DisentangledEmbeddings(nn.Module):
         ours_BTE = _sum([getattr(self, f"{name}_difference")(rows[name]) for name in self.tables])
         if self.is_modern:
             return theirs_BTE.detach() + ours_BTE
-        return self.dropout(self.norm(theirs_BTE.detach(), ours_BTE))
+        return self.dropout(self.norm(theirs_BTE.detach() + ours_BTE))
+
+    def init_weights(self, std: float, generator: torch.Generator | None = None) -> None:
+        self.source.init_weights(std, generator)
+        for name in self.tables:
+            nn.init.zeros_(getattr(self, f"{name}_difference").weight)
 
     @torch.no_grad()
     def merged(self, config: EncoderConfig) -> Embeddings:
@@ -127,66 +162,3 @@ def merge_differences(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         if (difference := weights.get(f"embeddings.{table}_difference.weight")) is not None:
             merged[f"embeddings.{table}.weight"] = weights[f"embeddings.source.{table}.weight"] + difference
     return merged
-
-
-BLOCKED = -1e9  # added to a score that must not count
-
-
-class Rotation(NamedTuple):
-    """Angles that queries and keys are rotated by, one for each pair of their elements i and i + d/2; float32.
-
-    The first dimension is 1 where all rows have the same positions, B where rows are packed.
-    """
-
-    cosines_BTh: Tensor
-    sines_BTh: Tensor
-
-
-def rotation_of(positions_BT: Tensor, head_width: int, base: float) -> Rotation:
-    """Rotary positions (Su et al. 2021): the angle of pair i is position * base^(-2i/d)."""
-    exponents = torch.arange(0, head_width, 2, dtype=torch.float32, device=positions_BT.device) / head_width
-    angles_BTh = positions_BT[..., None].float() * (1.0 / base**exponents)
-    return Rotation(angles_BTh.cos(), angles_BTh.sin())
-
-
-def rotate(x_BTHd: Tensor, rotation: Rotation) -> Tensor:
-    """Queries or keys rotated, in float32; the type of x stays."""
-    cosines, sines = (angles[:, :, None] for angles in rotation)
-    first, second = x_BTHd.float().chunk(2, -1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1).to(x_BTHd.dtype)
-
-
-def window_bias(length: int, window: int, device: torch.device) -> Tensor:
-    """Additive attention bias [1, 1, T, T]: a token sees window / 2 tokens on each side of it, inclusive."""
-    places_T = torch.arange(length, device=device)
-    is_far_TT = (places_T[:, None] - places_T).abs() > window // 2
-    return torch.zeros(length, length, device=device).masked_fill_(is_far_TT, BLOCKED)[None, None]
-
-
-def geglu(x_BT2F: Tensor, added: Tensor | None = None) -> Tensor:
-    """GELU of the first half of x (or of x + added) times the second half [B, T, F]."""
-    if fused.can_fuse(x_BT2F):
-        return fused_modern.geglu(x_BT2F, added)
-    gate, values = (x_BT2F if added is None else x_BT2F + added).chunk(2, -1)
-    return F.gelu(gate) * values
-
-
-class StreamNorm(LayerNorm):
-    """stream + dropout(x), which is the next stream, and its LayerNorm: how every part of a pre-norm layer ends.
-
-    The stream is never normalized itself, and stays in float32 under bf16.
-    """
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_bias)
-        self.dropout = config.dropout
-
-    def forward(  # type: ignore[override]
-        self, x_BTD: Tensor, added: Tensor | None, stream_BTD: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        dropout = self.dropout if self.training else 0.0
-        if self.weight.dtype == stream_BTD.dtype == torch.float32 and fused.can_fuse(x_BTD):
-            return fused_modern.residual_norm(x_BTD, added, stream_BTD, self.weight, self.bias, self.eps, dropout)
-        x_BTD = x_BTD if added is None else x_BTD + added
-        stream_BTD = stream_BTD + F.dropout(x_BTD, dropout)
-        return stream_BTD, super().forward(stream_BTD)

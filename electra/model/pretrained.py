@@ -16,6 +16,7 @@ from electra.common.parsing import read_tokenizer
 from electra.common.tensors import FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
 from electra.model.encoder import Encoder
+from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.layers import merge_differences
 from electra.model.shape import EncoderConfig
 
@@ -107,7 +108,7 @@ def load_encoder(folder: Path, **changes: Any) -> Encoder:
     main = "discriminator." if any(name.startswith("discriminator.") for name in saved) else "encoder."
     weights = {name.removeprefix(main): tensor for name, tensor in saved.items() if name.startswith(main)}
     shape = EncoderConfig.discriminator(facts.model, facts.vocab_size)
-    encoder = Encoder(replace(shape, **changes))
+    encoder = use_cpu_kernels(Encoder(replace(shape, **changes)))
     fill(encoder, merge_differences(weights), str(path))
     return encoder.eval()
 

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from electra import config
 from electra.config.methods import METHODS, MethodInfo
-from electra.model.encoder import CuSeqlens, Encoder, initialize
-from electra.model.generator import vocabulary_head
+from electra.model.attention import CuSeqlens
+from electra.model.encoder import Encoder
+from electra.model.generator import Sampler, vocabulary_head
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.layers import DisentangledEmbeddings
+from electra.model.kernels.apply import use_cpu_kernels
+from electra.model.layers import DisentangledEmbeddings, truncated_normal
 from electra.model.shape import EncoderConfig
 from electra.objectives.flops import TRAINED, encoder_flops
 
@@ -157,10 +159,14 @@ class Objective(nn.Module):
     def initialize(self, std: float, seed: int) -> "Objective":
         """Draw random weights as the original does; the same for the same seed."""
         random = torch.Generator().manual_seed(seed)
-        initialize(self, std, random)
-        for module in self.modules():
-            if isinstance(module, DiscriminatorHead):
-                nn.init.xavier_uniform_(module.output.weight, generator=random)
+        for part in self.children():
+            if isinstance(part, nn.Linear):
+                truncated_normal(part, std, random)
+            elif init_weights := getattr(part, "init_weights", None):
+                init_weights(std, random)
+        for part in self.children():
+            if isinstance(part, DiscriminatorHead):  # after all others: the order of draws decides a seed's weights
+                part.init_output(random)
         return self
 
     # ---- the generator, of methods that have one
@@ -168,6 +174,7 @@ class Objective(nn.Module):
     def add_generator(self, generator: Encoder) -> None:
         """Take the generator, with a head on its own word table; or fixed frequencies (``pretrain.generator``)."""
         self.generator = None
+        self.sampler = Sampler(self.method.temperature, self.method.disallow_correct)
         if self.method.generator == "transformer":
             self.generator, self.generator_head = generator, vocabulary_head(generator)
         else:
@@ -277,8 +284,8 @@ class Objective(nn.Module):
 
 
 def build_objective(model: config.Model, vocab_size: int, mask_id: int, method: config.Method) -> Objective:
-    """Return the module that ``pretrain.objective`` names, with weights not yet drawn."""
-    return objective_class(method.objective)(model, vocab_size, mask_id, method)
+    """Return the module that ``pretrain.objective`` names, with the CPU kernels and with weights not yet drawn."""
+    return use_cpu_kernels(objective_class(method.objective)(model, vocab_size, mask_id, method))
 
 
 def objective_class(name: str) -> type[Objective]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.generator import Draw, at_positions, build_encoders, predict, prediction_from
+from electra.model.generator import at_positions, build_encoders, predict, prediction_from
 from electra.model.heads import DiscriminatorHead
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, Objective, Outputs, masked_input, num_correct, put_samples, total
@@ -41,16 +41,19 @@ class Electra(Objective):
     def generate(self, batch: Batch) -> "Generated":
         """Predict the masked tokens, and put a sample of each prediction in its place."""
         original_ids_BK = batch.original_ids_BK()
-        draw = Draw(batch.uniforms_BK, self.method.temperature, self.method.disallow_correct)
         if self.generator is None or self.generator_head is None:  # frequencies, the same at every position
             hidden_BKG = None
             logits_BKV = self.frequencies_V.expand(*original_ids_BK.shape, -1)
-            predicted = prediction_from(logits_BKV, original_ids_BK, draw, with_guesses=not self.training)
+            predicted = prediction_from(
+                logits_BKV, original_ids_BK, batch.uniforms_BK, self.sampler, with_guesses=not self.training
+            )
         else:
             masked_ids_BT = masked_input(batch, self.mask_id, self.vocab_size)
             hidden_BTG = self.generator(masked_ids_BT, batch.segments_BT, batch.attended_BT)
             hidden_BKG = at_positions(hidden_BTG, batch.mask_positions_BK)
-            predicted = predict(self.generator_head, hidden_BKG, original_ids_BK, draw, self.needs_logits)
+            predicted = predict(
+                self.generator_head, hidden_BKG, original_ids_BK, batch.uniforms_BK, self.sampler, self.needs_logits
+            )
         return Generated(
             losses_BK=predicted.losses_BK * batch.mask_weights_BK,
             is_right_BK=predicted.is_right_BK,

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from electra import config
-from electra.model.encoder import CuSeqlens, Encoder
+from electra.model.attention import CuSeqlens
+from electra.model.encoder import Encoder
 from electra.model.generator import at_positions, sample, token_losses
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.shape import EncoderConfig

@@ -23,7 +23,7 @@ from electra.config.methods import METHODS
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes
-from electra.model.encoder import has_kernel
+from electra.model.attention import has_kernel
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.objectives.base import Objective, Outputs, objective_class
 from electra.optim import rate_of

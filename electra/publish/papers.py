@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from electra.model.attention import rotation_of
 from electra.model.encoder import Encoder, Layer
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.layers import Embeddings, rotation_of
+from electra.model.layers import Embeddings
 from electra.model.shape import EncoderConfig
 
 

@@ -15,7 +15,7 @@ from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
 from electra.finetune.trainer import layer_rates, num_steps, train
-from electra.model.encoder import Encoder, initialize
+from electra.model.encoder import Encoder
 from electra.model.pretrained import save_pretrained
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
@@ -38,7 +38,7 @@ def encoder(num_layers=3, embedding_size=8):
         max_positions=32,
     )
     module = Encoder(config)
-    initialize(module, 0.02, torch.Generator().manual_seed(0))
+    module.init_weights(0.02, torch.Generator().manual_seed(0))
     return module
 
 

@@ -11,7 +11,7 @@ from electra.estimate.memory import placeholder_batch
 from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.loader.dataset import CutExamples, Shards
 from electra.loader.packing import StaticShapes, packed
-from electra.model.encoder import CuSeqlens, example_ends
+from electra.model.attention import CuSeqlens, example_ends
 from electra.objectives.base import Batch, build_objective, objective_class
 from electra.objectives.bert import Bert
 from electra.objectives.electric import Electric

@@ -13,9 +13,11 @@ from torch import Tensor
 from electra.config import Method, Model
 from electra.estimate.memory import recompute_layers
 from electra.loader.packing import packed
+from electra.model.attention import rotate, rotation_of, window_bias
 from electra.model.kernels import functions as fused
-from electra.model.kernels import modern as fused_modern
-from electra.model.layers import geglu, rotate, rotation_of, window_bias
+from electra.model.kernels.apply import use_cpu_kernels
+from electra.model.kernels.build import has_operators
+from electra.model.layers import Geglu
 from electra.objectives.base import build_objective
 from electra.objectives.electra import Electra
 from tests.model.test_fast_paths import V, assert_equal_to_rounding, result, total_loss, uneven_batch
@@ -27,15 +29,19 @@ SHAPE: dict[str, Any] = {
 }  # fmt: skip
 LOCAL = {"local_attention": 8, "global_every": 2, "rotary_base": 160_000.0}
 PARTS = list(product(("electra", "modern"), ("learned", "rotary"), ("post", "pre"), ("gelu", "geglu")))
-needs_loops = pytest.mark.skipif(fused.library() is None, reason="no C++ compiler here: the loops are not built")
+needs_loops = pytest.mark.skipif(not has_operators(), reason="no C++ compiler here: the loops are not built")
 
 
-def model(**changes: Any) -> Electra:
+def plain_model(**changes: Any) -> Electra:
     return Electra(Model(**{**SHAPE, **changes}), V, mask_id=4).initialize(0.1, seed=1)
 
 
+def model(**changes: Any) -> Electra:
+    return use_cpu_kernels(plain_model(**changes))
+
+
 def combination(architecture: str, positions: str, norm: str, feed_forward: str) -> Electra:
-    return model(architecture=architecture, positions=positions, norm=norm, feed_forward=feed_forward)
+    return plain_model(architecture=architecture, positions=positions, norm=norm, feed_forward=feed_forward)
 
 
 def test_an_architecture_names_the_parts_that_the_settings_leave_out() -> None:
@@ -76,11 +82,9 @@ def test_modern_has_no_biases_segments_or_position_table() -> None:
 
 @needs_loops
 @pytest.mark.parametrize("parts", PARTS, ids="-".join)
-def test_fused_loops_are_pytorchs_own_operations(parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_loops_are_pytorchs_own_operations(parts: tuple[str, ...]) -> None:
     batch = packed(uneven_batch(), 24)
-    ours = result(combination(*parts), batch)
-    monkeypatch.setattr(fused, "can_fuse", lambda *_: False)
-    assert_equal_to_rounding(ours, result(combination(*parts), batch))
+    assert_equal_to_rounding(result(use_cpu_kernels(combination(*parts)), batch), result(combination(*parts), batch))
 
 
 @pytest.mark.parametrize("local", [{}, LOCAL], ids=["global", "local"])
@@ -201,7 +205,7 @@ def test_a_local_layer_sees_its_window_and_no_more() -> None:
     changed = hidden.clone()
     changed[0, 8] = torch.randn(32)
     bias, rotation = window_bias(12, 4, hidden.device), encoder._rotations(torch.zeros(1, 12), None)[1]
-    one, other = (encoder.layers[1]((states, states), bias, None, rotation)[1][0] for states in (hidden, changed))
+    one, other = (encoder.layers[1]((states, states), bias, rotation)[1][0] for states in (hidden, changed))
     assert (one - other).abs().amax(-1).gt(1e-6).tolist() == [6 <= place <= 10 for place in range(12)]
 
 
@@ -229,7 +233,7 @@ def test_geglu_and_its_gradient(dtype: torch.dtype) -> None:
     upstream = randn(50, 11, dtype=dtype, seed=1).detach()
     for bias in (None, added):
         wide = x.float() if bias is None else x.float() + bias
-        ours, theirs = fused_modern.geglu(x, bias), F.gelu(wide[:, :11]) * wide[:, 11:]
+        ours, theirs = fused.geglu(x, bias), F.gelu(wide[:, :11]) * wide[:, 11:]
         assert_alike(ours, theirs, dtype)
         inputs = (x,) if bias is None else (x, bias)
         found, expected = gradients((ours * upstream).sum(), *inputs), gradients((theirs * upstream).sum(), *inputs)
@@ -245,7 +249,7 @@ def test_residual_norm_and_its_gradients(dtype: torch.dtype, has_bias: bool) -> 
     bias, added = (randn(33, seed=3), randn(33, seed=4)) if has_bias else (None, None)
     one, other = randn(70, 33, seed=5).detach(), randn(70, 33, dtype=dtype, seed=6).detach()
     inputs = [tensor for tensor in (x, stream, weight, bias, added) if tensor is not None]
-    total, normed = fused_modern.residual_norm(x, added, stream, weight, bias, 1e-5, 0.0)
+    total, normed = fused.residual_norm(x, added, stream, weight, bias, 1e-5, 0.0)
     expected_total = stream + (x.float() if added is None else x.float() + added)
     expected = F.layer_norm(expected_total, (33,), weight, bias, 1e-5)
     assert total.dtype == torch.float32 and normed.dtype == dtype
@@ -261,7 +265,7 @@ def test_residual_norm_and_its_gradients(dtype: torch.dtype, has_bias: bool) -> 
 def test_the_gradient_of_a_residual_drops_the_elements_that_were_dropped() -> None:
     torch.manual_seed(3)
     x, stream, ones = torch.ones(20, 64, requires_grad=True), torch.zeros(20, 64), torch.ones(64)
-    total, _ = fused_modern.residual_norm(x, None, stream, ones, None, 1e-5, 0.25)
+    total, _ = fused.residual_norm(x, None, stream, ones, None, 1e-5, 0.25)
     (found,) = gradients(total.sum(), x)
     assert torch.equal(found, total.detach()) and 0.6 < float((total > 0).float().mean()) < 0.9
 
@@ -281,11 +285,10 @@ def test_the_number_of_threads_changes_nothing() -> None:
 
 def test_what_is_not_a_number_stays_visible() -> None:
     bad = torch.full((2, 16), float("nan"))
-    assert geglu(bad).isnan().all()
-    if fused.library() is not None:
-        assert all(
-            out.isnan().all() for out in fused_modern.residual_norm(bad, None, bad, torch.ones(16), None, 1e-5, 0.1)
-        )
+    assert Geglu()(bad).isnan().all()
+    if has_operators():
+        assert fused.geglu(bad).isnan().all()
+        assert all(out.isnan().all() for out in fused.residual_norm(bad, None, bad, torch.ones(16), None, 1e-5, 0.1))
 
 
 def test_gradients_are_those_of_finite_differences() -> None:
@@ -295,8 +298,8 @@ def test_gradients_are_those_of_finite_differences() -> None:
     names = ("discriminator.layers.1.attention.qkv.weight", "discriminator.layers.0.feed_forward_in.weight")
 
     def loss() -> Tensor:
-        hidden = electra.discriminator.layers[0]((states, states), None, None, rotation)
-        return (electra.discriminator.layers[1](hidden, window, None, rotation)[1].sin()).sum()
+        hidden = electra.discriminator.layers[0]((states, states), None, rotation)
+        return (electra.discriminator.layers[1](hidden, window, rotation)[1].sin()).sum()
 
     states = electra.discriminator.embeddings(tokens, tokens) @ electra.discriminator.projection.weight.t()
     states, rotation = states.detach(), rotation_of(torch.arange(6)[None], 8, 100.0)

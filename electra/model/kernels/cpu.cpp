@@ -1,7 +1,7 @@
 // What lies between a transformer's matrix products, fused for CPUs: one pass over the rows instead of five.
 //
-// Plain functions over raw memory, called from functions.py, which checks shapes and types. Activations are float or
-// bfloat16 (arithmetic is float), parameters float. Every row is computed by one thread and sums over rows are made in
+// Plain functions over raw memory, and operators of PyTorch around them (through its stable ABI: little to compile).
+// functions.py allocates and checks shapes. Activations are float or bfloat16 (arithmetic is float), parameters float. Every row is computed by one thread and sums over rows are made in
 // a fixed number of parts, so the number of threads changes nothing.
 //
 // Compiled without -ffinite-math-only: a NaN must stay one, the training loop looks for it.
@@ -10,7 +10,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
 
 namespace {
 
@@ -560,77 +564,219 @@ void geglu_backward(const T* grad, const T* x, const float* added, int64_t rows,
 
 }  // namespace
 
-#define EXPORT(suffix, T)                                                                                              \
-    extern "C" void add_norm_forward_##suffix(const T* x, const float* added, const T* residual, const float* weight,  \
-                                              const float* bias, int64_t rows, int64_t width, float eps, float p,      \
-                                              uint64_t key, T* out, T* normalized, float* inverse_std) {               \
-        add_norm_forward(x, added, residual, weight, bias, rows, width, eps, p, key, out, normalized, inverse_std);    \
-    }                                                                                                                  \
-    extern "C" void add_norm_backward_##suffix(const T* grad, const T* normalized, const float* inverse_std,           \
-                                               const float* weight, int64_t rows, int64_t width, float p,              \
-                                               uint64_t key, T* grad_x, float* grad_added, T* grad_residual,           \
-                                               float* grad_weight, float* grad_bias) {                                 \
-        add_norm_backward(grad, normalized, inverse_std, weight, rows, width, p, key, grad_x, grad_added,              \
-                          grad_residual, grad_weight, grad_bias);                                                      \
-    }                                                                                                                  \
-    extern "C" void gelu_forward_##suffix(const T* x, const float* added, int64_t rows, int64_t width, T* out,         \
-                                          T* derivative) {                                                             \
-        gelu_forward(x, added, rows, width, out, derivative);                                                          \
-    }                                                                                                                  \
-    extern "C" void gelu_backward_##suffix(const T* grad, const T* derivative, int64_t rows, int64_t width, T* grad_x, \
-                                           float* grad_added) {                                                        \
-        gelu_backward(grad, derivative, rows, width, grad_x, grad_added);                                              \
-    }                                                                                                                  \
-    extern "C" void split_heads_##suffix(const T* rows, const float* added, int64_t batch, int64_t length,             \
-                                         int64_t kinds, int64_t heads, int64_t size, T* out) {                         \
-        split_heads(rows, added, batch, length, kinds, heads, size, out);                                              \
-    }                                                                                                                  \
-    extern "C" void merge_heads_##suffix(const T* heads_first, int64_t batch, int64_t length, int64_t kinds,           \
-                                         int64_t heads, int64_t size, T* out, float* sums) {                           \
-        merge_heads(heads_first, batch, length, kinds, heads, size, out, sums);                                        \
-    }                                                                                                                  \
-    extern "C" void softmax_forward_##suffix(T* scores, const float* bias, int64_t batch_stride, int64_t row_stride,   \
-                                             int64_t batch, int64_t heads, int64_t length, float scale, float p,       \
-                                             uint64_t key, T* dropped) {                                               \
-        softmax_forward(scores, bias, batch_stride, row_stride, batch, heads, length, scale, p, key, dropped);         \
-    }                                                                                                                  \
-    extern "C" void softmax_backward_##suffix(T* grad, const T* probabilities, int64_t rows, int64_t length,           \
-                                              float scale, float p, uint64_t key, T* dropped) {                        \
-        softmax_backward(grad, probabilities, rows, length, scale, p, key, dropped);                                   \
-    }                                                                                                                  \
-    extern "C" void vocabulary_forward_##suffix(const T* logits, const int64_t* targets, const float* uniforms,        \
-                                                int64_t rows, int64_t size, float* losses, float* log_totals,          \
-                                                int64_t* samples) {                                                    \
-        vocabulary_forward(logits, targets, uniforms, rows, size, losses, log_totals, samples);                        \
-    }                                                                                                                  \
-    extern "C" void vocabulary_backward_##suffix(const T* logits, const int64_t* targets, const float* log_totals,     \
-                                                 const float* grad, int64_t rows, int64_t size, T* grad_logits) {      \
-        vocabulary_backward(logits, targets, log_totals, grad, rows, size, grad_logits);                               \
-    }                                                                                                                  \
-    extern "C" void rotate_##suffix(T* heads_first, const float* cosines, const float* sines, int64_t batch,           \
-                                    int64_t heads, int64_t length, int64_t size, int64_t stride, float direction) {    \
-        rotate(heads_first, cosines, sines, batch, heads, length, size, stride, direction);                            \
-    }                                                                                                                  \
-    extern "C" void residual_norm_forward_##suffix(                                                                    \
-        const T* x, const float* added, const float* stream, const float* weight, const float* bias, int64_t rows,     \
-        int64_t width, float eps, float p, uint64_t key, float* total, T* out, T* normalized, float* inverse_std) {    \
-        residual_norm_forward(x, added, stream, weight, bias, rows, width, eps, p, key, total, out, normalized,        \
-                              inverse_std);                                                                            \
-    }                                                                                                                  \
-    extern "C" void residual_norm_backward_##suffix(                                                                   \
-        const T* grad, const float* grad_total, const T* normalized, const float* inverse_std, const float* weight,    \
-        int64_t rows, int64_t width, float p, uint64_t key, T* grad_x, float* grad_added, float* grad_stream,          \
-        float* grad_weight, float* grad_bias) {                                                                        \
-        residual_norm_backward(grad, grad_total, normalized, inverse_std, weight, rows, width, p, key, grad_x,         \
-                               grad_added, grad_stream, grad_weight, grad_bias);                                       \
-    }                                                                                                                  \
-    extern "C" void geglu_forward_##suffix(const T* x, const float* added, int64_t rows, int64_t width, T* out) {      \
-        geglu_forward(x, added, rows, width, out);                                                                     \
-    }                                                                                                                  \
-    extern "C" void geglu_backward_##suffix(const T* grad, const T* x, const float* added, int64_t rows, int64_t width,\
-                                            T* grad_x, float* grad_added) {                                            \
-        geglu_backward(grad, x, added, rows, width, grad_x, grad_added);                                               \
-    }
+// ---- the loops as operators electra::..., which write into tensors that they are given; autograd is in functions.py
 
-EXPORT(float32, float)
-EXPORT(bfloat16, bfloat16)
+namespace {
+
+using torch::stable::Tensor;
+using Optional = std::optional<Tensor>;
+
+template <typename T>
+T* data(const Tensor& tensor) {
+    STD_TORCH_CHECK(tensor.is_contiguous() && tensor.element_size() == sizeof(T), "another layout or type expected");
+    return static_cast<T*>(tensor.data_ptr());
+}
+
+template <typename T>
+T* data(const Optional& tensor) {
+    return tensor ? data<T>(*tensor) : nullptr;
+}
+
+// Calls a loop with an element of the type that a tensor has.
+template <typename Loop>
+void in_type_of(const Tensor& tensor, Loop loop) {
+    if (tensor.scalar_type() == torch::headeronly::ScalarType::Float) return loop(float());
+    STD_TORCH_CHECK(tensor.scalar_type() == torch::headeronly::ScalarType::BFloat16, "float32 or bfloat16 expected");
+    loop(bfloat16());
+}
+
+uint64_t number(const Optional& key) { return key ? *data<int64_t>(*key) : 0; }
+
+int64_t last(const Tensor& tensor) { return tensor.size(tensor.dim() - 1); }
+
+void op_add_norm_forward(Tensor x, Tensor added, Tensor residual, Tensor weight, Tensor bias, double eps, double p,
+                         Optional key, Tensor out, Optional normalized, Tensor inverse_std) {
+    in_type_of(x, [&](auto element) {
+        using T = decltype(element);
+        add_norm_forward(data<T>(x), data<float>(added), data<T>(residual), data<float>(weight), data<float>(bias),
+                         inverse_std.numel(), last(x), eps, p, number(key), data<T>(out), data<T>(normalized),
+                         data<float>(inverse_std));
+    });
+}
+
+void op_add_norm_backward(Tensor grad, Tensor normalized, Tensor inverse_std, Tensor weight, double p, Optional key,
+                          Tensor grad_x, Tensor grad_added, Tensor grad_residual, Tensor grad_weight,
+                          Tensor grad_bias) {
+    in_type_of(grad, [&](auto element) {
+        using T = decltype(element);
+        add_norm_backward(data<T>(grad), data<T>(normalized), data<float>(inverse_std), data<float>(weight),
+                          inverse_std.numel(), last(grad), p, number(key), data<T>(grad_x), data<float>(grad_added),
+                          data<T>(grad_residual), data<float>(grad_weight), data<float>(grad_bias));
+    });
+}
+
+void op_residual_norm_forward(Tensor x, Optional added, Tensor stream, Tensor weight, Optional bias, double eps,
+                              double p, Optional key, Tensor total, Tensor out, Optional normalized,
+                              Tensor inverse_std) {
+    in_type_of(x, [&](auto element) {
+        using T = decltype(element);
+        residual_norm_forward(data<T>(x), data<float>(added), data<float>(stream), data<float>(weight),
+                              data<float>(bias), inverse_std.numel(), last(x), eps, p, number(key), data<float>(total),
+                              data<T>(out), data<T>(normalized), data<float>(inverse_std));
+    });
+}
+
+void op_residual_norm_backward(Tensor grad, Tensor grad_total, Tensor normalized, Tensor inverse_std, Tensor weight,
+                               double p, Optional key, Tensor grad_x, Optional grad_added, Tensor grad_stream,
+                               Tensor grad_weight, Optional grad_bias) {
+    in_type_of(normalized, [&](auto element) {
+        using T = decltype(element);
+        residual_norm_backward(data<T>(grad), data<float>(grad_total), data<T>(normalized), data<float>(inverse_std),
+                               data<float>(weight), inverse_std.numel(), last(normalized), p, number(key), data<T>(grad_x),
+                               data<float>(grad_added), data<float>(grad_stream), data<float>(grad_weight),
+                               data<float>(grad_bias));
+    });
+}
+
+void op_gelu_forward(Tensor x, Tensor added, Tensor out, Optional derivative) {
+    in_type_of(x, [&](auto element) {
+        using T = decltype(element);
+        gelu_forward(data<T>(x), data<float>(added), x.numel() / last(x), last(x), data<T>(out), data<T>(derivative));
+    });
+}
+
+void op_gelu_backward(Tensor grad, Tensor derivative, Tensor grad_x, Tensor grad_added) {
+    in_type_of(grad, [&](auto element) {
+        using T = decltype(element);
+        gelu_backward(data<T>(grad), data<T>(derivative), grad.numel() / last(grad), last(grad), data<T>(grad_x),
+                      data<float>(grad_added));
+    });
+}
+
+void op_geglu_forward(Tensor x, Optional added, Tensor out) {
+    in_type_of(x, [&](auto element) {
+        using T = decltype(element);
+        geglu_forward(data<T>(x), data<float>(added), out.numel() / last(out), last(out), data<T>(out));
+    });
+}
+
+void op_geglu_backward(Tensor grad, Tensor x, Optional added, Tensor grad_x, Optional grad_added) {
+    in_type_of(x, [&](auto element) {
+        using T = decltype(element);
+        geglu_backward(data<T>(grad), data<T>(x), data<float>(added), grad.numel() / last(grad), last(grad),
+                       data<T>(grad_x), data<float>(grad_added));
+    });
+}
+
+// rows [B, T, kinds * H * size], heads [kinds, B * H, T, size]
+void op_split_heads(Tensor rows, Optional added, Tensor heads) {
+    in_type_of(rows, [&](auto element) {
+        using T = decltype(element);
+        split_heads(data<T>(rows), data<float>(added), rows.size(0), rows.size(1), heads.size(0),
+                    heads.size(1) / rows.size(0), heads.size(3), data<T>(heads));
+    });
+}
+
+void op_merge_heads(Tensor heads, Tensor rows, Optional sums) {
+    in_type_of(rows, [&](auto element) {
+        using T = decltype(element);
+        merge_heads(data<T>(heads), rows.size(0), rows.size(1), heads.size(0), heads.size(1) / rows.size(0),
+                    heads.size(3), data<T>(rows), data<float>(sums));
+    });
+}
+
+void op_rotate(Tensor heads, Tensor cosines, Tensor sines, int64_t num_heads, double direction) {
+    in_type_of(heads, [&](auto element) {
+        using T = decltype(element);
+        const int64_t length = heads.size(2), size = heads.size(3);
+        const int64_t stride = cosines.size(0) > 1 ? length * size / 2 : 0;
+        rotate(data<T>(heads), data<float>(cosines), data<float>(sines), heads.size(1) / num_heads, num_heads, length,
+               size, stride, direction);
+    });
+}
+
+// scores and dropped [B * H, T, T]
+void op_softmax_forward(Tensor scores, Optional bias, int64_t num_heads, double scale, double p, Optional key,
+                        Tensor dropped) {
+    in_type_of(scores, [&](auto element) {
+        using T = decltype(element);
+        const int64_t length = last(scores);
+        const int64_t row_stride = bias && bias->size(2) > 1 ? length : 0;
+        const int64_t batch_stride = bias && bias->size(0) > 1 ? bias->size(2) * length : 0;
+        softmax_forward(data<T>(scores), data<float>(bias), batch_stride, row_stride, scores.size(0) / num_heads,
+                        num_heads, length, scale, p, number(key), data<T>(dropped));
+    });
+}
+
+void op_softmax_backward(Tensor grad, Tensor probabilities, double scale, double p, Optional key, Tensor dropped) {
+    in_type_of(grad, [&](auto element) {
+        using T = decltype(element);
+        softmax_backward(data<T>(grad), data<T>(probabilities), grad.numel() / last(grad), last(grad), scale, p, number(key),
+                         data<T>(dropped));
+    });
+}
+
+void op_vocabulary_forward(Tensor logits, Tensor targets, Tensor uniforms, Tensor losses, Tensor log_totals,
+                           Tensor samples) {
+    in_type_of(logits, [&](auto element) {
+        using T = decltype(element);
+        vocabulary_forward(data<T>(logits), data<int64_t>(targets), data<float>(uniforms), logits.size(0), last(logits),
+                           data<float>(losses), data<float>(log_totals), data<int64_t>(samples));
+    });
+}
+
+void op_vocabulary_backward(Tensor logits, Tensor targets, Tensor log_totals, Tensor grad, Tensor grad_logits) {
+    in_type_of(logits, [&](auto element) {
+        using T = decltype(element);
+        vocabulary_backward(data<T>(logits), data<int64_t>(targets), data<float>(log_totals), data<float>(grad),
+                            logits.size(0), last(logits), data<T>(grad_logits));
+    });
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(electra, m) {
+    m.def("add_norm_forward(Tensor x, Tensor added, Tensor residual, Tensor weight, Tensor bias, float eps, float p, "
+          "Tensor? key, Tensor(a!) out, Tensor(b!)? normalized, Tensor(c!) inverse_std) -> ()");
+    m.def("add_norm_backward(Tensor grad, Tensor normalized, Tensor inverse_std, Tensor weight, float p, Tensor? key, "
+          "Tensor(a!) grad_x, Tensor(b!) grad_added, Tensor(c!) grad_residual, Tensor(d!) grad_weight, "
+          "Tensor(e!) grad_bias) -> ()");
+    m.def("residual_norm_forward(Tensor x, Tensor? added, Tensor stream, Tensor weight, Tensor? bias, float eps, "
+          "float p, Tensor? key, Tensor(a!) total, Tensor(b!) out, Tensor(c!)? normalized, Tensor(d!) inverse_std) -> ()");
+    m.def("residual_norm_backward(Tensor grad, Tensor grad_total, Tensor normalized, Tensor inverse_std, "
+          "Tensor weight, float p, Tensor? key, Tensor(a!) grad_x, Tensor(b!)? grad_added, Tensor(c!) grad_stream, "
+          "Tensor(d!) grad_weight, Tensor(e!)? grad_bias) -> ()");
+    m.def("gelu_forward(Tensor x, Tensor added, Tensor(a!) out, Tensor(b!)? derivative) -> ()");
+    m.def("gelu_backward(Tensor grad, Tensor derivative, Tensor(a!) grad_x, Tensor(b!) grad_added) -> ()");
+    m.def("geglu_forward(Tensor x, Tensor? added, Tensor(a!) out) -> ()");
+    m.def("geglu_backward(Tensor grad, Tensor x, Tensor? added, Tensor(a!) grad_x, Tensor(b!)? grad_added) -> ()");
+    m.def("split_heads(Tensor rows, Tensor? added, Tensor(a!) heads) -> ()");
+    m.def("merge_heads(Tensor heads, Tensor(a!) rows, Tensor(b!)? sums) -> ()");
+    m.def("rotate(Tensor(a!) heads, Tensor cosines, Tensor sines, int num_heads, float direction) -> ()");
+    m.def("softmax_forward(Tensor(a!) scores, Tensor? bias, int num_heads, float scale, float p, Tensor? key, "
+          "Tensor(b!) dropped) -> ()");
+    m.def("softmax_backward(Tensor(a!) grad, Tensor probabilities, float scale, float p, Tensor? key, "
+          "Tensor(b!) dropped) -> ()");
+    m.def("vocabulary_forward(Tensor logits, Tensor targets, Tensor uniforms, Tensor(a!) losses, "
+          "Tensor(b!) log_totals, Tensor(c!) samples) -> ()");
+    m.def("vocabulary_backward(Tensor logits, Tensor targets, Tensor log_totals, Tensor grad, "
+          "Tensor(a!) grad_logits) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(electra, CPU, m) {
+    m.impl("add_norm_forward", TORCH_BOX(&op_add_norm_forward));
+    m.impl("add_norm_backward", TORCH_BOX(&op_add_norm_backward));
+    m.impl("residual_norm_forward", TORCH_BOX(&op_residual_norm_forward));
+    m.impl("residual_norm_backward", TORCH_BOX(&op_residual_norm_backward));
+    m.impl("gelu_forward", TORCH_BOX(&op_gelu_forward));
+    m.impl("gelu_backward", TORCH_BOX(&op_gelu_backward));
+    m.impl("geglu_forward", TORCH_BOX(&op_geglu_forward));
+    m.impl("geglu_backward", TORCH_BOX(&op_geglu_backward));
+    m.impl("split_heads", TORCH_BOX(&op_split_heads));
+    m.impl("merge_heads", TORCH_BOX(&op_merge_heads));
+    m.impl("rotate", TORCH_BOX(&op_rotate));
+    m.impl("softmax_forward", TORCH_BOX(&op_softmax_forward));
+    m.impl("softmax_backward", TORCH_BOX(&op_softmax_backward));
+    m.impl("vocabulary_forward", TORCH_BOX(&op_vocabulary_forward));
+    m.impl("vocabulary_backward", TORCH_BOX(&op_vocabulary_backward));
+}

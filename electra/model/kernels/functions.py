@@ -1,124 +1,27 @@
-"""Fused operations of a layer with their gradients, over the loops of ``cpu.cpp``, and the compilation of these loops.
+"""Fused operations of a layer with their gradients, over the loops of ``cpu.cpp``.
 
-Each has the same meaning as the PyTorch operations it stands for, to rounding; dropout draws other elements (a hash of
-their numbers under a key from the global generator, so a seed still decides them). ``cpu.cpp`` is compiled once per
-machine, in two seconds, and kept beside the environment's other builds. Shape legend: as in encoder.py.
+Each has the same meaning as the PyTorch operations it replaces, to rounding; dropout draws other elements (a hash of
+their numbers under a key from the global generator, so a seed still decides them). Shape legend: as in encoder.py.
+
+The loops are operators of PyTorch that write into tensors they are given, with fake implementations (build.py), and
+gradients are ``torch.autograd.Function``. ``register_autograd`` on operators that return tensors would take 18 us more
+for each forward and backward call (58 against 40 us, minima on a busy machine), and hide the matrix products of
+attention and the tensors made here from counters of FLOPs and memory.
 """
 
-import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-import warnings
-from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-SOURCE = Path(__file__).with_name("cpu.cpp")
-# All of -ffast-math but its blindness for NaN and its change of the process' rounding mode.
-FLAGS = [
-    *("-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-std=c++17"),
-    *("-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros", "-freciprocal-math"),
-]
-OFF = "ELECTRA_PLAIN_KERNELS"  # set: PyTorch's own operations, to compare with
+loops = torch.ops.electra
 
 
-@cache
-def library() -> ctypes.CDLL | None:
-    """The compiled loops; None where there is no compiler, with a warning, or where they are switched off."""
-    if os.environ.get(OFF):
-        return None
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        warnings.warn("there is no C++ compiler: CPU training runs on PyTorch's own, slower operations", stacklevel=2)
-        return None
-    try:
-        # The loops share PyTorch's OpenMP threads: its runtime is in the process already, under the same name.
-        return ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or error
-        warnings.warn(f"cpu.cpp does not compile, CPU training runs slower: {said}", stacklevel=2)
-        return None
-
-
-def _compiled(compiler: str) -> Path:
-    """The shared library for this source, compiler and processor; processes that build it at once do not meet."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    facts = "\n".join([SOURCE.read_text(), *FLAGS, version, _processor()])
-    file = _folder() / f"electra_kernels_{hashlib.sha256(facts.encode()).hexdigest()[:16]}.so"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
-            built = Path(scratch) / file.name
-            subprocess.run(
-                [compiler, *FLAGS, str(SOURCE), "-o", str(built)], capture_output=True, text=True, check=True
-            )
-            os.replace(built, file)
-    return file
-
-
-def _folder() -> Path:
-    beside = Path(sys.prefix)
-    return (beside if os.access(beside, os.W_OK) else Path.home() / ".cache") / "electra_kernels"
-
-
-def _processor() -> str:
-    """Description of the processor, which ``-march=native`` depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return sys.platform
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
-
-
-SUFFIXES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-
-
-def can_fuse(*tensors: Tensor) -> bool:
-    """Return whether the compiled loops take these: on a CPU, of one type, and second derivatives are not asked for."""
-    first = tensors[0]
-    return (
-        first.device.type == "cpu"
-        and first.dtype in SUFFIXES
-        and all(tensor.dtype == first.dtype for tensor in tensors)
-        and not torch.compiler.is_compiling()
-        and library() is not None
-    )
-
-
-def new_key() -> int:
-    """64 bits from the global generator for the elements that one dropout keeps."""
-    drawn = torch.empty((), dtype=torch.int64).random_()
-    return 0 if isinstance(drawn, FakeTensor) else int(drawn.item())
-
-
-def call(name: str, like: Tensor, *arguments: Tensor | int | float | None) -> None:
-    """Run a loop; tensors are handed over as addresses, float arguments as C floats.
-
-    Fake tensors, which have shapes and no bytes (electra/estimate/memory.py), stay as they are.
-    """
-    if isinstance(like, FakeTensor):
-        return
-    values: list[Any] = []
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            assert argument.is_contiguous()
-            values.append(ctypes.c_void_p(argument.data_ptr()))
-        elif isinstance(argument, float):
-            values.append(ctypes.c_float(argument))
-        else:
-            values.append(ctypes.c_void_p(None) if argument is None else ctypes.c_int64(argument))
-    getattr(library(), f"{name}_{SUFFIXES[like.dtype]}")(*values)
+def new_key(p: float) -> Tensor | None:
+    """64 bits from the global generator for the elements that one dropout keeps; None where p is 0."""
+    return torch.empty((), dtype=torch.int64).random_() if p else None
 
 
 class _AddNorm(Function):
@@ -132,15 +35,14 @@ class _AddNorm(Function):
         bias: Tensor,
         eps: float,
         p: float,
-        key: int,
+        key: Tensor | None,
         is_learning: bool = True,
     ) -> Tensor:
         x, residual = x.contiguous(), residual.contiguous()
         width = x.shape[-1]
         out, normalized = torch.empty_like(x), torch.empty_like(x) if is_learning else None
         inverse_std = torch.empty(x.numel() // width)
-        arguments = (weight, bias, len(inverse_std), width, eps, p, key, out, normalized, inverse_std)
-        call("add_norm_forward", x, x, added, residual, *arguments)
+        loops.add_norm_forward(x, added, residual, weight, bias, eps, p, key, out, normalized, inverse_std)
         ctx.save_for_backward(normalized, inverse_std, weight)
         ctx.p, ctx.key = p, key
         return out
@@ -152,9 +54,8 @@ class _AddNorm(Function):
         grad_residual = torch.empty_like(normalized)
         grad_x = torch.empty_like(normalized)
         grad_added, grad_weight, grad_bias = (torch.empty_like(weight) for _ in range(3))
-        sizes = (len(inverse_std), normalized.shape[-1], ctx.p, ctx.key)
         results = (grad_x, grad_added, grad_residual, grad_weight, grad_bias)
-        call("add_norm_backward", grad, grad.contiguous(), normalized, inverse_std, weight, *sizes, *results)
+        loops.add_norm_backward(grad.contiguous(), normalized, inverse_std, weight, ctx.p, ctx.key, *results)
         return *results, None, None, None, None
 
 
@@ -169,18 +70,74 @@ def add_norm(
         p: share of x + added that is dropped.
     """
     added = torch.zeros_like(weight) if added is None else added
-    key = new_key() if p else 0
+    key = new_key(p)
     return cast(Tensor, _AddNorm.apply(x, added, residual, weight, bias, eps, p, key, torch.is_grad_enabled()))
+
+
+class _ResidualNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        added: Tensor | None,
+        stream: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        eps: float,
+        p: float,
+        key: Tensor | None,
+        is_learning: bool,
+    ) -> tuple[Tensor, Tensor]:
+        x, stream = x.contiguous(), stream.contiguous()
+        total, out, normalized = torch.empty_like(stream), torch.empty_like(x), None
+        if is_learning:
+            normalized = torch.empty_like(x)
+        inverse_std = torch.empty(x.numel() // x.shape[-1])
+        results = (total, out, normalized, inverse_std)
+        loops.residual_norm_forward(x, added, stream, weight, bias, eps, p, key, *results)
+        ctx.save_for_backward(normalized, inverse_std, weight)
+        ctx.has_added, ctx.has_bias, ctx.p, ctx.key = added is not None, bias is not None, p, key
+        return total, out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_total: Tensor, grad: Tensor) -> tuple[Tensor | None, ...]:
+        normalized, inverse_std, weight = ctx.saved_tensors
+        grad_x, grad_stream, grad_weight = (
+            torch.empty_like(normalized),
+            torch.empty(grad.shape),
+            torch.empty_like(weight),
+        )
+        grad_bias = torch.empty_like(weight) if ctx.has_bias else None
+        grad_added = torch.empty_like(weight) if ctx.has_added else None
+        given = (grad.contiguous(), grad_total.contiguous(), normalized, inverse_std, weight)
+        results = (grad_x, grad_added, grad_stream, grad_weight, grad_bias)
+        loops.residual_norm_backward(*given, ctx.p, ctx.key, *results)
+        return *results, None, None, None, None
+
+
+def residual_norm(
+    x: Tensor, added: Tensor | None, stream: Tensor, weight: Tensor, bias: Tensor | None, eps: float, p: float
+) -> tuple[Tensor, Tensor]:
+    """stream + dropout(x + added), and its LayerNorm over the last dimension in the type of x.
+
+    Args:
+        x: [..., D]; stream the same in float32, weight and bias [D] float32.
+        added: the bias [D] float32 of the product that x is.
+        p: share of x + added that is dropped.
+    """
+    key = new_key(p)
+    found = _ResidualNorm.apply(x, added, stream, weight, bias, eps, p, key, torch.is_grad_enabled())
+    return cast(tuple[Tensor, Tensor], found)
 
 
 class _Gelu(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, added: Tensor, is_learning: bool) -> Tensor:
         x = x.contiguous()
-        width = x.shape[-1]
         out = torch.empty_like(x)
         derivative = torch.empty_like(x) if is_learning else None
-        call("gelu_forward", x, x, added, x.numel() // width, width, out, derivative)
+        loops.gelu_forward(x, added, out, derivative)
         ctx.save_for_backward(derivative)
         return out
 
@@ -188,10 +145,8 @@ class _Gelu(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (derivative,) = ctx.saved_tensors
-        width = derivative.shape[-1]
-        grad_x, grad_added = torch.empty_like(derivative), torch.empty(width)
-        sizes = (derivative.numel() // width, width)
-        call("gelu_backward", grad, grad.contiguous(), derivative, *sizes, grad_x, grad_added)
+        grad_x, grad_added = torch.empty_like(derivative), torch.empty(derivative.shape[-1])
+        loops.gelu_backward(grad.contiguous(), derivative, grad_x, grad_added)
         return grad_x, grad_added, None
 
 
@@ -206,12 +161,40 @@ def gelu(x: Tensor, added: Tensor | None = None) -> Tensor:
     return cast(Tensor, _Gelu.apply(x, added, torch.is_grad_enabled()))
 
 
+class _Geglu(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, added: Tensor | None) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty(*x.shape[:-1], x.shape[-1] // 2, dtype=x.dtype)
+        loops.geglu_forward(x, added, out)
+        ctx.save_for_backward(x, added)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, added = ctx.saved_tensors
+        grad_x, grad_added = torch.empty_like(x), None if added is None else torch.empty(x.shape[-1])
+        loops.geglu_backward(grad.contiguous(), x, added, grad_x, grad_added)
+        return grad_x, grad_added
+
+
+def geglu(x: Tensor, added: Tensor | None = None) -> Tensor:
+    """The exact GELU of the first half of x + added times the second half [..., F].
+
+    Args:
+        x: [..., 2 F].
+        added: the bias [2 F] float32 of the product that x is.
+    """
+    return cast(Tensor, _Geglu.apply(x, added))
+
+
 def _split_heads(rows: Tensor, added: Tensor | None, kinds: int, num_heads: int) -> Tensor:
     """[B, T, kinds * D] to [kinds, B * H, T, D / H]."""
     B, T, width = rows.shape
     size = width // kinds // num_heads
     out = torch.empty(kinds, B * num_heads, T, size, dtype=rows.dtype)
-    call("split_heads", rows, rows.contiguous(), added, B, T, kinds, num_heads, size, out)
+    loops.split_heads(rows.contiguous(), added, out)
     return out
 
 
@@ -220,7 +203,7 @@ def _merge_heads(heads: Tensor, num_heads: int, sums: Tensor | None = None) -> T
     kinds, groups, T, size = heads.shape
     B = groups // num_heads
     out = torch.empty(B, T, kinds * num_heads * size, dtype=heads.dtype)
-    call("merge_heads", heads, heads, B, T, kinds, num_heads, size, out, sums)
+    loops.merge_heads(heads, out, sums)
     return out
 
 
@@ -233,20 +216,17 @@ class _Attention(Function):
         bias: Tensor | None,
         num_heads: int,
         p: float,
-        key: int,
+        key: Tensor | None,
         rotation: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        B, T, width = qkv.shape
-        size = width // 3 // num_heads
+        size = qkv.shape[-1] // 3 // num_heads
         heads = _split_heads(qkv, added, 3, num_heads)
         if rotation is not None:
             _rotate(heads, rotation, num_heads, 1.0)
         q, k, v = heads
         probabilities = torch.bmm(q, k.transpose(1, 2))
         dropped = torch.empty_like(probabilities) if p else probabilities
-        strides = (0, 0) if bias is None else (bias.stride(0) * (len(bias) > 1), T * (bias.shape[2] > 1))
-        arguments = (bias, *strides, B, num_heads, T, size**-0.5, p, key, dropped)
-        call("softmax_forward", qkv, probabilities, *arguments)
+        loops.softmax_forward(probabilities, bias, num_heads, size**-0.5, p, key, dropped)
         mixed = torch.bmm(dropped, v)
         ctx.save_for_backward(q, k, v, probabilities)
         ctx.num_heads, ctx.p, ctx.key, ctx.rotation = num_heads, p, key, rotation
@@ -260,8 +240,7 @@ class _Attention(Function):
         grad = _split_heads(grad, None, 1, ctx.num_heads)[0]
         grad_scores = torch.bmm(grad, v.transpose(1, 2))
         dropped = torch.empty_like(probabilities)
-        sizes = (rows * T, T, size**-0.5, ctx.p, ctx.key)
-        call("softmax_backward", grad_scores, grad_scores, probabilities, *sizes, dropped)
+        loops.softmax_backward(grad_scores, probabilities, size**-0.5, ctx.p, ctx.key, dropped)
         grad_qkv = torch.empty(3, rows, T, size, dtype=grad.dtype)
         torch.bmm(grad_scores, k, out=grad_qkv[0])
         torch.bmm(grad_scores.transpose(1, 2), q, out=grad_qkv[1])
@@ -274,10 +253,8 @@ class _Attention(Function):
 
 def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor], num_heads: int, direction: float) -> None:
     """Rotate queries and keys [2 of 3, B * H, T, d] in place; by -1.0 back."""
-    _, groups, T, size = heads.shape
     cosines, sines = (angles.contiguous() for angles in rotation)
-    stride = T * size // 2 * (len(cosines) > 1)
-    call("rotate", heads, heads, cosines, sines, groups // num_heads, num_heads, T, size, stride, direction)
+    loops.rotate(heads, cosines, sines, num_heads, direction)
 
 
 def attention(
@@ -300,16 +277,15 @@ def attention(
     if bias is not None:
         bias = bias.float().contiguous()
     added = torch.zeros(qkv_BT3D.shape[-1]) if added is None else added
-    return cast(Tensor, _Attention.apply(qkv_BT3D, added, bias, num_heads, p, new_key() if p else 0, rotation))
+    return cast(Tensor, _Attention.apply(qkv_BT3D, added, bias, num_heads, p, new_key(p), rotation))
 
 
 class _Vocabulary(Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         logits, targets, uniforms = logits.contiguous(), targets.contiguous(), uniforms.float().contiguous()
-        rows, size = logits.shape
-        losses, log_totals, samples = torch.empty(rows), torch.empty(rows), torch.empty_like(targets)
-        call("vocabulary_forward", logits, logits, targets, uniforms, rows, size, losses, log_totals, samples)
+        losses, log_totals, samples = torch.empty(len(logits)), torch.empty(len(logits)), torch.empty_like(targets)
+        loops.vocabulary_forward(logits, targets, uniforms, losses, log_totals, samples)
         ctx.save_for_backward(logits, targets, log_totals)
         ctx.mark_non_differentiable(samples)
         return losses, samples
@@ -319,35 +295,10 @@ class _Vocabulary(Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, targets, log_totals = ctx.saved_tensors
         grad_logits = torch.empty_like(logits)
-        arguments = (targets, log_totals, grad.contiguous(), *logits.shape, grad_logits)
-        call("vocabulary_backward", logits, logits, *arguments)
+        loops.vocabulary_backward(logits, targets, log_totals, grad.contiguous(), grad_logits)
         return grad_logits, None, None
 
 
 def losses_and_samples(logits_NV: Tensor, targets_N: Tensor, uniforms_N: Tensor) -> tuple[Tensor, Tensor]:
     """Cross entropy [N] (nats, float32) of each row, and one token [N] drawn from its softmax by its uniform."""
     return cast(tuple[Tensor, Tensor], _Vocabulary.apply(logits_NV, targets_N, uniforms_N))
-
-
-class Linear(nn.Linear):
-    """A product x W^T and the bias that is still to be added, for a fused loop that adds it on its way.
-
-    Adding it there saves a pass over the product, and its gradient falls off in the loop's backward pass. Where no such
-    loop will follow, the bias is added already, and where there is none, None stands in its place.
-    """
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
-        if cast(Tensor | None, self.bias) is None:
-            return F.linear(x, self.weight), None
-        if self._can_leave_bias(x):
-            return F.linear(x, self.weight), self.bias
-        return super().forward(x), None
-
-    def _can_leave_bias(self, x: Tensor) -> bool:
-        return (
-            x.device.type == "cpu"
-            and self.bias.dtype == torch.float32
-            and not hasattr(self.bias, "ds_id")  # ZeRO-3 takes it away again at the end of this call
-            and not torch.compiler.is_compiling()
-            and library() is not None
-        )
