@@ -143,7 +143,7 @@ class Encoder(nn.Module):
 
     def forward(
         self,
-        tokens_BT: Tensor,
+        input_ids_BT: Tensor,
         segments_BT: Tensor,
         mask_BT: Tensor | CuSeqlens | None = None,
         direction: Literal["both", "left", "right"] = "both",
@@ -152,7 +152,7 @@ class Encoder(nn.Module):
         """Hidden states [B, T, D] of the last layer.
 
         Args:
-            tokens_BT: token ids, int64.
+            input_ids_BT: token ids, int64.
             segments_BT: 0 for the first segment, 1 for the second, int64.
             mask_BT: True at real tokens, False at padding; None where nothing is padded. Where several examples share
                 a row: int64, the same number at the tokens of an example, 0 at padding. Either with the ends of
@@ -163,55 +163,64 @@ class Encoder(nn.Module):
         ends, mask_BT = (mask_BT, mask_BT.mask_BT) if isinstance(mask_BT, CuSeqlens) else (None, mask_BT)
         packed_BT = mask_BT if mask_BT is not None and mask_BT.dtype != torch.bool else None
         positions_BT = None if packed_BT is None else positions(packed_BT)
-        hidden_BTD = self.projection(self.embeddings(tokens_BT, segments_BT, positions_BT))
-        if self.config.is_modern:
-            hidden_BTD = self.embedding_dropout(self.embedding_norm(hidden_BTD))
+
+        states = self._embed(input_ids_BT, segments_BT, positions_BT)
         attn_bias: Tensor | CuSeqlens | None = ends
         head_width = self.config.hidden_size // self.config.num_heads
-        if ends is None or direction != "both" or not tokens_BT.is_cuda or not fits_kernel(head_width):
-            attn_bias = self._attn_bias(mask_BT, packed_BT, direction, tokens_BT)
-        rotations, biases = self._rotations(tokens_BT, positions_BT), [attn_bias, self._local(attn_bias, tokens_BT)]
-        stream_BTD = hidden_BTD.float()  # of pre-norm layers: what passes between them is a sum of all of them
+        if ends is None or direction != "both" or not input_ids_BT.is_cuda or not fits_kernel(head_width):
+            attn_bias = self._attn_bias(mask_BT, packed_BT, direction, input_ids_BT)
+        # of layers that attend to all tokens, and of local ones
+        biases = [attn_bias, self._local_bias(attn_bias, input_ids_BT)]
+        rotations = self._rotations(input_ids_BT, positions_BT)
+        for number, layer in enumerate(self.layers):
+            is_local, is_last = self.config.is_local(number), number == len(self.layers) - 1
+            num_queries = 1 if first_only and is_last else None
+            states = self._run(layer, states, biases[is_local], rotations[is_local], num_queries)
+        return states[1] if self.config.norm == "pre" else states
+
+    def _embed(self, input_ids_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None) -> Any:
+        """The input of the first layer."""
+        hidden_BTD = self.projection(self.embeddings(input_ids_BT, segments_BT, positions_BT))
+        if self.config.is_modern:
+            hidden_BTD = self.embedding_dropout(self.embedding_norm(hidden_BTD))
+        stream_BTD = hidden_BTD.float()
         if hidden_BTD.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             # one type through all layers: what is added and normalized in between is computed in float32 all the same
             hidden_BTD = hidden_BTD.to(torch.get_autocast_dtype("cpu"))
-        states: Any = (stream_BTD, hidden_BTD) if self.config.norm == "pre" else hidden_BTD
-        for number, layer in enumerate(self.layers, 1):
-            num_queries = 1 if first_only and number == len(self.layers) else None
-            is_local = self.config.is_local(number - 1)
-            inputs = (biases[is_local], rotations[is_local], num_queries)
-            if self.recompute and torch.is_grad_enabled():
-                # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
-                early_stop: dict[str, Any] = {} if torch.compiler.is_compiling() else {"early_stop": False}
-                states = checkpoint(layer, states, *inputs, use_reentrant=False, **early_stop)
-            else:
-                states = layer(states, *inputs)
-        return states[1] if self.config.norm == "pre" else states
+        return (stream_BTD, hidden_BTD) if self.config.norm == "pre" else hidden_BTD
 
-    def _rotations(self, tokens_BT: Tensor, positions_BT: Tensor | None) -> list[Rotation | None]:
-        """Rotations in a layer that sees all, and in a local one; None each where positions are learned."""
+    def _run(self, layer: nn.Module, states: Any, *inputs: Any) -> Any:
+        """Run a layer, with activation checkpointing where it is on."""
+        if not (self.recompute and torch.is_grad_enabled()):
+            return layer(states, *inputs)
+        # to the end of the layer: ZeRO-3 gives weights back in hooks that an early stop would pass over
+        early_stop: dict[str, Any] = {} if torch.compiler.is_compiling() else {"early_stop": False}
+        return checkpoint(layer, states, *inputs, use_reentrant=False, **early_stop)
+
+    def _rotations(self, input_ids_BT: Tensor, positions_BT: Tensor | None) -> list[Rotation | None]:
+        """Rotations in a layer that attends to all tokens, and in a local one; None where positions are learned."""
         if self.config.positions == "learned":
             return [None, None]
         if positions_BT is None:
-            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
+            positions_BT = torch.arange(input_ids_BT.shape[1], device=input_ids_BT.device)[None]
         head_width = self.config.hidden_size // self.config.num_heads
         bases = (self.config.rotary_base, self.config.local_rotary_base)
         first, *others = dict.fromkeys(bases if self.config.local_attention else bases[:1])
         rotation = rotation_of(positions_BT, head_width, first)
         return [rotation, rotation_of(positions_BT, head_width, others[0]) if others else rotation]
 
-    def _local(self, attn_bias: Tensor | CuSeqlens | None, tokens_BT: Tensor) -> Tensor | CuSeqlens | None:
-        """What a local layer is told instead of ``attn_bias``."""
+    def _local_bias(self, attn_bias: Tensor | CuSeqlens | None, input_ids_BT: Tensor) -> Tensor | CuSeqlens | None:
+        """``attn_bias`` of a local layer."""
         window = self.config.local_attention
         if window is None:
             return attn_bias
         if isinstance(attn_bias, CuSeqlens):
             return replace(attn_bias, window=window)
-        window_11TT = window_bias(tokens_BT.shape[1], window, tokens_BT.device)
+        window_11TT = window_bias(input_ids_BT.shape[1], window, input_ids_BT.device)
         return window_11TT if attn_bias is None else attn_bias + window_11TT
 
     def _attn_bias(
-        self, mask_BT: Tensor | None, packed_BT: Tensor | None, direction: str, tokens_BT: Tensor
+        self, mask_BT: Tensor | None, packed_BT: Tensor | None, direction: str, input_ids_BT: Tensor
     ) -> Tensor | None:
         """Additive attention bias for padding, packed rows and a one-sided direction."""
         attn_bias = None
@@ -220,8 +229,8 @@ class Encoder(nn.Module):
         elif mask_BT is not None:
             attn_bias = padding_bias(mask_BT)
         if direction != "both":
-            length = tokens_BT.shape[1]
-            blocked_TT = torch.full((length, length), BLOCKED, device=tokens_BT.device)
+            length = input_ids_BT.shape[1]
+            blocked_TT = torch.full((length, length), BLOCKED, device=input_ids_BT.device)
             blocked_TT = blocked_TT.triu(1) if direction == "left" else blocked_TT.tril(-1)
             attn_bias = blocked_TT if attn_bias is None else attn_bias + blocked_TT
         return attn_bias

@@ -85,10 +85,10 @@ class Embeddings(nn.Module):
             self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
             self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        embedded_BTE = self.word(tokens_BT)
+    def forward(self, input_ids_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        embedded_BTE = self.word(input_ids_BT)
         if self.has_positions:
-            embedded_BTE = embedded_BTE + self.position(_positions(tokens_BT, positions_BT))
+            embedded_BTE = embedded_BTE + self.position(_positions(input_ids_BT, positions_BT))
         if self.is_modern:
             return embedded_BTE
         return self.dropout(self.norm(embedded_BTE + self.segment(segments_BT)))
@@ -98,8 +98,8 @@ class Embeddings(nn.Module):
             truncated_normal(getattr(self, name), std, generator)
 
 
-def _positions(tokens_BT: Tensor, positions_BT: Tensor | None) -> Tensor:
-    return torch.arange(tokens_BT.shape[1], device=tokens_BT.device) if positions_BT is None else positions_BT
+def _positions(input_ids_BT: Tensor, positions_BT: Tensor | None) -> Tensor:
+    return torch.arange(input_ids_BT.shape[1], device=input_ids_BT.device) if positions_BT is None else positions_BT
 
 
 class DisentangledEmbeddings(nn.Module):
@@ -122,8 +122,8 @@ class DisentangledEmbeddings(nn.Module):
             self.norm = LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
             self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, tokens_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        rows = {"word": tokens_BT, "position": _positions(tokens_BT, positions_BT), "segment": segments_BT}
+    def forward(self, input_ids_BT: Tensor, segments_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        rows = {"word": input_ids_BT, "position": _positions(input_ids_BT, positions_BT), "segment": segments_BT}
         # through the generator's modules, so that ZeRO-3 has gathered the tables
         theirs_BTE = _sum([getattr(self.source, name)(rows[name]) for name in self.tables])
         ours_BTE = _sum([getattr(self, f"{name}_difference")(rows[name]) for name in self.tables])

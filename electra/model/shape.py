@@ -1,7 +1,7 @@
 """The shape of an encoder, and how the generator's follows from the discriminator's (paper section 3.2)."""
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from electra import config
 
@@ -55,19 +55,9 @@ class EncoderConfig:
 
     @classmethod
     def discriminator(cls, model: config.Model, vocab_size: int) -> "EncoderConfig":
-        return cls(
-            vocab_size=vocab_size,
-            embedding_size=model.embedding_size,
-            hidden_size=model.hidden_size,
-            num_layers=model.num_layers,
-            num_heads=model.num_heads,
-            intermediate_size=model.intermediate_size,
-            max_positions=model.max_positions,
-            dropout=model.dropout,
-            attention_dropout=model.attention_dropout,
-            layer_norm_eps=model.layer_norm_eps,
-            **_parts(model),
-        )
+        """The shape that the settings name; fields of both have the same names."""
+        shared = {field.name: getattr(model, field.name) for field in fields(cls) if hasattr(model, field.name)}
+        return cls(vocab_size=vocab_size, **shared)
 
     @classmethod
     def generator(cls, model: config.Model, vocab_size: int) -> "EncoderConfig":
@@ -79,27 +69,12 @@ class EncoderConfig:
         """
         hidden = round(model.hidden_size * model.generator_width)
         head_width = min(64, model.hidden_size // model.num_heads)
-        return cls(
-            vocab_size=vocab_size,
+        gated = max(1, round(model.intermediate_size * hidden / model.hidden_size))
+        return replace(
+            cls.discriminator(model, vocab_size),
             embedding_size=hidden if model.embedding_sharing == "none" else model.embedding_size,
             hidden_size=hidden,
             num_layers=max(1, round(model.num_layers * model.generator_depth)),
             num_heads=max(1, hidden // head_width),
-            intermediate_size=_generator_inner(model, hidden),
-            max_positions=model.max_positions,
-            dropout=model.dropout,
-            attention_dropout=model.attention_dropout,
-            layer_norm_eps=model.layer_norm_eps,
-            **_parts(model),
+            intermediate_size=gated if model.feed_forward == "geglu" else 4 * hidden,
         )
-
-
-def _parts(model: config.Model) -> dict[str, Any]:
-    """The fields that the settings and the shape have in common by name, of all that is no size."""
-    names = ("architecture", "positions", "norm", "feed_forward", "rotary_base", "local_attention", "global_every")
-    return {name: getattr(model, name) for name in (*names, "local_rotary_base")}
-
-
-def _generator_inner(model: config.Model, hidden: int) -> int:
-    gated = round(model.intermediate_size * hidden / model.hidden_size)
-    return max(1, gated) if model.feed_forward == "geglu" else 4 * hidden

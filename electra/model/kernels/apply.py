@@ -55,12 +55,12 @@ def attended(
 ) -> tuple[Tensor, Tensor | None]:
     """Attention's output and the bias still to be added, as of :func:`product`."""
     assert not isinstance(attn_bias, CuSeqlens), "boundaries are for the flash kernel, on CUDA"
-    qkv_BT3D, added = product(attention.qkv, x_BTD)
+    qkv_BT3D, linear_bias = product(attention.qkv, x_BTD)
     if num_queries in (None, x_BTD.shape[1]):
         dropout = attention.dropout.p if attention.training else 0.0
-        mixed_BTD = functions.attention(qkv_BT3D, added, attn_bias, attention.num_heads, dropout, rotation)
+        mixed_BTD = functions.attention(qkv_BT3D, linear_bias, attn_bias, attention.num_heads, dropout, rotation)
     else:
-        qkv_BT3D = qkv_BT3D if added is None else qkv_BT3D + added.to(qkv_BT3D.dtype)
+        qkv_BT3D = qkv_BT3D if linear_bias is None else qkv_BT3D + linear_bias.to(qkv_BT3D.dtype)
         mixed_BTD = attention.mix(qkv_BT3D, attn_bias, rotation, num_queries)
     return product(attention.output, mixed_BTD)
 
@@ -81,8 +81,8 @@ class CpuLayer(Layer):
         if not can_fuse(x_BTD):
             return super().forward(x_BTD, attn_bias, rotation, num_queries)
         dropout = self.dropout.p if self.training else 0.0
-        mixed_BTD, added = attended(self.attention, x_BTD, attn_bias, rotation, num_queries)
-        x_BTD = self.attention_norm(mixed_BTD, added, x_BTD[:, :num_queries], dropout)
+        mixed_BTD, linear_bias = attended(self.attention, x_BTD, attn_bias, rotation, num_queries)
+        x_BTD = self.attention_norm(mixed_BTD, linear_bias, x_BTD[:, :num_queries], dropout)
         return self.feed_forward_norm(*transformed(self, x_BTD), x_BTD, dropout)
 
 
@@ -98,8 +98,8 @@ class CpuPreNormLayer(PreNormLayer):
         if not can_fuse(normed_BTD):
             return super().forward(states, attn_bias, rotation, num_queries)
         dropout = self.dropout.p if self.training else 0.0
-        mixed_BTD, added = attended(self.attention, normed_BTD, attn_bias, rotation, num_queries)
-        x_BTD, normed_BTD = self.attention_norm(mixed_BTD, added, x_BTD[:, :num_queries], dropout, with_sum=True)
+        mixed_BTD, linear_bias = attended(self.attention, normed_BTD, attn_bias, rotation, num_queries)
+        x_BTD, normed_BTD = self.attention_norm(mixed_BTD, linear_bias, x_BTD[:, :num_queries], dropout, with_sum=True)
         return self.feed_forward_norm(*transformed(self, normed_BTD), x_BTD, dropout, with_sum=True)
 
 
@@ -107,13 +107,13 @@ class CpuLayerNorm(LayerNorm):
     def forward(
         self,
         x: Tensor,
-        added: Tensor | None = None,
+        linear_bias: Tensor | None = None,
         residual: Tensor | None = None,
         dropout: float = 0.0,
         *,
         with_sum: bool = False,
     ) -> Any:
-        """LayerNorm of x, or of residual + dropout(x + added).
+        """LayerNorm of x, or of residual + dropout(x + linear_bias).
 
         Args:
             with_sum: the sum is returned too, in the residual's type.
@@ -121,32 +121,36 @@ class CpuLayerNorm(LayerNorm):
         fits = self.weight.dtype == torch.float32 and can_fuse(x)
         if with_sum and residual is not None:
             if fits and residual.dtype == torch.float32:
-                return functions.residual_norm(x, added, residual, self.weight, self.bias, self.eps, dropout)
-            total = _sum(x, added, residual, dropout)
+                return functions.residual_norm(x, linear_bias, residual, self.weight, self.bias, self.eps, dropout)
+            total = _sum(x, linear_bias, residual, dropout)
             return total, super().forward(total)
         if fits and (residual is None or residual.dtype == x.dtype):
             residual = torch.zeros_like(x) if residual is None else residual
             bias = torch.zeros_like(self.weight) if self.bias is None else self.bias
-            return functions.add_norm(x, added, residual, self.weight, bias, self.eps, dropout)
-        return super().forward(x if residual is None else _sum(x, added, residual, dropout))
+            return functions.add_norm(x, linear_bias, residual, self.weight, bias, self.eps, dropout)
+        return super().forward(x if residual is None else _sum(x, linear_bias, residual, dropout))
 
 
-def _sum(x: Tensor, added: Tensor | None, residual: Tensor, dropout: float) -> Tensor:
-    return residual + F.dropout(x if added is None else x + added, dropout)
+def _sum(x: Tensor, linear_bias: Tensor | None, residual: Tensor, dropout: float) -> Tensor:
+    return residual + F.dropout(x if linear_bias is None else x + linear_bias, dropout)
 
 
 class CpuGelu(Gelu):
-    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
-        """GELU of x, or of x + added."""
-        return functions.gelu(x, added) if can_fuse(x) else super().forward(x if added is None else x + added)
+    def forward(self, x: Tensor, linear_bias: Tensor | None = None) -> Tensor:
+        """GELU of x, or of x + linear_bias."""
+        return (
+            functions.gelu(x, linear_bias)
+            if can_fuse(x)
+            else super().forward(x if linear_bias is None else x + linear_bias)
+        )
 
 
 class CpuGeglu(Geglu):
-    def forward(self, x_BT2F: Tensor, added: Tensor | None = None) -> Tensor:
-        """GELU of the first half of x, or of x + added, times the second half."""
+    def forward(self, x_BT2F: Tensor, linear_bias: Tensor | None = None) -> Tensor:
+        """GELU of the first half of x, or of x + linear_bias, times the second half."""
         if can_fuse(x_BT2F):
-            return functions.geglu(x_BT2F, added)
-        return super().forward(x_BT2F if added is None else x_BT2F + added)
+            return functions.geglu(x_BT2F, linear_bias)
+        return super().forward(x_BT2F if linear_bias is None else x_BT2F + linear_bias)
 
 
 class CpuSampler(Sampler):

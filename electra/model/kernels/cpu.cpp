@@ -1,8 +1,9 @@
 // What lies between a transformer's matrix products, fused for CPUs: one pass over the rows instead of five.
 //
-// Plain functions over raw memory, and operators of PyTorch around them (through its stable ABI: little to compile).
-// functions.py allocates and checks shapes. Activations are float or bfloat16 (arithmetic is float), parameters float. Every row is computed by one thread and sums over rows are made in
-// a fixed number of parts, so the number of threads changes nothing.
+// Plain functions over raw memory, and operators of PyTorch around them (through its stable ABI, which compiles in
+// seconds). functions.py allocates and checks shapes. Activations are float or bfloat16 (arithmetic is float), parameters
+// float. Every row is computed by one thread and sums over rows are made in a fixed number of parts, so the number of
+// threads changes nothing.
 //
 // Compiled without -ffinite-math-only: a NaN must stay one, the training loop looks for it.
 
@@ -632,8 +633,8 @@ void op_residual_norm_backward(Tensor grad, Tensor grad_total, Tensor normalized
     in_type_of(normalized, [&](auto element) {
         using T = decltype(element);
         residual_norm_backward(data<T>(grad), data<float>(grad_total), data<T>(normalized), data<float>(inverse_std),
-                               data<float>(weight), inverse_std.numel(), last(normalized), p, number(key), data<T>(grad_x),
-                               data<float>(grad_added), data<float>(grad_stream), data<float>(grad_weight),
+                               data<float>(weight), inverse_std.numel(), last(normalized), p, number(key),
+                               data<T>(grad_x), data<float>(grad_added), data<float>(grad_stream), data<float>(grad_weight),
                                data<float>(grad_bias));
     });
 }
@@ -711,8 +712,8 @@ void op_softmax_forward(Tensor scores, Optional bias, int64_t num_heads, double 
 void op_softmax_backward(Tensor grad, Tensor probabilities, double scale, double p, Optional key, Tensor dropped) {
     in_type_of(grad, [&](auto element) {
         using T = decltype(element);
-        softmax_backward(data<T>(grad), data<T>(probabilities), grad.numel() / last(grad), last(grad), scale, p, number(key),
-                         data<T>(dropped));
+        softmax_backward(data<T>(grad), data<T>(probabilities), grad.numel() / last(grad), last(grad), scale, p,
+                         number(key), data<T>(dropped));
     });
 }
 
@@ -742,7 +743,8 @@ STABLE_TORCH_LIBRARY(electra, m) {
           "Tensor(a!) grad_x, Tensor(b!) grad_added, Tensor(c!) grad_residual, Tensor(d!) grad_weight, "
           "Tensor(e!) grad_bias) -> ()");
     m.def("residual_norm_forward(Tensor x, Tensor? added, Tensor stream, Tensor weight, Tensor? bias, float eps, "
-          "float p, Tensor? key, Tensor(a!) total, Tensor(b!) out, Tensor(c!)? normalized, Tensor(d!) inverse_std) -> ()");
+          "float p, Tensor? key, Tensor(a!) total, Tensor(b!) out, Tensor(c!)? normalized, "
+          "Tensor(d!) inverse_std) -> ()");
     m.def("residual_norm_backward(Tensor grad, Tensor grad_total, Tensor normalized, Tensor inverse_std, "
           "Tensor weight, float p, Tensor? key, Tensor(a!) grad_x, Tensor(b!)? grad_added, Tensor(c!) grad_stream, "
           "Tensor(d!) grad_weight, Tensor(e!)? grad_bias) -> ()");

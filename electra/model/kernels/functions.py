@@ -29,7 +29,7 @@ class _AddNorm(Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        added: Tensor,
+        linear_bias: Tensor,
         residual: Tensor,
         weight: Tensor,
         bias: Tensor,
@@ -42,7 +42,7 @@ class _AddNorm(Function):
         width = x.shape[-1]
         out, normalized = torch.empty_like(x), torch.empty_like(x) if is_learning else None
         inverse_std = torch.empty(x.numel() // width)
-        loops.add_norm_forward(x, added, residual, weight, bias, eps, p, key, out, normalized, inverse_std)
+        loops.add_norm_forward(x, linear_bias, residual, weight, bias, eps, p, key, out, normalized, inverse_std)
         ctx.save_for_backward(normalized, inverse_std, weight)
         ctx.p, ctx.key = p, key
         return out
@@ -53,25 +53,25 @@ class _AddNorm(Function):
         normalized, inverse_std, weight = ctx.saved_tensors
         grad_residual = torch.empty_like(normalized)
         grad_x = torch.empty_like(normalized)
-        grad_added, grad_weight, grad_bias = (torch.empty_like(weight) for _ in range(3))
-        results = (grad_x, grad_added, grad_residual, grad_weight, grad_bias)
+        grad_linear_bias, grad_weight, grad_bias = (torch.empty_like(weight) for _ in range(3))
+        results = (grad_x, grad_linear_bias, grad_residual, grad_weight, grad_bias)
         loops.add_norm_backward(grad.contiguous(), normalized, inverse_std, weight, ctx.p, ctx.key, *results)
         return *results, None, None, None, None
 
 
 def add_norm(
-    x: Tensor, added: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float
+    x: Tensor, linear_bias: Tensor | None, residual: Tensor, weight: Tensor, bias: Tensor, eps: float, p: float
 ) -> Tensor:
-    """LayerNorm(residual + dropout(x + added)) over the last dimension.
+    """LayerNorm(residual + dropout(x + linear_bias)) over the last dimension.
 
     Args:
         x: [..., D]; residual the same, weight and bias [D] float32.
-        added: the bias [D] float32 of the product that x is.
-        p: share of x + added that is dropped.
+        linear_bias: bias [D] float32 of the linear layer, which x lacks.
+        p: share of x + linear_bias that is dropped.
     """
-    added = torch.zeros_like(weight) if added is None else added
+    linear_bias = torch.zeros_like(weight) if linear_bias is None else linear_bias
     key = new_key(p)
-    return cast(Tensor, _AddNorm.apply(x, added, residual, weight, bias, eps, p, key, torch.is_grad_enabled()))
+    return cast(Tensor, _AddNorm.apply(x, linear_bias, residual, weight, bias, eps, p, key, torch.is_grad_enabled()))
 
 
 class _ResidualNorm(Function):
@@ -79,7 +79,7 @@ class _ResidualNorm(Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        added: Tensor | None,
+        linear_bias: Tensor | None,
         stream: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -94,9 +94,9 @@ class _ResidualNorm(Function):
             normalized = torch.empty_like(x)
         inverse_std = torch.empty(x.numel() // x.shape[-1])
         results = (total, out, normalized, inverse_std)
-        loops.residual_norm_forward(x, added, stream, weight, bias, eps, p, key, *results)
+        loops.residual_norm_forward(x, linear_bias, stream, weight, bias, eps, p, key, *results)
         ctx.save_for_backward(normalized, inverse_std, weight)
-        ctx.has_added, ctx.has_bias, ctx.p, ctx.key = added is not None, bias is not None, p, key
+        ctx.has_linear_bias, ctx.has_bias, ctx.p, ctx.key = linear_bias is not None, bias is not None, p, key
         return total, out
 
     @staticmethod
@@ -109,35 +109,35 @@ class _ResidualNorm(Function):
             torch.empty_like(weight),
         )
         grad_bias = torch.empty_like(weight) if ctx.has_bias else None
-        grad_added = torch.empty_like(weight) if ctx.has_added else None
+        grad_linear_bias = torch.empty_like(weight) if ctx.has_linear_bias else None
         given = (grad.contiguous(), grad_total.contiguous(), normalized, inverse_std, weight)
-        results = (grad_x, grad_added, grad_stream, grad_weight, grad_bias)
+        results = (grad_x, grad_linear_bias, grad_stream, grad_weight, grad_bias)
         loops.residual_norm_backward(*given, ctx.p, ctx.key, *results)
         return *results, None, None, None, None
 
 
 def residual_norm(
-    x: Tensor, added: Tensor | None, stream: Tensor, weight: Tensor, bias: Tensor | None, eps: float, p: float
+    x: Tensor, linear_bias: Tensor | None, stream: Tensor, weight: Tensor, bias: Tensor | None, eps: float, p: float
 ) -> tuple[Tensor, Tensor]:
-    """stream + dropout(x + added), and its LayerNorm over the last dimension in the type of x.
+    """stream + dropout(x + linear_bias), and its LayerNorm over the last dimension in the type of x.
 
     Args:
         x: [..., D]; stream the same in float32, weight and bias [D] float32.
-        added: the bias [D] float32 of the product that x is.
-        p: share of x + added that is dropped.
+        linear_bias: bias [D] float32 of the linear layer, which x lacks.
+        p: share of x + linear_bias that is dropped.
     """
     key = new_key(p)
-    found = _ResidualNorm.apply(x, added, stream, weight, bias, eps, p, key, torch.is_grad_enabled())
+    found = _ResidualNorm.apply(x, linear_bias, stream, weight, bias, eps, p, key, torch.is_grad_enabled())
     return cast(tuple[Tensor, Tensor], found)
 
 
 class _Gelu(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, added: Tensor, is_learning: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, linear_bias: Tensor, is_learning: bool) -> Tensor:
         x = x.contiguous()
         out = torch.empty_like(x)
         derivative = torch.empty_like(x) if is_learning else None
-        loops.gelu_forward(x, added, out, derivative)
+        loops.gelu_forward(x, linear_bias, out, derivative)
         ctx.save_for_backward(derivative)
         return out
 
@@ -145,56 +145,56 @@ class _Gelu(Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (derivative,) = ctx.saved_tensors
-        grad_x, grad_added = torch.empty_like(derivative), torch.empty(derivative.shape[-1])
-        loops.gelu_backward(grad.contiguous(), derivative, grad_x, grad_added)
-        return grad_x, grad_added, None
+        grad_x, grad_linear_bias = torch.empty_like(derivative), torch.empty(derivative.shape[-1])
+        loops.gelu_backward(grad.contiguous(), derivative, grad_x, grad_linear_bias)
+        return grad_x, grad_linear_bias, None
 
 
-def gelu(x: Tensor, added: Tensor | None = None) -> Tensor:
-    """The exact GELU of x + added: their sum times the normal distribution function of it.
+def gelu(x: Tensor, linear_bias: Tensor | None = None) -> Tensor:
+    """The exact GELU of x + linear_bias: their sum times the normal distribution function of it.
 
     Args:
         x: [..., D].
-        added: the bias [D] float32 of the product that x is.
+        linear_bias: bias [D] float32 of the linear layer, which x lacks.
     """
-    added = torch.zeros(x.shape[-1]) if added is None else added
-    return cast(Tensor, _Gelu.apply(x, added, torch.is_grad_enabled()))
+    linear_bias = torch.zeros(x.shape[-1]) if linear_bias is None else linear_bias
+    return cast(Tensor, _Gelu.apply(x, linear_bias, torch.is_grad_enabled()))
 
 
 class _Geglu(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, added: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, linear_bias: Tensor | None) -> Tensor:
         x = x.contiguous()
         out = torch.empty(*x.shape[:-1], x.shape[-1] // 2, dtype=x.dtype)
-        loops.geglu_forward(x, added, out)
-        ctx.save_for_backward(x, added)
+        loops.geglu_forward(x, linear_bias, out)
+        ctx.save_for_backward(x, linear_bias)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, added = ctx.saved_tensors
-        grad_x, grad_added = torch.empty_like(x), None if added is None else torch.empty(x.shape[-1])
-        loops.geglu_backward(grad.contiguous(), x, added, grad_x, grad_added)
-        return grad_x, grad_added
+        x, linear_bias = ctx.saved_tensors
+        grad_x, grad_linear_bias = torch.empty_like(x), None if linear_bias is None else torch.empty(x.shape[-1])
+        loops.geglu_backward(grad.contiguous(), x, linear_bias, grad_x, grad_linear_bias)
+        return grad_x, grad_linear_bias
 
 
-def geglu(x: Tensor, added: Tensor | None = None) -> Tensor:
-    """The exact GELU of the first half of x + added times the second half [..., F].
+def geglu(x: Tensor, linear_bias: Tensor | None = None) -> Tensor:
+    """The exact GELU of the first half of x + linear_bias times the second half [..., F].
 
     Args:
         x: [..., 2 F].
-        added: the bias [2 F] float32 of the product that x is.
+        linear_bias: bias [2 F] float32 of the linear layer, which x lacks.
     """
-    return cast(Tensor, _Geglu.apply(x, added))
+    return cast(Tensor, _Geglu.apply(x, linear_bias))
 
 
-def _split_heads(rows: Tensor, added: Tensor | None, kinds: int, num_heads: int) -> Tensor:
+def _split_heads(rows: Tensor, linear_bias: Tensor | None, kinds: int, num_heads: int) -> Tensor:
     """[B, T, kinds * D] to [kinds, B * H, T, D / H]."""
     B, T, width = rows.shape
     size = width // kinds // num_heads
     out = torch.empty(kinds, B * num_heads, T, size, dtype=rows.dtype)
-    loops.split_heads(rows.contiguous(), added, out)
+    loops.split_heads(rows.contiguous(), linear_bias, out)
     return out
 
 
@@ -212,7 +212,7 @@ class _Attention(Function):
     def forward(
         ctx: Any,
         qkv: Tensor,
-        added: Tensor,
+        linear_bias: Tensor,
         bias: Tensor | None,
         num_heads: int,
         p: float,
@@ -220,7 +220,7 @@ class _Attention(Function):
         rotation: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         size = qkv.shape[-1] // 3 // num_heads
-        heads = _split_heads(qkv, added, 3, num_heads)
+        heads = _split_heads(qkv, linear_bias, 3, num_heads)
         if rotation is not None:
             _rotate(heads, rotation, num_heads, 1.0)
         q, k, v = heads
@@ -247,8 +247,8 @@ class _Attention(Function):
         torch.bmm(dropped.transpose(1, 2), grad, out=grad_qkv[2])
         if ctx.rotation is not None:
             _rotate(grad_qkv, ctx.rotation, ctx.num_heads, -1.0)
-        grad_added = torch.empty(3 * ctx.num_heads * size)
-        return _merge_heads(grad_qkv, ctx.num_heads, grad_added), grad_added, *[None] * 5
+        grad_linear_bias = torch.empty(3 * ctx.num_heads * size)
+        return _merge_heads(grad_qkv, ctx.num_heads, grad_linear_bias), grad_linear_bias, *[None] * 5
 
 
 def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor], num_heads: int, direction: float) -> None:
@@ -259,7 +259,7 @@ def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor], num_heads: int, dire
 
 def attention(
     qkv_BT3D: Tensor,
-    added: Tensor | None,
+    linear_bias: Tensor | None,
     bias: Tensor | None,
     num_heads: int,
     p: float,
@@ -269,15 +269,15 @@ def attention(
 
     Args:
         qkv_BT3D: queries, keys and values beside each other, [B, T, 3 D].
-        added: the bias [3 D] float32 of the product that they are.
-        bias: added to the scores, float32 [B or 1, 1, T or 1, T]; it gets no gradient.
+        linear_bias: bias [3 D] float32 of the linear layer, which they lack.
+        bias: linear_bias to the scores, float32 [B or 1, 1, T or 1, T]; it gets no gradient.
         p: share of the probabilities that is dropped.
         rotation: cosines and sines [B or 1, T, d / 2] float32 of the angles that pairs of queries and keys turn by.
     """
     if bias is not None:
         bias = bias.float().contiguous()
-    added = torch.zeros(qkv_BT3D.shape[-1]) if added is None else added
-    return cast(Tensor, _Attention.apply(qkv_BT3D, added, bias, num_heads, p, new_key(p), rotation))
+    linear_bias = torch.zeros(qkv_BT3D.shape[-1]) if linear_bias is None else linear_bias
+    return cast(Tensor, _Attention.apply(qkv_BT3D, linear_bias, bias, num_heads, p, new_key(p), rotation))
 
 
 class _Vocabulary(Function):
