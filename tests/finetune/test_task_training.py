@@ -194,8 +194,11 @@ def test_fine_tuning_computes_without_denormals(paths, workspace):
     """They cost a CPU five times the time: a task of tags that is learned well has them in every gradient."""
     torch.set_flush_denormal(False)
     assert torch.tensor([2e-39]) * 0.5 > 0
-    finetune_cell(make_settings(), paths, "CoLA", 1)
-    assert torch.tensor([2e-39]) * 0.5 == 0
+    finetune_cell(workspace(["CoLA"], epochs=1), paths, task="CoLA", seed=1, scratch=True)
+    try:
+        assert torch.tensor([2e-39]) * 0.5 == 0
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_fine_tuning_watches_its_cores_and_says_when_others_take_them(paths, workspace, monkeypatch, capsys):
