@@ -1,5 +1,7 @@
 """Fixtures shared by several folders of tests."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {Path(__file__).parent / name: n for n, name in enumerate(SLOW)}
     assert all(file.is_file() for file in rank), "SLOW names a file that is not there"
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.fixture(autouse=True)
+def denormals_after_each_test() -> Iterator[None]:
+    """Undo what fine-tuning in this process changes: hypothesis refuses to draw floats without denormals."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.set_flush_denormal(False)
 
 
 # No test is timed: on a busy machine an example may take any time.
