@@ -196,10 +196,10 @@ class Bench(Processes):
 def prepare() -> None:
     """Run the text stages and prepare the tasks."""
     from electra.config.loading import load_settings
-    from electra.corpus.build import build_corpus
     from electra.readers.build import prepare_tasks
-    from electra.shards.build import build_shards
-    from electra.tokenizer.build import build_tokenizer
+    from electra.text.corpus.build import build_corpus
+    from electra.text.shards.build import build_shards
+    from electra.text.tokenizer.build import build_tokenizer
 
     for stage in (build_corpus, build_tokenizer, build_shards, prepare_tasks):
         stage(load_settings(), Paths())
@@ -343,7 +343,7 @@ def _time_step(
 
 def cells(bench: Bench) -> Figures:
     """Fine-tune a classification and a span task on the device and on the CPU."""
-    from electra.evaluation.metrics import score
+    from electra.results.metrics import score
     from electra.tasks.catalogue import find_spec
     from electra.tasks.cells import read_lines, read_rows
 

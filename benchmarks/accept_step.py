@@ -30,7 +30,7 @@ from electra.common.artifacts import write_json
 
 def plan_step(file: Path, shape: Shape) -> None:
     """Write the examples per step with which two sides fit into the device, and the memory predicted for one side."""
-    from electra.estimate.memory import free_memory, predict_step_memory
+    from electra.cluster.estimate.memory import free_memory, predict_step_memory
 
     free = free_memory(shape.machine)
     while True:

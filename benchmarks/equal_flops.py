@@ -14,12 +14,12 @@ from typing import Any
 
 import yaml
 
+from electra.cluster.estimate.cost import flops_per_token
 from electra.common.artifacts import read_json
 from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.estimate.cost import flops_per_token
-from electra.evaluation.evaluate import cell_scores
+from electra.results.evaluate import cell_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import PRETRAINED, SCRATCH, cell_key, read_rows
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from benchmarks.measure import table
 from benchmarks.workspace import bundled_text, run_stage
+from electra.cluster.estimate.cost import measure_speed
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
-from electra.corpus.build import build_corpus
-from electra.estimate.cost import measure_speed
-from electra.shards.build import build_shards
-from electra.tokenizer.build import build_tokenizer
+from electra.text.corpus.build import build_corpus
+from electra.text.shards.build import build_shards
+from electra.text.tokenizer.build import build_tokenizer
 
 SHAPES = {  # layers, hidden, heads, intermediate, length, batch
     "narrow": (2, 128, 4, 512, 32, 32),

@@ -26,22 +26,22 @@ import torch
 import yaml
 
 from benchmarks.plain_loop import plain_model, predict_plain, train_plain
+from electra.cluster.hardware import choose_device, choose_precision
 from electra.common.artifacts import write_json, write_manifest
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
-from electra.evaluation.metrics import accuracy
 from electra.finetune.features import Feature, Vocabulary, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import DROPOUT
 from electra.finetune.trainer import num_steps, predict, train
+from electra.hub.export.pretrained import export_model
 from electra.model.pretrained import load_encoder, save_pretrained, special_token_ids
 from electra.objectives.electra import Electra
-from electra.publish.export import export_model
 from electra.readers.official import OfficialSource
-from electra.system.hardware import choose_device, choose_precision
+from electra.results.metrics import accuracy
 from electra.tasks.catalogue import TASKS
-from electra.tokenizer.build import build_tokenizer
+from electra.text.tokenizer.build import build_tokenizer
 
 NAMES = ("MRPC", "RTE")
 OURS = "ours"

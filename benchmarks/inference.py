@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from benchmarks import measure
 from benchmarks.finetune import make_workspace
+from electra.cluster.hardware import choose_precision
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
@@ -31,11 +32,10 @@ from electra.finetune.heads import TaskModel
 from electra.finetune.run import DROPOUT
 from electra.finetune.saved import load_model, save_model
 from electra.finetune.trainer import train
+from electra.hub.export.papers import discriminator_weights
 from electra.model.heads import DiscriminatorHead
 from electra.model.pretrained import load_encoder
 from electra.predict.run import predict_file
-from electra.publish.papers import discriminator_weights
-from electra.system.hardware import choose_precision
 from electra.tasks.catalogue import TASKS
 
 TASK = TASKS["CoLA"]

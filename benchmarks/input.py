@@ -27,9 +27,9 @@ from benchmarks import measure
 from benchmarks.input_sides import OURS, RAW, SIDES, count_tokens
 from benchmarks.training_run import watched_run
 from benchmarks.workspace import ROOT, copy_text, files_source, run_stage, write_workspace
+from electra.cluster.hardware import num_cores
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.system.hardware import num_cores
 
 PROFILES = {"books": 200, "small": 8}  # profiles whose steps are timed, and the number of steps
 FIRST_STEPS = 3  # not counted: memory pools, choice of kernels
@@ -143,9 +143,9 @@ def measure_training(
 
 
 def time_loader(settings: Settings, paths: Paths, steps: int) -> float:
-    from electra.loader.batches import DataParallel, ExampleDrawer, training_steps
-    from electra.loader.dataset import Shards
     from electra.model.pretrained import special_token_ids
+    from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
+    from electra.pretrain.data.dataset import Shards
 
     drawer = ExampleDrawer(Shards(paths.shards, "train"), special_token_ids(paths.tokenizer), settings.pretrain)
     begin = time.perf_counter()

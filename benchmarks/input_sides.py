@@ -42,7 +42,7 @@ def count_tokens(paths: Paths) -> tuple[int, int]:
 
 
 def ours(paths: Paths, workers: int) -> float:
-    from electra.shards.build import build_shards
+    from electra.text.shards.build import build_shards
 
     settings = load_settings(paths.root)
     cluster = settings.cluster.model_copy(update={"num_workers": workers})

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import torch
 
+from electra.cluster.hardware import choose_device, compiler_trouble, describe_cuda, num_cores
 from electra.common.artifacts import write_json
 from electra.common.errors import ElectraError
 from electra.config import Cluster
-from electra.system.hardware import choose_device, compiler_trouble, describe_cuda, num_cores
 
 Device = Literal["cpu", "cuda"]
 Side = Callable[[], float | None]  # returns seconds it measured itself; None: the whole call is timed

@@ -28,8 +28,8 @@ import torch
 
 from benchmarks.measure import machine as describe_machine
 from benchmarks.workspace import ROOT, files_source, run_stage, write_workspace
+from electra.cluster.hardware import Machine, num_cores
 from electra.config import Model, Pretrain
-from electra.system.hardware import Machine, num_cores
 
 PAPER: dict[str, Any] = {"max_positions": 512, "dropout": 0.1, "attention_dropout": 0.1}
 SHAPES: dict[str, tuple[dict[str, Any], int]] = {  # the model, and its vocabulary
@@ -86,7 +86,7 @@ def setting(case: dict[str, Any]) -> tuple[Model, Pretrain, Machine, int]:
 
 
 def predicted(case: dict[str, Any]) -> int:
-    from electra.estimate.memory import predict_step_memory
+    from electra.cluster.estimate.memory import predict_step_memory
 
     model, recipe, machine, vocab_size = setting(case)
     recompute = case.get("recompute", False)
@@ -122,10 +122,10 @@ def train(
     shape: Model, recipe: Pretrain, machine: Machine, length: int, vocab_size: int, *, recompute: bool, steps: int = 3
 ) -> None:
     """Run steps of the engine on placeholder examples."""
-    from electra.estimate.memory import placeholder_batch, recompute_layers
+    from electra.cluster.estimate.memory import placeholder_batch, recompute_layers
+    from electra.cluster.memory import keep_freed_memory
     from electra.objectives.base import build_objective
     from electra.pretrain.engine import build_engine, set_step, start_distributed
-    from electra.system.memory import keep_freed_memory
 
     torch.set_num_threads(machine.num_threads)
     keep_freed_memory()  # as `electra pretrain` does
@@ -199,8 +199,8 @@ def change_run(folder: Path, case: dict[str, Any]) -> tuple[Any, int]:
 
 def predicted_run(folder: Path, case: dict[str, Any]) -> int:
     """Return the bytes that ``electra estimate`` predicts for a process of this run."""
-    from electra.estimate.memory import predict_step_memory
-    from electra.system.hardware import resolve_machine
+    from electra.cluster.estimate.memory import predict_step_memory
+    from electra.cluster.hardware import resolve_machine
 
     settings, vocab_size = change_run(folder, case)
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)

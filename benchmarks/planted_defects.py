@@ -41,11 +41,11 @@ from benchmarks.planted_texts import (
 from electra.common.artifacts import write_json
 from electra.config import Corpus
 from electra.config.text import NearDuplicates
-from electra.corpus.cleaned import clean, clean_documents
-from electra.corpus.cleaning.notes import Notes
-from electra.corpus.document import Cleaned, repeated_across
-from electra.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
-from electra.corpus.near_duplicates import NearDuplicateIndex, Signer, words_of
+from electra.text.corpus.cleaned import clean, clean_documents
+from electra.text.corpus.cleaning.notes import Notes
+from electra.text.corpus.document import Cleaned, repeated_across
+from electra.text.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
+from electra.text.corpus.near_duplicates import NearDuplicateIndex, Signer, words_of
 
 DOCUMENT_CHARACTERS = 3000
 EACH = 200  # documents per defect, and per kind of text that resembles one

@@ -31,19 +31,19 @@ import torch.nn.functional as F
 import yaml
 
 from benchmarks import measure
+from electra.cluster.estimate.cost import flops_per_token
+from electra.cluster.hardware import Machine, matrix_peak, resolve_machine
+from electra.cluster.memory import keep_freed_memory
 from electra.common.errors import ConfigError
 from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
-from electra.estimate.cost import flops_per_token
-from electra.loader.packing import StaticShapes
+from electra.hub.export.modernbert import modernbert_config
 from electra.model.attention import has_kernel
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, build_objective
 from electra.objectives.electra import Electra
+from electra.pretrain.data.packing import StaticShapes
 from electra.pretrain.engine import build_engine, set_step, start_distributed
-from electra.publish.modernbert import modernbert_config
-from electra.system.hardware import Machine, matrix_peak, resolve_machine
-from electra.system.memory import keep_freed_memory
 
 VOCAB_SIZE, MASK = 30522, 103
 STEPS = 3  # default per call

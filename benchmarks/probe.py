@@ -18,7 +18,7 @@ from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
-from electra.probe.scores import Probe, read_pairs
+from electra.results.probe.scores import Probe, read_pairs
 
 ONE_PASS, GENERATOR, EQUAL = "one pass", "masked, the generator", "masked, of the discriminator's size"
 

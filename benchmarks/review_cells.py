@@ -23,9 +23,9 @@ from electra.common.artifacts import write_json
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
-from electra.evaluation.metrics import score
 from electra.finetune.run import finetune_cell
-from electra.review.compare import compare
+from electra.results.metrics import score
+from electra.results.review.compare import compare
 from electra.tasks.catalogue import find_spec
 from electra.tasks.cells import read_lines, read_rows
 

@@ -22,10 +22,10 @@ from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches
-from electra.loader.dataset import Shards
 from electra.model.pretrained import special_token_ids
 from electra.objectives.saved import load_electra
+from electra.pretrain.data.batches import DataParallel, ExampleDrawer, heldout_batches
+from electra.pretrain.data.dataset import Shards
 from electra.pretrain.metrics import HeldoutSums
 
 Runs = dict[str, dict[int, Path]]  # option to seed to workspace

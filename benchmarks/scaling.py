@@ -23,11 +23,11 @@ from benchmarks import measure
 from benchmarks.cost_model import ZERO_STAGES, weights_of
 from benchmarks.training_run import watched_run
 from benchmarks.workspace import copy_text, files_source, run_stage, write_workspace
+from electra.cluster.hardware import resolve_machine
 from electra.common.artifacts import read_manifest, write_json
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.system.hardware import resolve_machine
 
 FIRST_STEPS = 2  # not counted
 

@@ -28,20 +28,20 @@ import numpy as np
 
 from electra.checks.corpus import corpus_tables
 from electra.checks.shards import shards_tables
+from electra.cluster.executors import limit_threads
 from electra.common.artifacts import building, listed_files, read_json, sha256, write_json, write_manifest
 from electra.common.paths import Paths
 from electra.config import Corpus, FilesCorpus, Shards, Tokenizer
 from electra.config.loading import load_settings
-from electra.corpus.build import build_corpus
-from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.corpus.decontamination import EXAMPLES
-from electra.corpus.document import SeenIds, kept_documents
-from electra.corpus.files import FilesSource
-from electra.corpus.leaks import EvaluationTexts
-from electra.corpus.writer import split_files
-from electra.shards.build import build_shards, shard_file
-from electra.system.executors import limit_threads
-from electra.tokenizer.build import build_tokenizer, count_file, write_sample
+from electra.text.corpus.build import build_corpus
+from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
+from electra.text.corpus.decontamination import EXAMPLES
+from electra.text.corpus.document import SeenIds, kept_documents
+from electra.text.corpus.files import FilesSource
+from electra.text.corpus.leaks import EvaluationTexts
+from electra.text.corpus.writer import split_files
+from electra.text.shards.build import build_shards, shard_file
+from electra.text.tokenizer.build import build_tokenizer, count_file, write_sample
 
 DOCUMENT_CHARACTERS = 3000
 

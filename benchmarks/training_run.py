@@ -109,8 +109,8 @@ def watched_run(workspace: Path, num_processes: int) -> list[dict[str, Any]]:
         RuntimeError: the run failed; contains its last lines.
     """
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    from electra.cluster.hardware import resolve_machine
     from electra.config.loading import load_settings
-    from electra.system.hardware import resolve_machine
 
     settings = load_settings(workspace)
     machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)

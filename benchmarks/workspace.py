@@ -21,11 +21,11 @@ from typing import Any, Literal
 
 import yaml
 
+from electra.cluster.processes import free_port
 from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
-from electra.system.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -151,7 +151,7 @@ class Child:
 
 # All modules that training and fine-tuning import; the last two: DeepSpeed, with ZeRO.
 IMPORTED_ONCE = (
-    "electra.launchers.pretraining",
+    "electra.cluster.launchers.pretraining",
     "electra.pretrain.run",
     "electra.finetune.run",
     "transformers.models.electra.modeling_electra",

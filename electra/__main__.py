@@ -17,16 +17,16 @@ app.registered_commands.sort(key=lambda command: GROUPS.index(str(command.rich_h
 
 def main() -> None:
     """Run the command line. A user's mistake ends with a message and its exit code, without a traceback."""
+    from electra.cluster.memory import out_of_memory
+    from electra.cluster.processes import exit_on_sigterm
     from electra.common.errors import ElectraError
     from electra.common.printing import guard_streams
-    from electra.system.memory import out_of_memory
-    from electra.system.processes import exit_on_sigterm
 
     guard_streams()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     stage = os.environ.get("DVC_STAGE") if "RANK" not in os.environ else None  # processes of a launcher end with that
     if stage:
-        from electra.system.processes import end_with_parent
+        from electra.cluster.processes import end_with_parent
 
         end_with_parent()
     started = time.monotonic()
@@ -35,8 +35,8 @@ def main() -> None:
             app()
     except SystemExit as done:  # how typer ends
         if stage and not done.code:
+            from electra.cluster.run_facts import note_stage_seconds
             from electra.common.paths import Paths
-            from electra.system.run_facts import note_stage_seconds
 
             note_stage_seconds(Paths(), stage, time.monotonic() - started)
         raise

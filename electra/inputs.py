@@ -292,7 +292,7 @@ def watch_inputs(settings: Settings, paths: Paths) -> None:
 
 def _files(items: Iterable[Outside], root: Path) -> dict[str, dict[str, Any] | None]:
     """Return the names of all files; for URLs with the size and version that the server reports."""
-    from electra.corpus.files import find_files
+    from electra.text.corpus.files import find_files
 
     found: dict[str, dict[str, Any] | None] = {}
     for item in items:

@@ -329,8 +329,8 @@ def cells_per_gpu(settings: Settings) -> int:
         return settings.cluster.cells_per_gpu
     import torch
 
-    from electra.estimate.memory import FILL
-    from electra.system.hardware import choose_device
+    from electra.cluster.estimate.memory import FILL
+    from electra.cluster.hardware import choose_device
 
     if choose_device(settings.cluster) == "cpu":
         return 1
@@ -346,11 +346,11 @@ def predict_cell_memory(settings: Settings) -> int:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from electra.estimate.memory import FP32, WORKSPACES, LiveBytes
+    from electra.cluster.estimate.memory import FP32, WORKSPACES, LiveBytes
+    from electra.cluster.hardware import choose_precision
     from electra.model.attention import CuSeqlens
     from electra.model.encoder import Encoder
     from electra.model.shape import EncoderConfig
-    from electra.system.hardware import choose_precision
 
     options, specs = settings.finetune, [TASKS.get(name) for name in settings.cells.tasks]
     has_spans = any(spec is None or spec.kind == "span" for spec in specs)  # None: an own task of unknown kind

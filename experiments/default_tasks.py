@@ -22,10 +22,10 @@ import torch
 from electra.common.artifacts import write_json
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.evaluation.metrics import constant_score, score
 from electra.finetune.features import Vocabulary
 from electra.finetune.run import _features, _model, predict_rows, prepare_machine
 from electra.finetune.trainer import train
+from electra.results.metrics import constant_score, score
 from electra.tasks.catalogue import find_spec
 from electra.tasks.cells import Start, read_rows
 

@@ -71,7 +71,7 @@ def forecast(root: Path, plan: Sequence[PlannedStage]) -> list[Forecast]:
 
 
 def stage_seconds(root: Path) -> dict[str, float]:
-    """Return the seconds of each stage's last run in this folder (electra/system/run_facts.py); skip damaged files."""
+    """Return the seconds of each stage's last run in this folder (electra/cluster/run_facts.py); skip damaged files."""
     found: dict[str, float] = {}
     for file in sorted((root / "logs/stages").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):

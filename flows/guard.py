@@ -15,7 +15,7 @@ from types import FrameType
 
 import psutil
 
-from electra.system.processes import end_with_parent, seconds_to_end
+from electra.cluster.processes import end_with_parent, seconds_to_end
 
 SHARE_OF_THE_COMMAND = 0.8  # of the grace period; the rest is for processes that the command leaves behind
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <sys/prctl.h>

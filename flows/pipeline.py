@@ -33,8 +33,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import Task
 from prefect.utilities.names import generate_slug
 
-from electra.system.processes import GRACE, end_with_parent
-from electra.system.run_facts import run_name
+from electra.cluster.processes import GRACE, end_with_parent
+from electra.cluster.run_facts import run_name
 from flows.guard import run_guarded
 from flows.plan import (
     PlannedStage,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from electra.system.processes import end_with_parent
+from electra.cluster.processes import end_with_parent
 from flows.forecast import GPUS, Forecast, forecast
 from flows.plan import PlannedStage, cells_per_machine, kind_of, make_plan
 from flows.stages import DVC_CHATTER, StageFailure

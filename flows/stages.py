@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from electra.system.processes import GRACE
+from electra.cluster.processes import GRACE
 from flows.guard import end_tree, guarded
 from flows.watch import Limits, Watch
 

@@ -256,7 +256,8 @@ def test_the_workflow_installs_what_the_comparison_imports() -> None:
     others = {re.split(r"[^\w.-]", name)[0] for name in needed} - set(line.split())
     modules = {{"ruamel.yaml": "ruamel", "pyyaml": "yaml"}.get(name, name.replace("-", "_")) for name in others}
     code = (
-        "import sys; import electra.cli.review, electra.review.noise, electra.review.render, electra.report.build\n"
+        "import sys; import electra.cli.review, electra.results.report.build\n"
+        "import electra.results.review.noise, electra.results.review.render\n"
         f"print(sorted({modules!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -8,14 +8,14 @@ from typing import get_args
 import pytest
 import yaml
 
+from electra.cluster.launchers.pretraining import LAUNCHERS
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Cells, Cluster, FilesTasks, ObjectiveName, Settings
 from electra.config.loading import load_settings
-from electra.corpus.file_formats import SUFFIXES
-from electra.corpus.files import FORMATS
-from electra.evaluation.metrics import score
-from electra.launchers.pretraining import LAUNCHERS
+from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS, TaskSpec
+from electra.text.corpus.file_formats import SUFFIXES
+from electra.text.corpus.files import FORMATS
 from tests.corpus.test_corpus_files import COMPRESS, CONTENT
 from tests.launchers.test_rendering import CLUSTERS, GOLDEN
 from tests.objectives.test_objectives import EXPECTED

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from electra.cluster.hardware import Machine, bucket_size
 from electra.config import Model, Pretrain
 from electra.objectives.electra import Electra
 from electra.optim import ElectraAdamW, generator_rates, learning_rate, parameter_groups, rate_of, warmup_stable_decay
 from electra.pretrain.engine import deepspeed_config, set_step
 from electra.pretrain.zero import scatter_state
-from electra.system.hardware import Machine, bucket_size
 
 
 def test_update_is_adam_without_bias_correction() -> None:

@@ -15,9 +15,9 @@ import yaml
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
-from electra.corpus.build import build_corpus
-from electra.shards.build import build_shards
-from electra.tokenizer.build import build_tokenizer
+from electra.text.corpus.build import build_corpus
+from electra.text.shards.build import build_shards
+from electra.text.tokenizer.build import build_tokenizer
 from tests.fixtures import LABELLED, text_source
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -37,11 +37,11 @@ from electra.checks.judge import (
 )
 from electra.checks.repeated_text import Repeat, RepeatedText
 from electra.checks.resemblance import is_mojibake, mean_word_chars
+from electra.cluster.executors import open_workers
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Cluster, Corpus, FilesCorpus, Settings
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
-from electra.system.executors import open_workers
 
 MANY_PARTS = 100  # number of files, if they are smaller than SMALL_PART_CHARS
 SMALL_PART_CHARS = 1_000_000  # average characters per file

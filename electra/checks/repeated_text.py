@@ -1,6 +1,6 @@
 """Find text that occurs in more than one document: second editions, extracts, templates.
 
-Documents are compared by their n-grams of words as in :mod:`electra.corpus.near_duplicates`, which ignores case,
+Documents are compared by their n-grams of words as in :mod:`electra.text.corpus.near_duplicates`, which ignores case,
 punctuation in any script, and spaces. Only n-grams with the smallest hashes are kept (FracMinHash: Irber et al. 2022):
 unlike a signature of fixed length, this sample also shows that a short document is part of a long one, and two editions
 are found wherever each was cut into a training and a held-out part.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from electra.checks.resemblance import hash_bound
-from electra.corpus.near_duplicates import ngram_hashes, word_hashes
+from electra.text.corpus.near_duplicates import ngram_hashes, word_hashes
 
 NGRAM_WORDS = 13  # same as in `corpus.decontamination`; no two of 199 novels share more than one in a thousand n-grams
 LEAST_SHARED = 0.5  # least share of a document's n-grams in other documents for its text to count

@@ -44,10 +44,16 @@ def compare(
     from electra.common.artifacts import writing_named
     from electra.common.errors import ConfigError
     from electra.common.paths import Paths
-    from electra.review.compare import compare as compare_sides
-    from electra.review.noise import record_noise as write_record
-    from electra.review.render import read_thresholds, reasons_to_refuse, render_markdown, render_page, render_text
-    from electra.review.sides import open_side
+    from electra.results.review.compare import compare as compare_sides
+    from electra.results.review.noise import record_noise as write_record
+    from electra.results.review.render import (
+        read_thresholds,
+        reasons_to_refuse,
+        render_markdown,
+        render_page,
+        render_text,
+    )
+    from electra.results.review.sides import open_side
 
     named = sides or ["HEAD"]
     if record_noise:
@@ -85,7 +91,7 @@ def noise(
     Example: electra noise --runs 4 --seeds 2
     """
     from electra.common.paths import Paths
-    from electra.review.noise import measure_noise
+    from electra.results.review.noise import measure_noise
 
     print(f"written: {measure_noise(Paths(), num_runs, num_seeds)}; commit it")
 
@@ -99,7 +105,7 @@ def runs(
 
     Example: electra runs -n 5
     """
-    from electra.review.sides import find_runs, render_runs, runs_as_json
+    from electra.results.review.sides import find_runs, render_runs, runs_as_json
 
     print((runs_as_json if as_json else render_runs)(find_runs(most=most)), end="")
 
@@ -114,7 +120,7 @@ def data_docs(
     """
     from electra.common.artifacts import writing_named
     from electra.common.paths import Paths
-    from electra.review.data_docs import render_data_docs, reports
+    from electra.results.review.data_docs import render_data_docs, reports
 
     page = render_data_docs(Paths())
     with writing_named(file, reports(Paths()).values()) as out:

@@ -37,7 +37,7 @@ def evaluation_texts() -> None:
 
     Example: electra evaluation-texts
     """
-    from electra.corpus.decontamination import collect_evaluation_texts
+    from electra.text.corpus.decontamination import collect_evaluation_texts
 
     collect_evaluation_texts(*load())
 
@@ -53,11 +53,11 @@ def corpus(
     Example: electra corpus --show 3
     """
     if show is not None:
-        from electra.corpus.cleaning.notes import show_corpus
+        from electra.text.corpus.cleaning.notes import show_corpus
 
         show_corpus(load()[1], show)
         return
-    from electra.corpus.build import build_corpus
+    from electra.text.corpus.build import build_corpus
 
     build_corpus(*load())
 
@@ -84,7 +84,7 @@ def tokenizer(
 
     Example: electra tokenizer --beside mbert/vocab.txt
     """
-    from electra.tokenizer.build import build_tokenizer, show_beside
+    from electra.text.tokenizer.build import build_tokenizer, show_beside
 
     if beside:
         show_beside(load()[1], beside)
@@ -98,7 +98,7 @@ def shards() -> None:
 
     Example: electra shards
     """
-    from electra.shards.build import build_shards
+    from electra.text.shards.build import build_shards
 
     build_shards(*load())
 
@@ -124,7 +124,7 @@ def pretrain(
 
     Example: electra pretrain --render
     """
-    from electra.launchers.pretraining import launched, render_pretraining
+    from electra.cluster.launchers.pretraining import launched, render_pretraining
 
     settings, paths = load()
     if render:
@@ -222,12 +222,12 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
     started = time.monotonic()
     yield
     if os.environ.get("RANK", "0") == "0":
-        from electra.system.hardware import choose_device
-        from electra.system.run_facts import note_machine
+        from electra.cluster.hardware import choose_device
+        from electra.cluster.run_facts import note_machine
 
         seconds, tokens, flops = time.monotonic() - started, None, None
         if stage == "pretrain":
-            from electra.estimate.cost import estimate
+            from electra.cluster.estimate.cost import estimate
 
             cost = estimate(settings)
             tokens, flops = cost.tokens, cost.hardware_training_flops
@@ -236,7 +236,7 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
 
 def _print_headlines(paths: "Paths", cell: Path, task: str) -> None:
     """Print a fine-tuning run's scores, which are in none of its files: the stage does not depend on the metrics."""
-    from electra.evaluation.evaluate import headlines
+    from electra.results.evaluate import headlines
 
     for line in headlines(paths, cell, task):
         print(line)
@@ -260,7 +260,7 @@ def evaluate(
 
     Example: electra evaluate --task MRPC --predictions MRPC.tsv --gold MRPC/dev.tsv
     """
-    from electra.evaluation.evaluate import evaluate_cells
+    from electra.results.evaluate import evaluate_cells
 
     if predictions or gold or task or na_prob_file:
         _evaluate_outside(task, predictions, gold, na_prob_file, na_prob_thresh)
@@ -269,7 +269,7 @@ def evaluate(
 
 
 def _evaluate_outside(*arguments) -> None:  # separate, so that the stage `evaluate` does not depend on its imports
-    from electra.predict.outside import print_outside_scores
+    from electra.results.outside import print_outside_scores
 
     print_outside_scores(*arguments)
 
@@ -288,7 +288,7 @@ def probe(
 
     Example: electra probe blimp/*.jsonl --similarity data/tasks/STS-B/dev.jsonl
     """
-    from electra.probe.learned import probe_pretrained
+    from electra.results.probe.learned import probe_pretrained
 
     if files or similarity or json_output or not Path("params.yaml").exists():
         _print_probes(files or [], similarity, json_output)
@@ -302,7 +302,7 @@ def _print_probes(files: list[Path], similarity: Path | None, json_output: bool)
 
     from electra.common.paths import Paths
     from electra.finetune.run import prepare_machine
-    from electra.probe.scores import render, run_probe
+    from electra.results.probe.scores import render, run_probe
 
     if not files and similarity is None and Path("params.yaml").exists():
         files = [Path(file) for file in load()[0].tasks.pairs]
@@ -316,7 +316,7 @@ def report() -> None:
 
     Example: electra report
     """
-    from electra.report.build import build_report
+    from electra.results.report.build import build_report
 
     build_report(*load())
 
@@ -338,7 +338,7 @@ def export(
 
     Example: electra export --task CoLA --seed 1
     """
-    from electra.publish.export import export_model
+    from electra.hub.export.pretrained import export_model
 
     if task is not None:
         _export_task(task, seed, out)
@@ -350,6 +350,6 @@ def export(
 
 def _export_task(*arguments) -> None:  # separate, so that the stage `export` does not depend on its imports
     from electra.common.paths import Paths
-    from electra.predict.finetuned import export_task
+    from electra.hub.finetuned import export_task
 
     export_task(Paths(), *arguments)

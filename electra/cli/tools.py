@@ -63,14 +63,14 @@ def publish(
     Example: electra publish me/electra-books --license cc-by-sa-4.0 --task CoLA --dry-run
     """
     from electra.common.paths import Paths
-    from electra.predict.upload import check_upload, describe, hub_token, plan_uploads, upload_all
+    from electra.hub.publish import check_upload, describe, hub_token, plan_uploads, upload_all
 
     check_upload(name, license)  # before models are exported
     if not dry_run:
         hub_token()
     folders: list[Path] = []
     if task:
-        from electra.predict.finetuned import export_task
+        from electra.hub.finetuned import export_task
 
         folders = [export_task(Paths(), one) for one in task]
     uploads = plan_uploads(Paths(), name, license, folders)
@@ -104,7 +104,7 @@ def seconds() -> None:
 
     Example: electra seconds
     """
-    from electra.system.run_facts import seconds_table
+    from electra.cluster.run_facts import seconds_table
 
     print(seconds_table(load()[1]), end="")
 
@@ -209,7 +209,7 @@ def init(
         write_project(plan)
     minutes, used_by_others = None, 0.0
     if time:
-        from electra.estimate.cost import measure_speed, run_minutes
+        from electra.cluster.estimate.cost import measure_speed, run_minutes
 
         vocab_size = plan.settings.tokenizer.vocab_size
         rows = plan.table.rows["train"] if plan.table else 0
@@ -260,9 +260,9 @@ def estimate(
     import json
     from dataclasses import asdict
 
-    from electra.estimate.cost import estimate, published_table, render
-    from electra.estimate.machines import describe_machines, render_machines
-    from electra.estimate.memory import render_memory
+    from electra.cluster.estimate.cost import estimate, published_table, render
+    from electra.cluster.estimate.machines import describe_machines, render_machines
+    from electra.cluster.estimate.memory import render_memory
 
     if published:
         print(published_table(), end="")
@@ -332,7 +332,7 @@ def import_huggingface(
 
     Example: electra import-huggingface google/electra-small-discriminator weights/small --revision COMMIT
     """
-    from electra.importing.huggingface import import_huggingface
+    from electra.hub.importing.huggingface import import_huggingface
 
     import_huggingface(discriminator, generator, target, revision, generator_revision)
 
@@ -351,7 +351,7 @@ def import_tensorflow(
 
     Example: electra import-tensorflow electra_small/ electra_small/vocab.txt weights/small
     """
-    from electra.importing.tensorflow import import_tensorflow
+    from electra.hub.importing.tensorflow import import_tensorflow
 
     model = load()[0].model if settings else None
     import_tensorflow(checkpoint, vocab_file, target, model, lowercase=not cased)
@@ -370,7 +370,7 @@ def resize(
 
     Example: electra resize weights/small vocab.txt weights/mine
     """
-    from electra.importing.resize import resize_vocabulary
+    from electra.hub.importing.resize import resize_vocabulary
 
     resize_vocabulary(source, vocab_file, target, tokenizer)
 

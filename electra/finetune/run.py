@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from electra.cluster.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
+from electra.cluster.memory import keep_freed_memory
+from electra.cluster.run_facts import Stopwatch, note_seconds
 from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.output import exclusive
@@ -34,9 +37,6 @@ from electra.finetune.trainer import num_steps, predict, train
 from electra.model.encoder import Encoder
 from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.shape import EncoderConfig
-from electra.system.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
-from electra.system.memory import keep_freed_memory
-from electra.system.run_facts import Stopwatch, note_seconds
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
 from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
 from electra.tasks.format import Row
@@ -277,7 +277,7 @@ def predict_rows(
     bf16: bool,
     batch_size: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return one prediction per row; see :func:`electra.evaluation.metrics.score` for the fields."""
+    """Return one prediction per row; see :func:`electra.results.metrics.score` for the fields."""
     features = _features(options, spec, rows, vocabulary)
     return predict_features(options, spec, model, rows, features, vocabulary, bf16, batch_size)
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from electra.cluster.hardware import watch_cores
 from electra.common.errors import DataError, TrainingError
 from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
 from electra.finetune.heads import TaskModel
 from electra.optim import build_optimizer, learning_rate, parameter_groups
-from electra.system.hardware import watch_cores
 
 
 def depth_of(name: str, encoder: AnyEncoder) -> int:

@@ -26,10 +26,10 @@ from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus, Settings
 from electra.config.loading import parse_settings
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
-from electra.corpus.file_formats import SUFFIXES
-from electra.corpus.files import FORMATS, FilePart, InputFile, find_files
 from electra.init.script import Script, scripts_of
 from electra.init.table import OWN, Table, check_name, read_labelled
+from electra.text.corpus.file_formats import SUFFIXES
+from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
 
 SAMPLE = 1 << 18  # bytes sampled from a text file
 LOOKED_AT = 20  # text files sampled from a corpus

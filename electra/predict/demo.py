@@ -30,10 +30,10 @@ from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from electra.common.paths import Paths
 from electra.finetune.saved import SavedModel, load_model
-from electra.importing.huggingface import import_huggingface
+from electra.hub.importing.huggingface import import_huggingface
 from electra.predict.run import kind_of
-from electra.probe.learned import Piece, fills, masked_probabilities, pieces_of, replaced
-from electra.probe.scores import Probe
+from electra.results.probe.learned import Piece, fills, masked_probabilities, pieces_of, replaced
+from electra.results.probe.scores import Probe
 from electra.tasks.format import Row
 
 HOST, PORT = "127.0.0.1", 8765

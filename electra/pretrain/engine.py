@@ -15,12 +15,12 @@ import torch
 import torch.distributed
 
 from electra import config
+from electra.cluster.hardware import Machine, bucket_size
+from electra.cluster.processes import free_port
 from electra.common.errors import InfrastructureError
 from electra.objectives.base import Objective
 from electra.optim import Optimizer, build_optimizer, generator_rates, parameter_groups
 from electra.pretrain.zero import average_without_copies, clips_in_step, create_moments, full_gradient, load_collectives
-from electra.system.hardware import Machine, bucket_size
-from electra.system.processes import free_port
 
 
 def prepare_environment(device: str) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 import torch.distributed
 
+from electra.cluster.estimate.memory import fitted, free_memory, recompute_layers, wants_recompute
+from electra.cluster.hardware import Machine
 from electra.config import Settings
-from electra.estimate.memory import fitted, free_memory, recompute_layers, wants_recompute
 from electra.model.encoder import Encoder
 from electra.objectives.base import Objective, build_objective
 from electra.pretrain.engine import communication_device
-from electra.system.hardware import Machine
 
 
 def build_model(settings: Settings, vocab_size: int, mask_id: int, token_counts: np.ndarray) -> Objective:

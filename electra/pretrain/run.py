@@ -15,14 +15,14 @@ from datetime import timedelta
 import torch
 import torch.distributed
 
+from electra.cluster.hardware import Machine, repeat_exactly, resolve_machine, watch_cores
+from electra.cluster.memory import keep_freed_memory
+from electra.cluster.processes import EndRequest, Peers, SignalMonitor
 from electra.common.errors import InfrastructureError
 from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.methods import METHODS
-from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
-from electra.loader.dataset import CutExamples, Shards
-from electra.loader.packing import StaticShapes
 from electra.model.attention import has_kernel
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.objectives.base import Objective, Outputs, objective_class
@@ -38,6 +38,9 @@ from electra.pretrain.checkpoint import (
     load_weights,
     seconds_between_checkpoints,
 )
+from electra.pretrain.data.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
+from electra.pretrain.data.dataset import CutExamples, Shards
+from electra.pretrain.data.packing import StaticShapes
 from electra.pretrain.engine import (
     build_engine,
     communication_device,
@@ -52,9 +55,6 @@ from electra.pretrain.metrics import Curve, HeldoutSums, token_counts, training_
 from electra.pretrain.model import build_model, fit_to_memory, make_fast
 from electra.pretrain.telemetry import Telemetry, start_telemetry
 from electra.pretrain.zero import Gathered, backward, gather_state, scatter_state, take_skipped
-from electra.system.hardware import Machine, repeat_exactly, resolve_machine, watch_cores
-from electra.system.memory import keep_freed_memory
-from electra.system.processes import EndRequest, Peers, SignalMonitor
 
 
 def pretrain(settings: Settings, paths: Paths) -> None:

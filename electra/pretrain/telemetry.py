@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from electra import config
+from electra.cluster.estimate.cost import flops_per_token
+from electra.cluster.hardware import Machine, describe_cuda, matrix_peak
+from electra.cluster.run_facts import run_name
 from electra.common.artifacts import write_json
 from electra.common.paths import Paths
 from electra.common.printing import raw_stream
 from electra.config import Settings
-from electra.estimate.cost import flops_per_token
 from electra.pretrain.alarms import Alarm
 from electra.pretrain.metrics import binary_entropy
-from electra.system.hardware import Machine, describe_cuda, matrix_peak
-from electra.system.run_facts import run_name
 
 SECONDS_BETWEEN_BEATS = 30.0
 

@@ -13,9 +13,9 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from electra.cluster.hardware import Machine
 from electra.common.output import beside, exclusive
 from electra.optim import Optimizer
-from electra.system.hardware import Machine
 
 
 def load_collectives() -> None:

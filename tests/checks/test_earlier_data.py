@@ -67,9 +67,9 @@ def test_however_a_stage_ends_early_its_gate_is_closed(
 
 @pytest.mark.parametrize("stage", ["corpus", "tokenizer", "shards"])
 def test_every_text_stage_closes_its_gate_when_it_begins(tmp_path: Path, settings: Settings, stage: str) -> None:
-    from electra.corpus.build import build_corpus
-    from electra.shards.build import build_shards
-    from electra.tokenizer.build import build_tokenizer
+    from electra.text.corpus.build import build_corpus
+    from electra.text.shards.build import build_shards
+    from electra.text.tokenizer.build import build_tokenizer
 
     paths = Paths(tmp_path)
     (tmp_path / "one.txt").write_text("One document, and no second one.")

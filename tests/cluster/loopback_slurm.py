@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from electra.system.processes import free_port
+from electra.cluster.processes import free_port
 
 DAEMONS = ("slurmctld", "slurmd", "munged")
 CONFIGURATION = """\

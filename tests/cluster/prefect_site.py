@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from electra.system.processes import free_port
+from electra.cluster.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}

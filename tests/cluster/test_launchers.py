@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from electra.system.processes import free_port
+from electra.cluster.processes import free_port
 from tests.pretrain.test_resume import EVERY_STEP, wait_for_checkpoint, weights
 from tests.workspace import ROOT, Workspace
 

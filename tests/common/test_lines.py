@@ -12,7 +12,6 @@ from electra.checks.task_table import _blocks
 from electra.common.errors import DataError
 from electra.common.lines import MAX_LINE_BYTES, batches, byte_lines, csv_records, open_input, recoded, text_lines
 from electra.common.paths import Paths
-from electra.corpus.file_formats import jsonl_documents, read_checksums, text_documents
 from electra.predict.inputs import _WINDOW_CHARS, Rows, impatient_windows, windows
 from electra.predict.submission import _predictions
 from electra.readers.build import prepare_tasks
@@ -20,6 +19,7 @@ from electra.readers.official import OfficialSource
 from electra.readers.tables import read_table
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
+from electra.text.corpus.file_formats import jsonl_documents, read_checksums, text_documents
 from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 
@@ -91,7 +91,7 @@ def test_lines_to_predict_and_to_score_are_bounded_before_they_are_parsed(format
 
 
 def test_documents_of_the_corpus_are_bounded(monkeypatch):
-    monkeypatch.setattr("electra.corpus.file_formats.MAX_DOCUMENT_BYTES", 3 << 20)
+    monkeypatch.setattr("electra.text.corpus.file_formats.MAX_DOCUMENT_BYTES", 3 << 20)
     file = Endless((3 << 20) + 1)
     with pytest.raises(DataError, match="a line of more than 3 MiB\n.*a.jsonl:1\n.*each line of a .jsonl file is one"):
         list(jsonl_documents(file, "a.jsonl", "text"))

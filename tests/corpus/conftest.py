@@ -8,7 +8,7 @@ import pytest
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.loading import load_settings
-from electra.corpus.build import build_corpus
+from electra.text.corpus.build import build_corpus
 
 from .small import REPO, Build, Built
 

@@ -14,10 +14,10 @@ from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Corpus, FilesCorpus, Settings
 from electra.config.loading import load_settings
-from electra.corpus import cleaned
-from electra.corpus.build import build_corpus
-from electra.corpus.decontamination import collect_evaluation_texts
-from electra.corpus.files import FilesSource
+from electra.text.corpus import cleaned
+from electra.text.corpus.build import build_corpus
+from electra.text.corpus.decontamination import collect_evaluation_texts
+from electra.text.corpus.files import FilesSource
 from tests.corpus.small import REPO, Built
 from tests.reliability import jobs
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.common.artifacts import sha256
-from electra.corpus.document import Cleaned, Document, SeenIds, interleave, kept_documents, text_hash
-from electra.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
+from electra.text.corpus.document import Cleaned, Document, SeenIds, interleave, kept_documents, text_hash
+from electra.text.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
 from tests.fixtures import text_source
 
 from .small import REPO, Build, sentences

@@ -20,7 +20,7 @@ import zstandard
 from fsspec.implementations.memory import MemoryFileSystem
 
 from electra.common.errors import DataError, InfrastructureError
-from electra.corpus import file_formats as textfile
+from electra.text.corpus import file_formats as textfile
 
 from .small import REPO, Build, jsonl, sentences
 

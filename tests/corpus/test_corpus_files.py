@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from electra.corpus.file_formats import text_documents
+from electra.text.corpus.file_formats import text_documents
 
 from .small import Build, jsonl, sentences
 

@@ -17,11 +17,11 @@ from electra.common.paths import Paths
 from electra.config import Corpus, Settings
 from electra.config.loading import load_settings
 from electra.config.section import Section
-from electra.corpus.build import build_corpus
-from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.corpus.decontamination import collect_evaluation_texts
-from electra.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
-from electra.report.facts import Facts, leakage
+from electra.results.report.facts import Facts, leakage
+from electra.text.corpus.build import build_corpus
+from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
+from electra.text.corpus.decontamination import collect_evaluation_texts
+from electra.text.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
 from tests.corpus.small import REPO, Built
 
 VOCABULARY = ["".join(random.Random(i).choices("abcdefghijklmnop", k=2 + i % 7)) for i in range(3000)]

@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 from electra.common.artifacts import read_json
 from electra.config import Corpus
 from electra.config.text import NearDuplicates
-from electra.corpus import near_duplicates
-from electra.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.corpus.cleaning.notes import Notes
-from electra.corpus.near_duplicates import KEPT_POWERS, NearDuplicateIndex, Signer, ngram_hashes, word_hashes, words_of
+from electra.text.corpus import near_duplicates
+from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
+from electra.text.corpus.cleaning.notes import Notes
+from electra.text.corpus.near_duplicates import (
+    KEPT_POWERS,
+    NearDuplicateIndex,
+    Signer,
+    ngram_hashes,
+    word_hashes,
+    words_of,
+)
 from tests.corpus.small import Build
 from tests.fixtures import text_source
 

@@ -14,8 +14,8 @@ from electra.common import lines
 from electra.common.errors import DataError
 from electra.common.lines import LineFeeds, recoded
 from electra.config import FilesCorpus
-from electra.corpus.file_formats import text_documents
 from electra.readers.custom import CustomSource
+from electra.text.corpus.file_formats import text_documents
 
 from .small import Build, jsonl
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from electra.corpus.document import Document, text_hash
-from electra.corpus.writer import GROUP_CHARACTERS, last_paragraphs, pieces
+from electra.text.corpus.document import Document, text_hash
+from electra.text.corpus.writer import GROUP_CHARACTERS, last_paragraphs, pieces
 from tests.corpus.small import Build, Built
 
 

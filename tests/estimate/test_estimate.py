@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from electra.common.errors import ConfigError
-from electra.config import Method, Model, Settings
-from electra.config.loading import load_settings
-from electra.config.training import LengthCurriculum
-from electra.estimate import published as paper_flops
-from electra.estimate.cost import (
+from electra.cluster.estimate import published as paper_flops
+from electra.cluster.estimate.cost import (
     estimate,
     flops_per_token,
     objective_flops_per_token,
     published_table,
     render,
 )
-from electra.estimate.published import ROWS, Elmo, Row
+from electra.cluster.estimate.published import ROWS, Elmo, Row
+from electra.common.errors import ConfigError
+from electra.config import Method, Model, Settings
+from electra.config.loading import load_settings
+from electra.config.training import LengthCurriculum
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, build_objective
 from electra.objectives.flops import encoder_flops

@@ -10,14 +10,21 @@ import torch
 from typer.testing import CliRunner
 
 from electra.__main__ import app
+from electra.cluster.estimate import machines
+from electra.cluster.estimate.cost import Speed, estimate
+from electra.cluster.estimate.machines import (
+    DEVICES,
+    describe_machines,
+    gpu_hours,
+    gpu_memory,
+    parse_gpu,
+    render_machines,
+)
+from electra.cluster.estimate.memory import predict_step_memory
+from electra.cluster.hardware import Machine
 from electra.common.errors import ConfigError
 from electra.config import Settings
 from electra.config.loading import _merge, _read_yaml, parse_settings
-from electra.estimate import machines
-from electra.estimate.cost import Speed, estimate
-from electra.estimate.machines import DEVICES, describe_machines, gpu_hours, gpu_memory, parse_gpu, render_machines
-from electra.estimate.memory import predict_step_memory
-from electra.system.hardware import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,10 +7,8 @@ import pytest
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.memory import setting
-from electra.common.errors import ConfigError
-from electra.config import ObjectiveName, Settings
-from electra.estimate import memory
-from electra.estimate.memory import (
+from electra.cluster.estimate import memory
+from electra.cluster.estimate.memory import (
     LiveBytes,
     StepMemory,
     fitted,
@@ -19,8 +17,10 @@ from electra.estimate.memory import (
     placeholder_batch,
     predict_step_memory,
 )
+from electra.cluster.hardware import Machine
+from electra.common.errors import ConfigError
+from electra.config import ObjectiveName, Settings
 from electra.objectives.base import build_objective
-from electra.system.hardware import Machine
 from tests.workspace import Workspace
 
 GIB = 2**30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from electra.evaluation.evaluate import LEADERBOARD, PAPER, glue_averages, why_not_official
+from electra.results.evaluate import LEADERBOARD, PAPER, glue_averages, why_not_official
 from electra.tasks.catalogue import TASKS
 
 

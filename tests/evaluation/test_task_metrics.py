@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from electra.evaluation import metrics
-from electra.evaluation.metrics import best_threshold, exact_match, normalize, squad_v1, squad_v2, token_f1
+from electra.results import metrics
+from electra.results.metrics import best_threshold, exact_match, normalize, squad_v1, squad_v2, token_f1
 
 RANDOM = np.random.default_rng(0)
 LABELS = [

@@ -2,9 +2,9 @@
 
 import pytest
 
+from electra.cluster.run_facts import CellSeconds, seconds_table
 from electra.common.errors import DataError
 from electra.finetune.run import finetune_cell
-from electra.system.run_facts import CellSeconds, seconds_table
 
 
 def test_seconds_are_printed_and_kept_out_of_artefacts(paths, workspace, capsys):

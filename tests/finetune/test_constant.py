@@ -5,9 +5,9 @@ import json
 import pytest
 
 from electra.common.artifacts import write_manifest
-from electra.evaluation.evaluate import evaluate_cells
-from electra.evaluation.metrics import constant_score, is_constant
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.metrics import constant_score, is_constant
+from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS, TaskSpec
 
 POS = TaskSpec("pos", "tagging", ("accuracy",), {}, labels=("A", "N"))

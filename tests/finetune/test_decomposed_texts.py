@@ -8,7 +8,7 @@ from electra.config.text import SPECIAL_TOKENS
 from electra.finetune.features import Vocabulary, sentence_features
 from electra.finetune.spans import span_features, tagging_features
 from electra.tasks.catalogue import TASKS
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.text.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 

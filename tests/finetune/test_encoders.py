@@ -7,17 +7,17 @@ from transformers import AutoTokenizer
 
 from electra.common.artifacts import read_json
 from electra.config import Cluster
-from electra.evaluation.metrics import score
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.features import collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import span_features, tagging_features
 from electra.finetune.trainer import layer_rates, predict
+from electra.hub.export.pretrained import export_model
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
 from electra.optim import parameter_groups
-from electra.publish.export import export_model
+from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines, read_rows
 from tests.fixtures import LABELLED
@@ -167,7 +167,7 @@ def test_an_exported_encoder_fares_as_it_does_at_home(paths, workspace, monkeypa
     save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB), paths.tokenizer)
     (paths.tokenizer / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
     (paths.tokenizer / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    monkeypatch.setattr("electra.publish.export.model_card", lambda *_, **__: "")
+    monkeypatch.setattr("electra.hub.export.pretrained.model_card", lambda *_, **__: "")
     export_model(settings, paths)
     # what the folder says of dropout is pre-training's, fine-tuning's own is another
     monkeypatch.setattr("electra.finetune.run.DROPOUT", {"dropout": 0.0, "attention_dropout": 0.0})

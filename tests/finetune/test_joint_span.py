@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from electra.common.artifacts import read_json
-from electra.evaluation.metrics import score
 from electra.finetune.features import Feature, collate
 from electra.finetune.heads import JointSpanHead, JointSpans, TaskModel, best_joint_spans
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import BestSpan, Window, answers
 from electra.readers.build import prepare_tasks
+from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import make_settings, write_squad, write_tsv
 

@@ -10,10 +10,10 @@ import pytest
 from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
 from electra.readers.build import prepare_tasks
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import evaluations
 from electra.tasks.cells import read_lines, read_rows
 from tests.fixtures import LABELLED

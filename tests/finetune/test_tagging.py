@@ -7,13 +7,13 @@ from tokenizers import BertWordPieceTokenizer
 
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.features import IGNORED, Vocabulary, collate
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import learned_tags, tag_predictions, tagging_features, words_cut
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import SHARED, make_settings
 

@@ -9,7 +9,6 @@ import torch
 
 from electra.common.artifacts import read_json, write_manifest
 from electra.common.errors import ConfigError, DataError, TrainingError
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.features import Vocabulary, collate, sentence_features
 from electra.finetune.heads import TaskModel
 from electra.finetune.run import finetune_cell
@@ -20,7 +19,8 @@ from electra.model.pretrained import save_pretrained
 from electra.model.shape import EncoderConfig
 from electra.objectives.electra import Electra
 from electra.optim import OPTIMIZERS, ElectraAdamW, parameter_groups
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
 from tests.fixtures import LABELLED

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from electra.shards.build import build_shards
+from electra.text.shards.build import build_shards
 from tests.gpu.build import build
 from tests.workspace import ROOT, Workspace
 

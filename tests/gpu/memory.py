@@ -16,11 +16,11 @@ import torch
 import yaml
 from deepspeed.runtime.zero import stage3, stage_1_and_2
 
+from electra.cluster.estimate.memory import placeholder_batch, predict_step_memory, recompute_layers
+from electra.cluster.hardware import Machine
 from electra.config import Model, Pretrain
-from electra.estimate.memory import placeholder_batch, predict_step_memory, recompute_layers
 from electra.objectives.base import build_objective, objective_class
 from electra.pretrain.engine import build_engine, set_step, start_distributed
-from electra.system.hardware import Machine
 from tests.gpu.probe import always_valid, join_fake_group
 from tests.workspace import ROOT
 

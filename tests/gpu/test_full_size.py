@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from electra.estimate.memory import FILL
+from electra.cluster.estimate.memory import FILL
 from tests.workspace import ROOT
 
 pytestmark = pytest.mark.long

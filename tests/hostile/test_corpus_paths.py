@@ -17,10 +17,10 @@ from electra.common.errors import DataError, ElectraError
 from electra.common.globs import expanded
 from electra.common.parquet_pages import MAX_PAGE_BYTES, largest_page
 from electra.config import FilesCorpus
-from electra.corpus.file_formats import jsonl_documents, text_documents
-from electra.corpus.files import FilesSource, find_files
 from electra.inputs import list_inputs
 from electra.preflight import warnings
+from electra.text.corpus.file_formats import jsonl_documents, text_documents
+from electra.text.corpus.files import FilesSource, find_files
 from tests.workspace import ROOT, Workspace
 
 
@@ -179,8 +179,8 @@ READ = """
 import resource, sys
 from electra.common.errors import DataError
 from electra.config import FilesCorpus
-from electra.corpus.file_formats import jsonl_documents, text_documents
-from electra.corpus.files import FilesSource
+from electra.text.corpus.file_formats import jsonl_documents, text_documents
+from electra.text.corpus.files import FilesSource
 from electra.readers.tables import Layout, read_table
 import fsspec, pyarrow, ftfy
 from pathlib import Path

@@ -15,12 +15,12 @@ from electra.common import printing
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import parse_json
 from electra.common.printing import PlainStream, listed, printable, shortened
-from electra.corpus.file_formats import jsonl_documents
 from electra.finetune.encoders import EncoderSource, load_transformers_encoder
-from electra.importing.huggingface import import_huggingface
-from electra.importing.resize import resize_vocabulary
+from electra.hub.importing.huggingface import import_huggingface
+from electra.hub.importing.resize import resize_vocabulary
 from electra.predict.inputs import Rows
 from electra.readers.tables import read_table
+from electra.text.corpus.file_formats import jsonl_documents
 from tests.foreign_encoders import write_encoder
 from tests.hostile.test_weights import electra_folder
 

@@ -15,28 +15,28 @@ import pytest
 from electra.checks.corpus import corpus_tables
 from electra.checks.shards import shards_tables
 from electra.checks.task_table import OK, parse, tasks_tables
+from electra.cluster.run_facts import seconds_table
 from electra.common.artifacts import listed_files, read_facts, read_json
 from electra.common.errors import ConfigError, DataError, ElectraError
 from electra.common.parsing import read_tokenizer, shown
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.corpus.file_formats import jsonl_documents
 from electra.finetune.features import Vocabulary
 from electra.finetune.saved import PARTS, load_model
-from electra.loader.dataset import Shards
 from electra.model.pretrained import read_config, special_token_ids
 from electra.predict import submission
 from electra.predict.inputs import Rows
-from electra.predict.outside import outside_scores
+from electra.pretrain.data.dataset import Shards
 from electra.readers.custom import CustomSource
 from electra.readers.custom_schema import read_custom_task
 from electra.readers.official import OfficialSource
 from electra.readers.questions import read_mrqa
 from electra.readers.tables import read_table
-from electra.shards.build import build_shards
-from electra.system.run_facts import seconds_table
+from electra.results.outside import outside_scores
 from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_lines
+from electra.text.corpus.file_formats import jsonl_documents
+from electra.text.shards.build import build_shards
 
 ROOT = Path(__file__).resolve().parents[2]
 HALF = r"\ud83d"  # the first half of an emoji, as a program writes it that cuts texts by UTF-16 units

@@ -23,10 +23,10 @@ from electra.common.artifacts import building, read_json, write_manifest, writin
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.output import LONGEST_NAME, beside, refuse_input
 from electra.common.output import writing as writing_text
-from electra.importing.huggingface import import_huggingface
-from electra.importing.resize import resize_vocabulary
-from electra.importing.tensorflow import import_tensorflow
-from electra.importing.weights import check_target
+from electra.hub.importing.huggingface import import_huggingface
+from electra.hub.importing.resize import resize_vocabulary
+from electra.hub.importing.tensorflow import import_tensorflow
+from electra.hub.importing.weights import check_target
 from electra.predict.run import writing
 from electra.tasks.catalogue import find_spec
 from tests.workspace import ROOT
@@ -301,7 +301,7 @@ def limited() -> None:
         "with output.building(Path('made')) as folder: (folder / 'part').write_text('x' * 10_000)",
         "from safetensors.torch import save_file; import torch\n"
         "with output.building(Path('made')) as folder: save_file({'x': torch.zeros(4000)}, folder / 'part')",
-        "from electra.corpus.near_duplicates import SeenIds\n"
+        "from electra.text.corpus.near_duplicates import SeenIds\n"
         "with output.building(Path('made')) as folder, SeenIds(folder / 'seen') as seen:\n"
         "    for number in range(500_000): seen.add(number.to_bytes(8, 'big'))",
     ],

@@ -27,8 +27,8 @@ from electra.finetune.encoders import EncoderSource, load_transformers_encoder
 from electra.finetune.features import Vocabulary
 from electra.finetune.heads import TaskModel
 from electra.finetune.saved import load_model, save_model
-from electra.importing.huggingface import import_huggingface
-from electra.importing.tensorflow import import_tensorflow
+from electra.hub.importing.huggingface import import_huggingface
+from electra.hub.importing.tensorflow import import_tensorflow
 from electra.model.encoder import Encoder
 from electra.model.pretrained import load_encoder, save_pretrained
 from electra.model.shape import EncoderConfig
@@ -38,7 +38,7 @@ from electra.predict.run import predict_file
 from electra.pretrain.checkpoint import Checkpoints
 from electra.pretrain.inputs import load_initial_weights
 from electra.tasks.catalogue import TASKS
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.text.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import LABELLED
 from tests.foreign_encoders import write_encoder
 from tests.small_tasks import make_settings

@@ -24,11 +24,11 @@ from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import local_folder
 from electra.config.text import SPECIAL_TOKENS
-from electra.importing.huggingface import import_huggingface
-from electra.importing.resize import resize_vocabulary
+from electra.hub.importing.huggingface import import_huggingface
+from electra.hub.importing.resize import resize_vocabulary
 from electra.objectives.saved import load_electra
 from electra.pretrain.inputs import load_initial_weights
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.text.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import documents
 from tests.workspace import Workspace
 

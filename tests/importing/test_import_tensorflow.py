@@ -14,7 +14,7 @@ from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError
 from electra.config import Model
 from electra.config.text import SPECIAL_TOKENS
-from electra.importing.tensorflow import import_tensorflow, split_variables
+from electra.hub.importing.tensorflow import import_tensorflow, split_variables
 from electra.model.encoder import Encoder
 from electra.objectives.electra import Electra
 from electra.objectives.saved import load_electra

@@ -11,12 +11,12 @@ from electra.common.artifacts import read_json, sha256
 from electra.common.errors import ConfigError, DataError
 from electra.config import Method, Model
 from electra.config.text import SPECIAL_TOKENS
-from electra.importing.resize import resize_vocabulary
+from electra.hub.importing.resize import resize_vocabulary
 from electra.model.pretrained import save_pretrained
 from electra.objectives.base import build_objective
 from electra.objectives.electra import Electra
 from electra.objectives.saved import load_electra, load_objective
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.text.tokenizer.wordpiece import make_tokenizer
 
 OLD = [*SPECIAL_TOKENS, "un", "able", "want", "##able", "##ed", "##s", "go", "a", "##b"]
 NEW = ["[PAD]", "go", "unwanted", "[MASK]", "##ables", "[UNK]", "want", "zebra", "[CLS]", "##ed", "wants", "[SEP]"]

@@ -12,16 +12,16 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
+from electra.cluster.estimate.cost import measure_speed, run_minutes
+from electra.cluster.hardware import num_cores
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import load_settings
-from electra.corpus.build import build_corpus
-from electra.estimate.cost import measure_speed, run_minutes
 from electra.init.project import describe_project, plan_project, write_project
 from electra.preflight import check_run
 from electra.readers.build import prepare_tasks
 from electra.readers.custom_schema import read_custom_task
-from electra.system.hardware import num_cores
-from electra.tokenizer.build import build_tokenizer
+from electra.text.corpus.build import build_corpus
+from electra.text.tokenizer.build import build_tokenizer
 from tests.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from electra.cluster.launchers.job import Job
+from electra.cluster.launchers.kubernetes import KubernetesLauncher
 from electra.common.errors import InfrastructureError
 from electra.config import Cluster
-from electra.launchers.job import Job
-from electra.launchers.kubernetes import KubernetesLauncher
 
 KUBECTL = """\
 #!/bin/sh

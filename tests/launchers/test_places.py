@@ -2,8 +2,8 @@
 
 import pytest
 
-from electra.launchers import job as module
-from electra.launchers.job import IN_JOB, Place, find_place
+from electra.cluster.launchers import job as module
+from electra.cluster.launchers.job import IN_JOB, Place, find_place
 from tests.workspace import Workspace
 
 

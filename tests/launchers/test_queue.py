@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from electra.cluster.launchers import job as queue_module
+from electra.cluster.launchers.job import Job, Status, run_to_end
+from electra.cluster.launchers.slurm import FIRST_FAILURE, SlurmLauncher
 from electra.common.errors import ConfigError, InfrastructureError, TrainingError
 from electra.config import Cluster
-from electra.launchers import job as queue_module
-from electra.launchers.job import Job, Status, run_to_end
-from electra.launchers.slurm import FIRST_FAILURE, SlurmLauncher
 
 SUCCEEDED = Status("succeeded")
 RUNNING = Status("running")

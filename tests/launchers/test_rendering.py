@@ -15,10 +15,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from electra.cluster.launchers.job import Job
+from electra.cluster.launchers.pretraining import LAUNCHERS, render_pretraining
 from electra.common.errors import ConfigError
 from electra.config import Cluster
-from electra.launchers.job import Job
-from electra.launchers.pretraining import LAUNCHERS, render_pretraining
 from tests.workspace import Workspace
 
 GOLDEN = Path(__file__).parent / "golden"

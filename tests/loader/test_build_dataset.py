@@ -7,7 +7,7 @@ import pytest
 
 from electra.common.artifacts import write_manifest
 from electra.common.errors import DataError
-from electra.loader.dataset import Shards
+from electra.pretrain.data.dataset import Shards
 
 MAX_LENGTH = 8
 

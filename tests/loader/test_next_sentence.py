@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from electra.loader.dataset import Shards, draw_next_sentences
+from electra.pretrain.data.dataset import Shards, draw_next_sentences
 from tests.loader.test_pieces import Examples
 from tests.workspace import Workspace
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from electra.config import Pretrain
-from electra.loader.batches import DataParallel, ExampleDrawer, training_steps
-from electra.loader.dataset import CutExamples, Shards
+from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
+from electra.pretrain.data.dataset import CutExamples, Shards
 from tests.workspace import Workspace
 
 CLS, SEP = 2, 3

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from electra.loader.masking import MaskingRule, draw_masking, examples_at, num_masked, permute, philox, uniforms
+from electra.pretrain.data.masking import MaskingRule, draw_masking, examples_at, num_masked, permute, philox, uniforms
 from electra.pretrain.engine import seed_dropout
 
 SPECIAL = np.array([0, 2, 3, 4])

@@ -6,15 +6,15 @@ from typing import get_args
 import pytest
 import torch
 
+from electra.cluster.estimate.memory import placeholder_batch
 from electra.config import Model, ObjectiveName, Pretrain
-from electra.estimate.memory import placeholder_batch
-from electra.loader.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
-from electra.loader.dataset import CutExamples, Shards
-from electra.loader.packing import StaticShapes, packed
 from electra.model.attention import CuSeqlens, example_ends
 from electra.objectives.base import Batch, build_objective, objective_class
 from electra.objectives.bert import Bert
 from electra.objectives.electric import Electric
+from electra.pretrain.data.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
+from electra.pretrain.data.dataset import CutExamples, Shards
+from electra.pretrain.data.packing import StaticShapes, packed
 from tests.workspace import Workspace
 
 SHAPES = StaticShapes(pinned=False)

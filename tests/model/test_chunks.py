@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from electra.cluster.estimate.memory import placeholder_batch
 from electra.config import Model, ObjectiveName, Pretrain
-from electra.estimate.memory import placeholder_batch
 from electra.model import generator
 from electra.model.generator import Draw, guesses, in_chunks, sample, sums_of_blocks
 from electra.model.heads import MOST_LOGITS, VocabularyHead

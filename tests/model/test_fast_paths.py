@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from electra.cluster.estimate.memory import recompute_layers
 from electra.config import Model
-from electra.estimate.memory import recompute_layers
-from electra.loader.packing import packed
 from electra.model import attention as attention_module
 from electra.model.attention import BLOCKED, SelfAttention, positions
 from electra.model.generator import token_losses
 from electra.model.kernels.apply import use_cpu_kernels
 from electra.objectives.base import Batch
 from electra.objectives.electra import Electra
+from electra.pretrain.data.packing import packed
 from tests.model.test_electra import random_batch
 
 V = 60

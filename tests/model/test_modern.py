@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import Tensor
 
+from electra.cluster.estimate.memory import recompute_layers
 from electra.config import Method, Model
-from electra.estimate.memory import recompute_layers
-from electra.loader.packing import packed
 from electra.model.attention import rotate, rotation_of, window_bias
 from electra.model.kernels import functions as fused
 from electra.model.kernels.apply import use_cpu_kernels
@@ -20,6 +19,7 @@ from electra.model.kernels.build import has_operators
 from electra.model.layers import Geglu
 from electra.objectives.base import build_objective
 from electra.objectives.electra import Electra
+from electra.pretrain.data.packing import packed
 from tests.model.test_fast_paths import V, assert_equal_to_rounding, result, total_loss, uneven_batch
 from tests.model.test_kernels import TYPES, assert_alike, gradients, plain_attention, randn
 

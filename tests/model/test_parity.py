@@ -5,8 +5,8 @@ import torch
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from electra.config import Model
+from electra.hub.export.papers import discriminator_weights, huggingface_config, masked_language_model_weights
 from electra.objectives.electra import Electra
-from electra.publish.papers import discriminator_weights, huggingface_config, masked_language_model_weights
 from tests.model.test_electra import BASE, LARGE, SMALL
 
 V = 400

@@ -13,7 +13,7 @@ from electra.config.text import SPECIAL_TOKENS
 from electra.model.pretrained import load_encoder, save_pretrained
 from electra.objectives.base import build_objective
 from electra.objectives.saved import load_objective
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.text.tokenizer.wordpiece import make_tokenizer
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 32, "embedding_size": 8}
 

@@ -25,19 +25,19 @@ FILES = {
     "params/tiny.yaml": "{}\n",
 }
 EXPENSIVE = [  # what loads weights, reads all texts, compares runs or measures this machine
-    "electra.probe.scores.Probe.__init__",
+    "electra.results.probe.scores.Probe.__init__",
     "electra.predict.run.load_model",
-    "electra.predict.finetuned.load_model",
+    "electra.hub.finetuned.load_model",
     "electra.predict.demo.load_demo",
-    "electra.predict.upload.plan_uploads",
-    "electra.importing.resize.load_objective",
-    "electra.importing.huggingface.local_folder",
-    "electra.importing.tensorflow._read_checkpoint",
-    "electra.estimate.machines.measured",
+    "electra.hub.publish.plan_uploads",
+    "electra.hub.importing.resize.load_objective",
+    "electra.hub.importing.huggingface.local_folder",
+    "electra.hub.importing.tensorflow._read_checkpoint",
+    "electra.cluster.estimate.machines.measured",
     "electra.init.project._find_texts",
-    "electra.review.compare.compare",
+    "electra.results.review.compare.compare",
     "electra.predict.pseudo_likelihood.load_objective",
-    "electra.tokenizer.build._fit_of",
+    "electra.text.tokenizer.build._fit_of",
 ]
 
 
@@ -55,7 +55,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setattr("electra.predict.run.find_model", lambda paths, model: Path(model))
-    monkeypatch.setattr("electra.predict.finetuned._cell", lambda paths, task, seed: Path(task))
+    monkeypatch.setattr("electra.hub.finetuned._cell", lambda paths, task, seed: Path(task))
     for name in EXPENSIVE:
         monkeypatch.setattr(name, expensive)
     monkeypatch.setattr("electra.cli.tools.cluster_settings", lambda: None)

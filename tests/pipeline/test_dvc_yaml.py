@@ -14,8 +14,7 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 # Rooms that no stage depends on: they decide where and how a stage runs, how its files are written and what is told
 # meanwhile, never what is in its results. Their meaning is held by tests; hours of training must not depend on a help
 # text. The command line prints a cell's score after the cell is written, so fine-tuning does not depend on the metrics.
-BESIDE = ("electra.cli", "electra.common", "electra.config", "electra.estimate", "electra.launchers",
-          "electra.system")  # fmt: skip
+BESIDE = ("electra.cli", "electra.common", "electra.config", "electra.cluster")
 OBJECTIVES = get_args(ObjectiveName)
 
 
@@ -124,24 +123,24 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
 @pytest.mark.parametrize(
     ("edited", "stages"),
     {
-        "electra/estimate/cost.py": set(),  # what training costs
-        "electra/estimate/published.py": set(),  # the paper's tables
+        "electra/cluster/estimate/cost.py": set(),  # what training costs
+        "electra/cluster/estimate/published.py": set(),  # the paper's tables
         "electra/config/training.py": set(),  # a help text
-        "electra/launchers/slurm.py": set(),
-        "electra/importing/huggingface.py": set(),
+        "electra/cluster/launchers/slurm.py": set(),
+        "electra/hub/importing/huggingface.py": set(),
         "electra/predict/run.py": set(),
-        "electra/publish/export.py": {"export"},
-        "electra/report/content.py": {"report", "export"},
-        "electra/evaluation/metrics.py": {"evaluate", "probe"},
+        "electra/hub/export/pretrained.py": {"export"},
+        "electra/results/report/content.py": {"report", "export"},
+        "electra/results/metrics.py": {"evaluate", "probe"},
         "electra/readers/official.py": {"tasks"},
         "benchmarks/pretrain_step.py": set(),
         "flows/pipeline.py": set(),
         "electra/objectives/electra.py": {"pretrain", "probe", "export"},
         "electra/objectives/bert.py": {"pretrain", "probe", "export"},  # the folder is one subject
-        "electra/loader/masking.py": {"pretrain"},
+        "electra/pretrain/data/masking.py": {"pretrain"},
         "electra/finetune/trainer.py": LEARNING - {"pretrain"},
         "electra/model/encoder.py": LEARNING | {"export", "probe"},
-        "electra/probe/learned.py": {"probe"},
+        "electra/results/probe/learned.py": {"probe"},
     }.items(),
 )
 def test_an_edit_runs_again_what_it_can_change_and_nothing_else(edited, stages):

@@ -13,9 +13,9 @@ from dvc.repo import Repo
 from electra.common.artifacts import write_manifest
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.evaluation.evaluate import evaluate_cells, set_others_aside
 from electra.readers.build import prepare_tasks
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells, set_others_aside
+from electra.results.report.facts import read_scores
 from tests.small_tasks import write_tasks
 from tests.workspace import Workspace
 

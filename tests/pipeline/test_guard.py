@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from electra.system.processes import GRACE
+from electra.cluster.processes import GRACE
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -23,7 +23,7 @@ def ask(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, ask)
 if os.environ.get("WATCHES"):
-    from electra.system.processes import end_with_parent
+    from electra.cluster.processes import end_with_parent
     end_with_parent()
 Path("pid.new").write_text(str(os.getpid()))
 os.replace("pid.new", "pid")

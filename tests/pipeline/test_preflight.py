@@ -275,14 +275,14 @@ def test_as_many_cells_share_a_gpu_as_are_predicted_to_fit_four_at_most(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, asked: Any, free: float, each: float, cells: int
 ) -> None:
     change(workspace / "params.yaml", "cluster", {"cells_per_gpu": asked})
-    monkeypatch.setattr("electra.system.hardware.cuda_state", lambda: (True, ""))
+    monkeypatch.setattr("electra.cluster.hardware.cuda_state", lambda: (True, ""))
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (int(free), int(free)))
     monkeypatch.setattr(preflight, "predict_cell_memory", lambda _: int(each))
     assert cells_per_gpu(load_settings(workspace)) == cells
 
 
 def test_cells_do_not_share_a_gpu_that_is_not_there(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("electra.system.hardware.cuda_state", lambda: (False, ""))
+    monkeypatch.setattr("electra.cluster.hardware.cuda_state", lambda: (False, ""))
     assert cells_per_gpu(load_settings(workspace)) == 1
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from electra.config import Settings
 from electra.config.loading import load_settings, parse_settings
-from electra.review.sides import Side
+from electra.results.review.sides import Side
 
 ROOT = Path(__file__).resolve().parents[2]
 

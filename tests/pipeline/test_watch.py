@@ -69,7 +69,7 @@ def test_a_hung_stage_is_ended_and_counts_as_infrastructure(tmp_path):
 
 
 def test_everything_under_a_stage_knows_how_long_it_has_to_end(tmp_path):
-    code = "from electra.system.processes import seconds_to_end; print(seconds_to_end())"
+    code = "from electra.cluster.processes import seconds_to_end; print(seconds_to_end())"
     said: list[str] = []
     runner = StageRunner(tmp_path, lambda stage: [sys.executable, "-c", code])
     runner.run("x", said.append, limits=Limits(grace_seconds=77))

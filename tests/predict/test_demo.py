@@ -18,7 +18,7 @@ from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.paths import Paths
 from electra.predict import demo as module
 from electra.predict.demo import MAX_BODY, Demo, application, listening, load_demo, serve
-from electra.probe.learned import pieces_of
+from electra.results.probe.learned import pieces_of
 from tests.predict.test_finetuned_export import PAPERS, Keep, keep  # noqa: F401
 from tests.probe.test_scores import MODERN, workspace_of
 from tests.workspace import Workspace

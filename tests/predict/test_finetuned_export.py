@@ -28,9 +28,9 @@ from electra.common.paths import Paths
 from electra.finetune.features import Batch, Vocabulary
 from electra.finetune.heads import TaskModel
 from electra.finetune.saved import SavedModel, load_model, save_model
+from electra.hub.finetuned import export_task, transformers_model
 from electra.model.encoder import Encoder
 from electra.model.shape import EncoderConfig
-from electra.predict.finetuned import export_task, transformers_model
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines, read_rows
 from tests.publish.conftest import silence  # noqa: F401  # no test here may make transformers warn

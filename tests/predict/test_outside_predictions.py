@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 
 from electra import __main__ as cli
 from electra.common.errors import ConfigError, DataError
-from electra.predict.outside import outside_scores, tag_scores
+from electra.results.outside import outside_scores, tag_scores
 from tests.small_tasks import SHARED, write_squad, write_tsv
 
 from . import official_scripts

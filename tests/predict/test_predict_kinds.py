@@ -10,13 +10,13 @@ import pytest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.evaluation.metrics import score
 from electra.finetune.run import finetune_cell
 from electra.finetune.spans import Answer
 from electra.predict import run
 from electra.predict.inputs import words_of
 from electra.predict.run import predict_file
 from electra.readers.build import prepare_tasks
+from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_rows
 from tests.small_tasks import CPU, make_settings, predict

@@ -18,7 +18,7 @@ from electra.__main__ import main
 from electra.common.artifacts import building, write_json, write_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
-from electra.predict.upload import plan_uploads
+from electra.hub.publish import plan_uploads
 
 TOKEN = "hf_aVerySecretToken"
 NAME = "me/electra-books"
@@ -147,7 +147,7 @@ def exported(tmp_path: Path) -> Paths:
 def publish(exported: Paths, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Runs the command and returns its exit code."""
     monkeypatch.chdir(exported.root)
-    monkeypatch.setattr("electra.predict.finetuned.export_task", lambda paths, task: paths.exported(f"{task}-1"))
+    monkeypatch.setattr("electra.hub.finetuned.export_task", lambda paths, task: paths.exported(f"{task}-1"))
 
     def run(*options: str) -> int:
         monkeypatch.setattr(sys, "argv", ["electra", "publish", NAME, "--license", "mit", *options])

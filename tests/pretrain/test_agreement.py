@@ -2,8 +2,8 @@
 
 import torch
 
+from electra.cluster.estimate.memory import placeholder_batch
 from electra.config import Pretrain
-from electra.estimate.memory import placeholder_batch
 from electra.pretrain.agreement import Agreement
 
 RECIPE = Pretrain(num_steps=4, batch_size=8, learning_rate=1e-3, warmup_steps=1, eval_every=4, eval_examples=20)

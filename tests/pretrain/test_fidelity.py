@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from electra.finetune.trainer import layer_factor
-from electra.loader.masking import MaskingRule, draw_masking, num_slots
 from electra.objectives.base import Batch, put_samples
+from electra.pretrain.data.masking import MaskingRule, draw_masking, num_slots
 from tests.loader.test_random import SPECIAL, rows
 
 ORIGINAL = MaskingRule(with_replacement=True)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from electra.cluster.estimate.memory import placeholder_batch
 from electra.config import Model, ObjectiveName, Pretrain
-from electra.estimate.memory import placeholder_batch
 from electra.objectives.base import build_objective
 from electra.optim import ElectraAdamW, parameter_groups
 from electra.pretrain.metrics import training_rates

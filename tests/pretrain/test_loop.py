@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from electra.cluster.processes import EndRequest
 from electra.common.errors import InfrastructureError
 from electra.objectives.base import Outputs
 from electra.optim import rate_of
@@ -17,7 +18,6 @@ from electra.pretrain import run
 from electra.pretrain.alarms import NonFinite
 from electra.pretrain.checkpoint import Background, Checkpoints
 from electra.pretrain.run import INTERRUPTIONS, Pretraining
-from electra.system.processes import EndRequest
 from tests.fixtures import LABELLED
 from tests.pretrain.test_alarms import HEALTHY, recipe
 from tests.small_tasks import make_settings

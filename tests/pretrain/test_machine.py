@@ -9,13 +9,7 @@ import pytest
 import torch
 import yaml
 
-from electra.common.errors import ConfigError
-from electra.config import Cluster
-from electra.launchers import pretraining
-from electra.launchers.job import IN_JOB
-from electra.pretrain.run import pretrain
-from electra.pretrain.telemetry import describe_passes
-from electra.system.hardware import (
+from electra.cluster.hardware import (
     choose_compile,
     choose_device,
     compiler_trouble,
@@ -24,6 +18,12 @@ from electra.system.hardware import (
     is_bf16_faster,
     resolve_machine,
 )
+from electra.cluster.launchers import pretraining
+from electra.cluster.launchers.job import IN_JOB
+from electra.common.errors import ConfigError
+from electra.config import Cluster
+from electra.pretrain.run import pretrain
+from electra.pretrain.telemetry import describe_passes
 from tests.workspace import ROOT, Workspace
 
 TOO_OLD = "CUDA initialization: The NVIDIA driver on your system is too old (found version 11040)."

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from electra.config import ObjectiveName
+from electra.hub.export.pretrained import export_model
 from electra.model.pretrained import load_encoder
 from electra.objectives.saved import load_objective
-from electra.publish.export import export_model
 from tests.pretrain.test_resume import EVERY_STEP, assert_curves_close, kill_at, weights
 from tests.workspace import Workspace
 

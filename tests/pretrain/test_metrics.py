@@ -5,9 +5,9 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from electra.loader.dataset import Shards
 from electra.objectives.base import Outputs
 from electra.objectives.electra import Electra
+from electra.pretrain.data.dataset import Shards
 from electra.pretrain.metrics import HeldoutSums, area_under_curve, token_counts, unigram_entropy
 from tests.model.test_electra import TINY, random_batch
 from tests.workspace import Workspace

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from electra.cluster.hardware import resolve_machine
 from electra.config import Cluster
 from electra.pretrain.checkpoint import Checkpoints, fingerprint, seconds_between_checkpoints
-from electra.system.hardware import resolve_machine
 from tests.workspace import Workspace
 
 GOLDEN = Path(__file__).parent / "golden_curve.tsv"

@@ -8,12 +8,12 @@ import yaml
 from dvc.repo import Repo
 
 from electra.checks.tasks import validate_tasks
-from electra.corpus.decontamination import collect_evaluation_texts
-from electra.evaluation.evaluate import evaluate_cells
+from electra.hub.export.pretrained import export_model
 from electra.inputs import list_inputs
-from electra.publish.export import export_model
 from electra.readers.build import prepare_tasks
-from electra.report.build import build_report
+from electra.results.evaluate import evaluate_cells
+from electra.results.report.build import build_report
+from electra.text.corpus.decontamination import collect_evaluation_texts
 from tests.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]

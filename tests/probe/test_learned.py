@@ -17,7 +17,7 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.inputs import outside
-from electra.probe.learned import (
+from electra.results.probe.learned import (
     best_and_worst,
     fills,
     held_out_sentences,
@@ -27,7 +27,7 @@ from electra.probe.learned import (
     score_retrieval,
     show,
 )
-from electra.probe.scores import Probe, read_pairs
+from electra.results.probe.scores import Probe, read_pairs
 from tests.fixtures import PAIRS
 from tests.probe.test_scores import MODERN, workspace_of
 from tests.workspace import Workspace
@@ -204,5 +204,7 @@ def test_the_command_without_arguments_is_the_stage(
 ) -> None:
     asked: list[Path] = []
     monkeypatch.chdir(prepared.root)
-    monkeypatch.setattr("electra.probe.learned.probe_pretrained", lambda settings, paths: asked.append(paths.root))
+    monkeypatch.setattr(
+        "electra.results.probe.learned.probe_pretrained", lambda settings, paths: asked.append(paths.root)
+    )
     assert CliRunner().invoke(cli.app, ["probe"]).exit_code == 0 and asked

@@ -23,9 +23,10 @@ from electra import __main__ as cli
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
+from electra.hub.export.pretrained import export_model
 from electra.model.pretrained import save_pretrained
 from electra.objectives.base import build_objective
-from electra.probe.scores import (
+from electra.results.probe.scores import (
     Probe,
     changed,
     read_pairs,
@@ -33,7 +34,6 @@ from electra.probe.scores import (
     run_probe,
     score_pairs,
 )
-from electra.publish.export import export_model
 from tests import fixtures
 from tests.workspace import Workspace
 

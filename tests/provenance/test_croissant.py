@@ -9,8 +9,8 @@ import pytest
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.loading import load_settings
-from electra.corpus.build import build_corpus
 from electra.provenance import describe_corpus
+from electra.text.corpus.build import build_corpus
 from tests.fixtures import documents
 
 REPO = Path(__file__).resolve().parents[2]

@@ -30,7 +30,10 @@ def write(root: Path, book: str = "a book", license: str | None = "CC0-1.0", cod
             "outs": [{"path": "data/inputs", "md5": "i.dir"}],
         },
         "corpus": {
-            "deps": [{"path": "data/inputs/corpus.json", "md5": md5(listed)}, {"path": "electra/corpus", "md5": code}],
+            "deps": [
+                {"path": "data/inputs/corpus.json", "md5": md5(listed)},
+                {"path": "electra/text/corpus", "md5": code},
+            ],
             "params": {"params/x.yaml": {"corpus": {"sources": [source, hub]}}},
             "outs": [{"path": "data/corpus", "md5": f"{md5(book)}.dir"}],
         },

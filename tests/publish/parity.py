@@ -104,8 +104,8 @@ def write(case: tuple[str, dict[str, Any]], prepared: Any, root: Path) -> tuple[
     """Write ``models/export`` of a case below ``root``, with what to expect beside it; the module and the paths."""
     from electra.common.paths import Paths
     from electra.config import Settings
+    from electra.hub.export.pretrained import export_model
     from electra.model.pretrained import save_pretrained
-    from electra.publish.export import export_model
 
     settings, paths = prepared.settings(), Paths(root)
     root.mkdir(parents=True)
@@ -119,9 +119,9 @@ def write(case: tuple[str, dict[str, Any]], prepared: Any, root: Path) -> tuple[
 
 def write_all(target: Path) -> None:
     """Write every case, each to a folder of its name."""
-    from electra.corpus.build import build_corpus
-    from electra.shards.build import build_shards
-    from electra.tokenizer.build import build_tokenizer
+    from electra.text.corpus.build import build_corpus
+    from electra.text.shards.build import build_shards
+    from electra.text.tokenizer.build import build_tokenizer
     from tests.workspace import Workspace
 
     (target / "text").mkdir(parents=True)

@@ -11,11 +11,11 @@ from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Model
-from electra.importing.huggingface import import_huggingface
+from electra.hub.export.pretrained import export_model
+from electra.hub.importing.huggingface import import_huggingface
 from electra.model.pretrained import load_encoder, save_pretrained
 from electra.objectives.electra import Electra
 from electra.objectives.saved import load_electra
-from electra.publish.export import export_model
 from tests.publish import parity
 from tests.workspace import Workspace
 

@@ -14,7 +14,7 @@ from transformers import AutoModel, AutoTokenizer, ModernBertModel, pipeline
 from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
-from electra.importing.huggingface import import_huggingface
+from electra.hub.importing.huggingface import import_huggingface
 from electra.objectives.saved import load_electra, load_objective
 from tests.publish import parity
 from tests.workspace import Workspace

@@ -12,12 +12,12 @@ from electra.checks.tasks import validate_tasks
 from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import parse_settings
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
 from electra.readers import custom_schema as custom_schema
 from electra.readers.build import prepare_tasks
 from electra.readers.custom import CustomSource
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS, find_spec
 from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings

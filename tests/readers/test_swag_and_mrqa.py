@@ -7,13 +7,13 @@ import json
 import pytest
 
 from electra.common.errors import DataError
-from electra.evaluation.evaluate import evaluate_cells
-from electra.evaluation.metrics import score
 from electra.finetune.features import Vocabulary, choice_features, collate
 from electra.finetune.run import finetune_cell
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.metrics import score
+from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import make_settings
 

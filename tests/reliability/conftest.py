@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
 from electra.model.pretrained import save_pretrained, special_token_ids
 from electra.objectives.base import build_objective
 from electra.readers.build import prepare_tasks
+from electra.results.evaluate import evaluate_cells
 from tests.workspace import Workspace, forked
 
 Start = Callable[..., BaseProcess]

@@ -33,7 +33,7 @@ def sleep_for_long(log: Path) -> None:
 
 
 def clean_or_die(part: Any, corpus: Any, evaluation_texts: Path, file: Path) -> Any:
-    from electra.corpus.cleaned import write_cleaned
+    from electra.text.corpus.cleaned import write_cleaned
 
     _once(file.parent, "corpus")
     return write_cleaned(part, corpus, evaluation_texts, file)
@@ -47,14 +47,14 @@ def describe_or_die(corpus: Any, path: Path, *rest: Any) -> Any:
 
 
 def count_or_die(file: Any) -> Any:
-    from electra.tokenizer.build import count_file
+    from electra.text.tokenizer.build import count_file
 
     _once(file.path.parent, "tokenizer", leave=False)
     return count_file(file)
 
 
 def shard_or_die(corpus_file: Any, tokenizer_file: Path, rules: Any, folder: Path, unfinished: Path) -> Any:
-    from electra.shards.build import shard_file
+    from electra.text.shards.build import shard_file
 
     _once(unfinished, "shards")
     return shard_file(corpus_file, tokenizer_file, rules, folder, unfinished)

@@ -19,11 +19,11 @@ from electra.common.artifacts import write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.corpus.build import build_corpus
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.run import finetune_cell
-from electra.shards.build import build_shards
-from electra.tokenizer.build import build_tokenizer
+from electra.results.evaluate import evaluate_cells
+from electra.text.corpus.build import build_corpus
+from electra.text.shards.build import build_shards
+from electra.text.tokenizer.build import build_tokenizer
 from tests.reliability.conftest import Start
 from tests.reliability.faults import (
     digests,

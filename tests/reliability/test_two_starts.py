@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from electra.cluster.run_facts import machine_file, note_machine
 from electra.common.artifacts import building, sha256, write_manifest
 from electra.common.errors import InfrastructureError
 from electra.common.output import exclusive, holds
 from electra.common.paths import Paths
-from electra.system.run_facts import machine_file, note_machine
 from tests.fixtures import documents, text_source
 from tests.reliability.conftest import Start
 from tests.reliability.faults import digests, run, stopped_before_the_end
@@ -151,7 +151,7 @@ def test_facts_of_stages_that_end_at_the_same_time_are_all_noted(tmp_path: Path)
     """Baseline cells do not wait for pre-training: both write results/machine.json."""
     script = (
         "import sys; from pathlib import Path; from electra.common.paths import Paths\n"
-        "from electra.system import run_facts\n"
+        "from electra.cluster import run_facts\n"
         "for number in range(40): run_facts.note_machine(Paths(Path('.')), f'{sys.argv[1]}{number}', 'cpu', 60.0)"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -244,7 +244,7 @@ def test_workers_of_a_killed_command_do_not_keep_its_lock_and_end(tmp_path: Path
     log = tmp_path / "log"
     script = (
         "from pathlib import Path\nfrom electra.common.output import exclusive\nfrom electra.config import Cluster\n"
-        "from electra.system.executors import open_workers\nfrom tests.reliability.jobs import sleep_for_long\n"
+        "from electra.cluster.executors import open_workers\nfrom tests.reliability.jobs import sleep_for_long\n"
         "if __name__ == '__main__':\n"
         f"    with exclusive(Path('artefact')), open_workers(Cluster(num_workers=2), 2, Path('.'), 'x') as workers:\n"
         f"        list(workers.map(sleep_for_long, [(Path({str(log)!r}),)] * 2))\n"

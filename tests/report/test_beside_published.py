@@ -7,10 +7,10 @@ import yaml
 
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.report.beside import FILE, GLUE_TASKS, beside_published, published_scores
-from electra.report.build import build_report
-from electra.report.content import averages
-from electra.report.facts import gather, read_scores
+from electra.results.report.beside import FILE, GLUE_TASKS, beside_published, published_scores
+from electra.results.report.build import build_report
+from electra.results.report.content import averages
+from electra.results.report.facts import gather, read_scores
 
 from .example import official, write_example_results, write_scores
 

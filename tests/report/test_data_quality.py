@@ -1,6 +1,6 @@
 """The report's section on the fit of the vocabulary."""
 
-from electra.report.facts import vocabulary_rows
+from electra.results.report.facts import vocabulary_rows
 
 
 def test_fertility_characters_and_unknown_share_come_from_the_manifest() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.publish.export import model_card
-from electra.report.build import build_report
-from electra.report.content import score_card
-from electra.report.facts import Facts, gather, plateaus, read_scores, score_remarks
+from electra.hub.export.pretrained import model_card
+from electra.results.report.build import build_report
+from electra.results.report.content import score_card
+from electra.results.report.facts import Facts, gather, plateaus, read_scores, score_remarks
 
 from .example import write_example_results, write_scores
 

@@ -7,9 +7,9 @@ import pytest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.report.build import build_report
-from electra.report.content import encoders, intermediate, milestones
-from electra.report.facts import gather, read_scores
+from electra.results.report.build import build_report
+from electra.results.report.content import encoders, intermediate, milestones
+from electra.results.report.facts import gather, read_scores
 
 from .example import write_example_results, write_scores
 

@@ -11,10 +11,10 @@ import yaml
 
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.paths import Paths
-from electra.review.compare import compare
-from electra.review.noise import measure_noise, record_noise
-from electra.review.render import Thresholds, read_thresholds, reasons_to_refuse, render_markdown, render_text
-from electra.review.sides import Side, open_side
+from electra.results.review.compare import compare
+from electra.results.review.noise import measure_noise, record_noise
+from electra.results.review.render import Thresholds, read_thresholds, reasons_to_refuse, render_markdown, render_text
+from electra.results.review.sides import Side, open_side
 from tests.review.runs import Run
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,14 @@ def sides(before: Run, after: Run) -> tuple[Side, Side]:
 PARAMETERS = {"pretrain.learning_rate": 2e-3, "pretrain.weight_decay": 1e-6, "model.num_layers": 3,
               "corpus.min_chars": 9, "tokenizer.vocab_size": 9, "finetune.epochs": 4, "shards.boundaries": "none",
               "finetune.keep_models": True, "pretrain.initialize_from": "x", "model.dropout": 0.1}  # fmt: skip
-CODE = ["electra/model", "electra/corpus", "electra/finetune", "electra/optim.py", "electra/tasks", "electra/loader"]
+CODE = [
+    "electra/model",
+    "electra/text/corpus",
+    "electra/finetune",
+    "electra/optim.py",
+    "electra/tasks",
+    "electra/pretrain/data",
+]
 DATA = ["data/corpus", "data/tokenizer", "data/shards", "data/tasks/CoLA", "data/tasks/RTE"]
 
 
@@ -110,8 +117,8 @@ def test_cells_that_the_settings_no_longer_ask_for_are_not_called_old(base: Run,
 
 
 def test_a_stage_that_other_code_made_is_named(base: Run, tmp_path: Path) -> None:
-    told = render_text(compare(*sides(base, planted(base, "code", "electra/loader", tmp_path))))
-    assert "electra/loader (pretrain)" in told
+    told = render_text(compare(*sides(base, planted(base, "code", "electra/pretrain/data", tmp_path))))
+    assert "electra/pretrain/data (pretrain)" in told
 
 
 def test_one_seed_without_a_record_is_never_better(base: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from electra.checks.judge import CRITICAL, WARNING, Table, between, conclude, ex
 from electra.cli import app, review
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.review.data_docs import render_data_docs
+from electra.results.review.data_docs import render_data_docs
 
 HOSTILE = "<script>alert(1)</script>"
 

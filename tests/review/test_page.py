@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from electra.review.compare import compare
-from electra.review.render import render_markdown, render_page, render_text
-from electra.review.sides import Side, open_side
+from electra.results.review.compare import compare
+from electra.results.review.render import render_markdown, render_page, render_text
+from electra.results.review.sides import Side, open_side
 from tests.review.runs import Run
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -181,9 +181,9 @@ def test_markdown_keeps_markup_and_mentions_out_of_a_pull_request(sides: tuple[S
 
 def test_pre_training_notes_its_minutes_tokens_and_flops(tmp_path: Path) -> None:
     from electra.cli.stages import _machine_noted
+    from electra.cluster.estimate.cost import estimate
     from electra.common.paths import Paths
     from electra.config.loading import load_settings
-    from electra.estimate.cost import estimate
 
     settings, paths = load_settings(PROJECT), Paths(tmp_path)
     (tmp_path / "results").mkdir()

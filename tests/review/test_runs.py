@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from electra.cluster.run_facts import run_name
 from electra.common.errors import ConfigError
-from electra.review.sides import find_runs, render_runs, runs_as_json
-from electra.system.run_facts import run_name
+from electra.results.review.sides import find_runs, render_runs, runs_as_json
 from tests.review.runs import Run
 
 

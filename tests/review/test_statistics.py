@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from electra.review.compare import JOINT
-from electra.review.statistics import (
+from electra.results.review.compare import JOINT
+from electra.results.review.statistics import (
     Difference,
     components,
     from_predictions,

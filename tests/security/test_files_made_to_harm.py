@@ -17,10 +17,10 @@ from electra.common.errors import DataError, InfrastructureError
 from electra.common.urls import without_secrets
 from electra.config import FilesCorpus, Settings
 from electra.config.loading import load_settings
-from electra.corpus import file_formats as compressed
-from electra.corpus.files import FilePart, FilesSource, find_files
-from electra.report.content import settings_table
-from electra.report.facts import Facts
+from electra.results.report.content import settings_table
+from electra.results.report.facts import Facts
+from electra.text.corpus import file_formats as compressed
+from electra.text.corpus.files import FilePart, FilesSource, find_files
 
 REPO = Path(__file__).resolve().parents[2]
 SECRET = "https://jane:pass-word@host.example/a.txt?token=se-cret"

@@ -31,16 +31,16 @@ from electra.common.paths import Paths
 from electra.config import FilesCorpus
 from electra.config.loading import load_settings
 from electra.config.text import SPECIAL_TOKENS
-from electra.corpus.file_formats import read_checksums
-from electra.corpus.files import FilesSource
 from electra.predict.inputs import Rows
-from electra.predict.outside import outside_scores
 from electra.readers.custom import CustomSource
 from electra.readers.custom_schema import read_custom_task
 from electra.readers.official import OfficialSource, read_official
+from electra.results.outside import outside_scores
 from electra.tasks.catalogue import TASKS
-from electra.tokenizer.build import show_beside
-from electra.tokenizer.wordpiece import make_tokenizer, read_vocab_file
+from electra.text.corpus.file_formats import read_checksums
+from electra.text.corpus.files import FilesSource
+from electra.text.tokenizer.build import show_beside
+from electra.text.tokenizer.wordpiece import make_tokenizer, read_vocab_file
 from tests.security.fuzzing import JSON, fuzz, json_bytes, mutated, only_documented
 from tests.tokenizer.small import write_corpus
 

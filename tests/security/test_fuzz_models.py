@@ -15,8 +15,8 @@ from transformers import ElectraConfig, ElectraForPreTraining
 from electra.common.errors import ConfigError, DataError
 from electra.config.text import SPECIAL_TOKENS
 from electra.finetune.encoders import EncoderSource, load_transformers_encoder
-from electra.importing.huggingface import import_huggingface
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.hub.importing.huggingface import import_huggingface
+from electra.text.tokenizer.wordpiece import make_tokenizer
 from tests.foreign_encoders import write_encoder
 from tests.security.fuzzing import fuzz, json_bytes, mutated, only_documented
 

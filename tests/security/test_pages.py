@@ -12,8 +12,8 @@ from electra.common.artifacts import write_json, write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
-from electra.corpus.cleaning.notes import CLEANING, show_corpus
 from electra.readers.custom_schema import read_custom_task
+from electra.text.corpus.cleaning.notes import CLEANING, show_corpus
 
 ELECTRA = Path(__file__).resolve().parents[2] / "electra"
 HOSTILE = "\x1b]0;title\x07\x1b[2J[bold red]<script>alert(1)</script>\u202e"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from electra.config import Shards
-from electra.corpus.cleaned import clean
-from electra.shards.examples import Boundaries, DocumentBoundaries, cut_document, document_generator
-from electra.tokenizer.wordpiece import alphabet_of, make_tokenizer, single_entries
+from electra.text.corpus.cleaned import clean
+from electra.text.shards.examples import Boundaries, DocumentBoundaries, cut_document, document_generator
+from electra.text.tokenizer.wordpiece import alphabet_of, make_tokenizer, single_entries
 
 # One paragraph each, written for these tests
 SAMPLES = {

@@ -16,9 +16,9 @@ from electra.common.paths import Paths
 from electra.config import Settings, Shards
 from electra.config.loading import load_settings
 from electra.config.text import SPECIAL_TOKENS
-from electra.loader.dataset import Shards as ShardReader
-from electra.shards import build
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.pretrain.data.dataset import Shards as ShardReader
+from electra.text.shards import build
+from electra.text.tokenizer.wordpiece import make_tokenizer
 
 REPO = Path(__file__).resolve().parents[2]
 WORDS = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]

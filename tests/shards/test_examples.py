@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from electra.config import Shards
-from electra.loader.layout import write_example
-from electra.shards.examples import cut_document, document_generator
+from electra.text.shards.examples import cut_document, document_generator
+from electra.text.shards.layout import write_example
 
 LINES = st.lists(st.integers(0, 90), min_size=1, max_size=40)
 PROBABILITY = st.sampled_from([0.0, 0.1, 0.5, 1.0])

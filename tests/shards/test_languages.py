@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 
 from electra.common.artifacts import listed_files, read_manifest
 from electra.common.corpus_file import read_documents
-from electra.corpus.build import build_corpus
-from electra.shards.build import build_shards
-from electra.tokenizer.build import build_tokenizer
+from electra.text.corpus.build import build_corpus
+from electra.text.shards.build import build_shards
+from electra.text.tokenizer.build import build_tokenizer
 from tests.shards.test_boundaries import SAMPLES, SPACED
 from tests.workspace import Workspace
 

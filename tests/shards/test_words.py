@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from electra.config.text import SPECIAL_TOKENS
-from electra.shards import build as words
-from electra.shards.build import WordEncoder
-from electra.tokenizer.wordpiece import make_tokenizer
+from electra.text.shards import build as words
+from electra.text.shards.build import WordEncoder
+from electra.text.tokenizer.wordpiece import make_tokenizer
 
 PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]<=~$+*中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]
 # what could reach beyond a space if anything did: accents, final sigma, marks, white space of other kinds, joiners

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from electra.system.hardware import (
+from electra.cluster.hardware import (
     LOOKS_BEFORE_WARNING,
     SECONDS_BETWEEN_WARNINGS,
     CoreWatch,
@@ -104,7 +104,7 @@ def test_a_run_that_gets_a_third_is_silent(num_threads: int, others: float) -> N
 
 SPINNING = """
 import ctypes, sys, time
-from electra.system.hardware import ShortWaits
+from electra.cluster.hardware import ShortWaits
 
 gomp = ctypes.CDLL(sys.argv[1])
 nothing = ctypes.cast(gomp.omp_get_thread_num, ctypes.c_void_p)

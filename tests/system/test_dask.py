@@ -19,16 +19,16 @@ import pytest
 
 from electra.checks import corpus as corpus_table
 from electra.checks.corpus import validate_corpus
+from electra.cluster import executors as dask_cluster
+from electra.cluster.executors import open_workers
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
-from electra.corpus import cleaned
-from electra.corpus.build import build_corpus
-from electra.corpus.decontamination import collect_evaluation_texts
-from electra.shards import build as shards
-from electra.system import executors as dask_cluster
-from electra.system.executors import open_workers
-from electra.tokenizer import build as tokenizer
+from electra.text.corpus import cleaned
+from electra.text.corpus.build import build_corpus
+from electra.text.corpus.decontamination import collect_evaluation_texts
+from electra.text.shards import build as shards
+from electra.text.tokenizer import build as tokenizer
 from tests.corpus.test_any_number_of_workers import built, every_step, write_inputs
 from tests.fixtures import SECOND, documents, text_source
 from tests.reliability import jobs
@@ -204,7 +204,7 @@ def test_a_worker_whose_cleaning_code_differs_is_refused(texts: Workspace, tmp_p
     """A real worker that imports a copy of the package with one changed file."""
     theirs = tmp_path / "theirs"
     shutil.copytree(ROOT / "electra", theirs / "electra", ignore=shutil.ignore_patterns("__pycache__"))
-    changed = theirs / "electra/corpus/cleaned.py"
+    changed = theirs / "electra/text/corpus/cleaned.py"
     changed.write_text(changed.read_text() + "\n# another version\n")
     with running_scheduler(tmp_path, theirs, num_workers=1) as address, pytest.raises(ConfigError) as error:
         build_corpus(settings(texts, executor="dask", dask_scheduler=address), texts.paths)

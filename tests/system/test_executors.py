@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from electra.cluster.executors import job_folder, open_workers, whole_file
 from electra.common.errors import DataError, InfrastructureError
 from electra.config import Cluster
-from electra.system.executors import job_folder, open_workers, whole_file
 from tests.reliability.jobs import die, refuse, slow_square
 from tests.workspace import ROOT
 
@@ -69,8 +69,8 @@ def test_workers_die_with_the_command(tmp_path: Path, number: signal.Signals) ->
     program = (
         "import sys; from pathlib import Path\n"
         "from electra.config import Cluster\n"
-        "from electra.system.executors import open_workers\n"
-        "from electra.system.processes import exit_on_sigterm\n"
+        "from electra.cluster.executors import open_workers\n"
+        "from electra.cluster.processes import exit_on_sigterm\n"
         "from tests.reliability.jobs import sleep_for_long\n"
         "if __name__ == '__main__':\n"
         "    folder = Path(sys.argv[1])\n"

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 import torch
 
-from electra.system.memory import out_of_memory
+from electra.cluster.memory import out_of_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the allocator is glibc's")
 
 # page faults of making the same 40 MB ten times, and what the process holds above its start when they are freed
 SCRIPT = """
 import resource, psutil, torch
-from electra.system import memory
+from electra.cluster import memory
 getattr(memory, {name!r})()
 def make(): return [torch.ones(1_000_000) for _ in range(10)]
 before = psutil.Process().memory_info().rss

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from electra.system.processes import free_port
+from electra.cluster.processes import free_port
 from tests.workspace import ROOT
 
 

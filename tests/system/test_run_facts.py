@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from electra.cluster.run_facts import machine_file, note_machine
 from electra.common.artifacts import read_json
 from electra.common.paths import Paths
-from electra.system.run_facts import machine_file, note_machine
 
 
 def test_the_machine_record_has_the_minutes_of_the_last_pre_training(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from datetime import timedelta
 import torch
 import torch.distributed
 
+from electra.cluster.processes import Peers, SignalMonitor
 from electra.common.errors import InfrastructureError
-from electra.system.processes import Peers, SignalMonitor
 
 way = sys.argv[1]
 torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))

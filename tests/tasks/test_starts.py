@@ -13,14 +13,14 @@ from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Cells, Settings
-from electra.evaluation.evaluate import evaluate_cells
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.run import finetune_cell
 from electra.finetune.saved import load_model
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
 from electra.predict.submission import write_submission
-from electra.report.facts import read_scores
+from electra.results.evaluate import evaluate_cells
+from electra.results.report.facts import read_scores
 from tests.foreign_encoders import write_encoder
 from tests.small_tasks import VOCAB
 

@@ -17,8 +17,8 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
 from electra.config.text import SPECIAL_TOKENS
-from electra.tokenizer.build import _heldout_texts, build_tokenizer, in_sample, show_beside
-from electra.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
+from electra.text.tokenizer.build import _heldout_texts, build_tokenizer, in_sample, show_beside
+from electra.text.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
 
 from .small import REPO, settings, write_corpus
 
@@ -48,7 +48,7 @@ def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
         "from electra.config import Tokenizer\n"
         "from electra.config.loading import load_settings\n"
         "from electra.common.paths import Paths\n"
-        "from electra.tokenizer.build import build_tokenizer\n"
+        "from electra.text.tokenizer.build import build_tokenizer\n"
         "made = load_settings(Path(sys.argv[1])).model_copy(update={'tokenizer': Tokenizer(vocab_size=900)})\n"
         "build_tokenizer(made, Paths(Path(sys.argv[2])))\n"
     )

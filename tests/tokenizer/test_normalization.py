@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.paths import Paths
 from electra.config.text import SPECIAL_TOKENS
-from electra.tokenizer.build import build_tokenizer
-from electra.tokenizer.wordpiece import MAX_WORD_CHARS, alphabet_of, make_tokenizer, normalizer_facts
+from electra.text.tokenizer.build import build_tokenizer
+from electra.text.tokenizer.wordpiece import MAX_WORD_CHARS, alphabet_of, make_tokenizer, normalizer_facts
 
 from .small import settings, write_corpus
 

@@ -54,7 +54,7 @@ def _load() -> bool:
         said = getattr(error, "stderr", None) or error
         warnings.warn(f"cpu.cpp does not compile, CPU training runs slower: {said}", stacklevel=2)
         return False
-    for name in OPERATORS:  # on tensors without bytes (electra/estimate/memory.py) nothing is written
+    for name in OPERATORS:  # on tensors without bytes (electra/cluster/estimate/memory.py) nothing is written
         torch.library.register_fake(f"electra::{name}", lambda *_: None)
     return True
 

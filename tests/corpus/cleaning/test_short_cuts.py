@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra.config.text import Gopher, Language, Repetition
-from electra.corpus.cleaned import REPAIR, SUSPECT, UNREADABLE, clean
-from electra.corpus.cleaning.lines import gopher, repetition
-from electra.corpus.document import language_model, other_language
-from electra.corpus.near_duplicates import SpacedWords
+from electra.text.corpus.cleaned import REPAIR, SUSPECT, UNREADABLE, clean
+from electra.text.corpus.cleaning.lines import gopher, repetition
+from electra.text.corpus.document import language_model, other_language
+from electra.text.corpus.near_duplicates import SpacedWords
 
 SUSPICIOUS = "".join(MOJIBAKE_CATEGORIES.values()).replace("-", "") + "aZ. !œŒÂÃ\x85é"
 WORDS = st.lists(st.sampled_from(["a", "bb", "cc,", "été", "d", "日本", "...", "1984", "The"]), min_size=1, max_size=60)

@@ -1,1 +1,0 @@
-"""The evaluate stage: metrics per task and seed, medians and GLUE averages."""

@@ -1,0 +1,310 @@
+"""Export fine-tuned models for ``transformers``: its class for the kind of task, with the same logits.
+
+The project's heads are one linear layer. Some classes of ``transformers`` have more layers between encoder and output;
+they compute the same function with suitable weights:
+
+* The sentence heads of ELECTRA and RoFormer are dense, GELU, dense. Since gelu(x) - gelu(-x) = x, two hidden units per
+  class hold its logit and the negated logit.
+* ModernBERT's heads are dense, activation, LayerNorm, dense. The dense layer divides by the weight of the encoder's
+  last norm, the activation is ``linear``, and the head's norm, whose input is already normalised, multiplies by that
+  weight again.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from electra.common.artifacts import (
+    MANIFEST,
+    building,
+    read_json,
+    write_json,
+    write_manifest,
+    write_text,
+)
+from electra.common.errors import ConfigError, DataError
+from electra.common.paths import Paths
+from electra.config.loading import load_settings
+from electra.finetune.features import Vocabulary
+from electra.finetune.heads import HEAD_DROPOUT, JointSpanHead, SpanHead
+from electra.finetune.saved import SavedModel, load_model
+from electra.hub.export import modernbert, papers, pretrained
+from electra.hub.importing.weights import check_target, tokenizer_files
+from electra.model.encoder import Encoder
+from electra.predict.run import find_model
+from electra.results.evaluate import describe_task
+from electra.results.metrics import score
+from electra.results.report.facts import gather
+from electra.tasks.catalogue import TaskSpec
+from electra.tasks.cells import PRETRAINED, cell_key, read_lines, read_rows
+from electra.text.tokenizer.wordpiece import normalizer_facts
+
+CLASSES = {
+    "classification": "ForSequenceClassification",
+    "regression": "ForSequenceClassification",
+    "tagging": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "multiple_choice": "ForMultipleChoice",
+}
+PIPELINES = {"ForSequenceClassification": "text-classification", "ForTokenClassification": "token-classification",
+             "ForQuestionAnswering": "question-answering", "ForMultipleChoice": "multiple-choice"}  # fmt: skip
+INITIALIZER_RANGE = 0.02  # config.json needs a value; no exported weight is initialised with it
+
+
+def export_task(paths: Paths, task: str, seed: int | None = None, out: Path | None = None) -> Path:
+    """Write a fine-tuned model as a folder that ``transformers`` loads, and return the folder.
+
+    Args:
+        task: a task with a kept model, the name of a fine-tuning run, or its folder.
+        seed: seed of the fine-tuning run; the lowest kept one if None.
+        out: the folder to write; ``models/exported/<run>`` if None.
+
+    Raises:
+        ConfigError: no such model was kept, no class of ``transformers`` can compute it, or the folder holds something
+            else.
+        DataError: the model's files are missing or damaged.
+    """
+    cell = _cell(paths, task, seed)
+    folder = paths.exported(cell.name) if out is None else out
+    check_target(folder, cell, origins={"task"}, allowed=Paths().exported("x").parent)
+    saved = load_model(cell)
+    weights, facts = transformers_model(saved)
+    card = _card(paths, cell, saved, facts)
+    with building(folder) as scratch:
+        tensors = {name: tensor.detach().contiguous().clone() for name, tensor in weights.items()}
+        save_file(tensors, scratch / "model.safetensors", metadata={"format": "pt"})
+        write_json(scratch / "config.json", facts)
+        for name, content in _tokenizer_files(saved).items():
+            write_text(scratch / name, content)
+        if facts["model_type"] == "modernbert":
+            config_file = scratch / "tokenizer_config.json"
+            write_json(config_file, modernbert.tokenizer_facts(read_json(config_file)))
+        write_text(scratch / "README.md", card)
+        write_manifest(scratch, cell=cell.name, task=saved.spec.name)
+    print(f"export: {folder}: {facts['architectures'][0]}, for pipeline() and from_pretrained")
+    for line in left_out(saved):
+        print(f"export: {line}")
+    return folder
+
+
+def left_out(saved: SavedModel) -> list[str]:
+    """Return what ``electra predict`` computes but the class of ``transformers`` cannot represent."""
+    if isinstance(saved.model.head, SpanHead) and saved.model.head.impossible is not None:
+        return [
+            "the logit of having no answer is left out: the class has start and end alone; they are exact, and a "
+            "question without answer points at [CLS], as it was trained to"
+        ]
+    return []
+
+
+def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the weights by ``transformers``' names, and the content of ``config.json``.
+
+    Raises:
+        ConfigError: no class computes the same; the message gives the reason.
+    """
+    model, spec = saved.model, saved.spec
+    encoder = model.encoder
+    if not isinstance(encoder, Encoder):
+        raise ConfigError(
+            f"the encoder of this {spec.name} model is a third-party one; only the project's encoders can be exported",
+            next_step="fine-tune the pre-trained encoder: leave out --encoder",
+        )
+    modernbert.check_home(encoder.config)
+    if isinstance(model.head, JointSpanHead):
+        raise ConfigError(
+            "transformers has no class for this span head, whose end logits depend on the start",
+            where="finetune.span_head: joint",
+            next_step="fine-tune with finetune.span_head: plain, and --keep",
+        )
+    output = model.head.span if isinstance(model.head, SpanHead) else model.head.output
+    weight, bias = _in_the_targets_units(spec, output)
+    shape, inputs, kind = encoder.config, saved.vocabulary.inputs, CLASSES[spec.kind]
+    names = _label_names(spec)
+    if shape.is_modern:
+        special = {"pad": inputs.pad, "cls": inputs.before[0], "sep": inputs.after[0]}
+        facts = modernbert.modernbert_config(shape, f"ModernBert{kind}", INITIALIZER_RANGE, special)
+        for key in ("id2label", "label2id"):  # labels of the detector
+            facts.pop(key, None)
+        facts |= {"classifier_activation": "linear", "classifier_dropout": HEAD_DROPOUT}
+        weights = modernbert.encoder_weights(encoder, "model.") | _modern_head(encoder, weight, bias)
+    else:
+        facts = papers.huggingface_config(shape, f"{papers.family(shape)}{kind}", INITIALIZER_RANGE, inputs.pad)
+        facts |= {"classifier_dropout": HEAD_DROPOUT, "summary_use_proj": False, "summary_activation": "linear"}
+        weights = papers.encoder_weights(encoder) | _electra_head(kind, weight, bias)
+    if spec.kind == "regression":
+        facts["problem_type"] = "regression"
+    if spec.kind == "classification":
+        facts["problem_type"] = "single_label_classification"
+    facts["id2label"] = {str(number): name for number, name in enumerate(names)}
+    facts["label2id"] = {name: number for number, name in enumerate(names)}
+    return weights, facts
+
+
+def _label_names(spec: TaskSpec) -> tuple[str, ...]:
+    return {"regression": ("score",), "span": ("start", "end")}.get(spec.kind, spec.labels)
+
+
+def _in_the_targets_units(spec: TaskSpec, output: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of the last layer in units of the target: scores are learned scaled to 0..1."""
+    low, high = spec.score_range if spec.kind == "regression" else (0.0, 1.0)
+    return output.weight * (high - low), output.bias * (high - low) + low
+
+
+def _electra_head(kind: str, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    if kind == "ForQuestionAnswering":
+        return {"qa_outputs.weight": weight, "qa_outputs.bias": bias}
+    if kind != "ForSequenceClassification":
+        return {"classifier.weight": weight, "classifier.bias": bias}
+    (num_outputs, width), unit = weight.shape, torch.eye(len(weight))
+    if 2 * num_outputs > width:
+        raise ConfigError(
+            f"transformers' head can compute {width // 2} classes from {width} hidden units, the task has "
+            f"{num_outputs}",
+            next_step="use electra predict, or model.architecture: modern",
+        )
+    dense, dense_bias, out = torch.zeros(width, width), torch.zeros(width), torch.zeros(num_outputs, width)
+    dense[: 2 * num_outputs] = torch.cat([weight, -weight])
+    dense_bias[: 2 * num_outputs] = torch.cat([bias, -bias])
+    out[:, : 2 * num_outputs] = torch.cat([unit, -unit], 1)
+    return {
+        "classifier.dense.weight": dense,
+        "classifier.dense.bias": dense_bias,
+        "classifier.out_proj.weight": out,
+        "classifier.out_proj.bias": torch.zeros(num_outputs),
+    }
+
+
+def _modern_head(encoder: Encoder, weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """Return a head whose norm repeats the encoder's last one; zero weights of that norm are not divided out.
+
+    Normalising twice changes the result only by rounding: for hidden states of variance v, the second norm scales by
+    1 + eps/2 * (1 - 1/v).
+    """
+    norm = dict(encoder.layers[-1].named_parameters())["feed_forward_norm.weight"]
+    divisor = norm.where(norm != 0, 1.0)
+    return {
+        "model.final_norm.weight": divisor,
+        "head.dense.weight": torch.diag(1 / divisor),
+        "head.norm.weight": norm,
+        "classifier.weight": weight,
+        "classifier.bias": bias,
+    }
+
+
+def _cell(paths: Paths, task: str, seed: int | None) -> Path:
+    """Return the folder of the fine-tuning run with a model."""
+    roots = [paths.kept(task).parent, paths.finetuned(task).parent]
+    if seed is not None:
+        return find_model(paths, cell_key(task, seed, PRETRAINED))
+    found = [path.parent for root in roots for path in root.glob(f"{task}-*/model.safetensors")]
+    seeds = {int(number): cell for cell in reversed(found) if (number := cell.name.removeprefix(f"{task}-")).isdigit()}
+    return seeds[min(seeds)] if seeds else find_model(paths, task)
+
+
+def _tokenizer_files(saved: SavedModel) -> dict[str, str]:
+    """Return the tokenizer's files; ``truncation=True`` truncates texts to the length used in fine-tuning."""
+    tokenizer = saved.vocabulary.tokenizer
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    lowercase = bool(normalizer_facts(tokenizer).get("lowercase"))
+    return tokenizer_files(tokenizer, sorted(ids, key=ids.__getitem__), lowercase=lowercase, max_length=_longest(saved))
+
+
+def _longest(saved: SavedModel) -> int:
+    """Return the maximum number of wordpieces of an input in fine-tuning."""
+    options = saved.options
+    by_kind = {"span": options.span_max_length, "tagging": options.tagging_max_length or options.max_length}
+    return by_kind.get(saved.spec.kind, options.max_length)
+
+
+def _scores(paths: Paths, cell: Path, spec: TaskSpec) -> dict[str, float]:
+    """Return all metrics on the development set, in percent; empty if its rows or predictions are missing."""
+    try:
+        rows = read_rows(paths, spec.name, spec.dev_splits[0])
+        predictions = read_lines(cell / "predictions.jsonl", "")
+        found = score(spec, rows, [line for line in predictions if line["split"] == spec.dev_splits[0]])
+    except (DataError, KeyError, ValueError):
+        return {}
+    return {metric: 100 * found[metric] for metric in spec.metrics if metric in found}
+
+
+def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
+    """Return True if the model's tokenizer is the workspace's, so that the settings here describe the model."""
+    tokenizer = paths.tokenizer / "tokenizer.json"
+    if not (paths.root / "params.yaml").is_file() or not tokenizer.is_file():
+        return False
+    return Vocabulary.read(tokenizer).tokenizer.to_str() == saved.vocabulary.tokenizer.to_str()
+
+
+def _card(paths: Paths, cell: Path, saved: SavedModel, facts: dict[str, Any]) -> str:
+    """Return the model card: hub metadata, usage, scores, and limits."""
+    spec, name = saved.spec, facts["architectures"][0]
+    kind = CLASSES[spec.kind]
+    scores = _scores(paths, cell, spec)
+    manifest = paths.tasks / MANIFEST
+    data = describe_task(spec, read_json(manifest)) if scores else "unknown data"
+    facts_of_run = gather(load_settings(paths.root), paths) if _is_of_this_workspace(paths, saved) else None
+    results = [pretrained.result(spec, metric, value, data) for metric, value in scores.items()]
+    lines = [
+        pretrained.front_matter(facts_of_run, PIPELINES[kind], results, name=f"electra-{cell.name}"),
+        f"# ELECTRA, fine-tuned on {spec.name}",
+        "",
+        f"An encoder pre-trained by replaced token detection, fine-tuned on {spec.name} ({data}): {name}. Its logits "
+        "are those of the model that was trained.",
+        "",
+        *_usage(kind, spec),
+        *(f"Note: {line}.\n" for line in left_out(saved)),
+    ]
+    if scores:
+        lines += ["## Scores", "", f"On the development set, percent: {data}.", ""]
+        lines += [*(f"- {metric}: {value:.2f}" for metric, value in scores.items()), ""]
+    options = saved.options
+    lines += [
+        "## Training",
+        "",
+        f"{options.task_epochs.get(spec.name, options.epochs):g} epochs at learning rate {options.learning_rate:g}, "
+        f"{options.batch_size} examples a batch; texts are cut at {_longest(saved)} wordpieces.",
+        "",
+        pretrained.LIMITS,
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_BIOES = (
+    "Labels of entities are BIOES (S is an entity of one word, E the last word of one). The tag of a word is that of "
+    'its first wordpiece: give the text with spaces around punctuation, and aggregation_strategy="first".\n'
+)
+
+
+def _usage(kind: str, spec: TaskSpec) -> list[str]:
+    """Return example Python code that runs the model."""
+    path, pipeline_tag = '"path/to/this/folder"', PIPELINES[kind]
+    if kind in ("ForSequenceClassification", "ForTokenClassification"):
+        pair = kind == "ForSequenceClassification" and spec.text_b
+        text = '{"text": "One text.", "text_pair": "And another."}' if pair else '"A text."'
+        cut = ", truncation=True" if kind == "ForSequenceClassification" else ""  # the other pipeline truncates
+        code = ["from transformers import pipeline", "", f'pipeline("{pipeline_tag}", {path})({text}{cut})']
+    elif kind == "ForQuestionAnswering":
+        code = [
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
+            "",
+            f"tokenizer = AutoTokenizer.from_pretrained({path})",
+            f"model = AutoModelForQuestionAnswering.from_pretrained({path})",
+            'batch = tokenizer("Who sang?", "The robin sang.", return_offsets_mapping=True, return_tensors="pt")',
+            'offsets = batch.pop("offset_mapping")[0]',
+            "logits = model(**batch)  # start_logits and end_logits; [CLS] is no answer",
+        ]
+    else:
+        code = [
+            "from transformers import AutoModelForMultipleChoice, AutoTokenizer",
+            "",
+            f"tokenizer = AutoTokenizer.from_pretrained({path})",
+            f"model = AutoModelForMultipleChoice.from_pretrained({path})",
+            'batch = tokenizer(["A text."] * 2, ["One end.", "Another."], padding=True, return_tensors="pt")',
+            "logits = model(**{name: tensor[None] for name, tensor in batch.items()}).logits  # one for each choice",
+        ]
+    note = [_BIOES] if kind == "ForTokenClassification" and spec.has_entities else []
+    return ["## How to use", "", "```python", *code, "```", "", *note]

@@ -1,0 +1,252 @@
+"""Zero-shot probes of pre-trained weights: minimal pairs and sentence similarity, without training labels.
+
+Shape legend: B texts, T tokens, D hidden width, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import read_tokenizer
+from electra.common.paths import Paths
+from electra.model.encoder import Encoder
+from electra.model.pretrained import special_token_ids
+from electra.objectives.base import Objective
+from electra.objectives.saved import load_objective
+from electra.results.metrics import spearman
+from electra.tasks.cells import read_lines
+
+_BATCH = 64  # rows in one pass
+_ALL = "all"
+Scores = dict[str, dict[str, float]]  # scoring method -> rule -> accuracy
+
+
+def read_pairs(files: list[Path]) -> list[dict[str, str]]:
+    """Read pairs from BLiMP's files: ``sentence_good``, ``sentence_bad``, and the rule: ``UID`` or the file's name.
+
+    Raises:
+        DataError: a file is missing or not JSONL, or a row lacks one of the two sentences.
+    """
+    pairs: list[dict[str, str]] = []
+    next_step = "give files of JSON lines with sentence_good and sentence_bad"
+    for file in files:
+        for number, row in enumerate(read_lines(file, next_step), 1):
+            names = ("sentence_good", "sentence_bad")
+            texts: list[Any] = [row.get(name) for name in names] if isinstance(row, dict) else [None]
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                raise DataError("there is no pair of sentences", where=f"{file}:{number}", next_step=next_step)
+            pairs.append({"sentence_good": texts[0], "sentence_bad": texts[1], "UID": str(row.get("UID", file.stem))})
+    if not pairs:
+        raise DataError("there are no pairs", where=", ".join(map(str, files)), next_step=next_step)
+    return pairs
+
+
+class Probe:
+    """Pre-trained weights with their tokenizer, on one device.
+
+    Args:
+        bf16: compute matrix products in bf16.
+    """
+
+    def __init__(self, paths: Paths, device: torch.device, bf16: bool):
+        self.objective: Objective = load_objective(paths.pretrained).to(device)
+        self.encoder = self.objective.main_encoder
+        self.tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
+        self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
+        self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
+        self.device, self.bf16 = device, bf16
+
+    def ids(self, text: str) -> list[int]:
+        """Return the wordpieces of a text, truncated to the encoder's length."""
+        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return found[: self.encoder.config.max_positions - 2]
+
+    def one_pass(self, texts: list[list[int]]) -> list[Tensor] | None:
+        """Return each wordpiece's log P(real) by the discriminator, or Electric's log p; None without either."""
+        if not self.objective.info.has_discriminator:
+            return None
+        rows = [[self.cls, *ids, self.sep] for ids in texts]
+        scores = self._run(self.encoder, self.objective.token_scores, rows)
+        return [row[1 : 1 + len(ids)] for row, ids in zip(scores, texts, strict=True)]
+
+    def masked(self, texts: list[list[int]]) -> list[float] | None:
+        """Return pseudo-log-likelihoods (nats), each wordpiece masked in its copy; None without a language model."""
+        model = self.objective.language_model()
+        if model is None:
+            return None
+        encoder, head = model
+        copies, places, targets, owners = [], [], [], []
+        for text in _by_length(texts):
+            ids = texts[text]
+            for place, token in enumerate(ids):
+                copies.append([self.cls, *ids[:place], self.mask, *ids[place + 1 :], self.sep])
+                places.append(place + 1)
+                targets.append(token)
+                owners.append(text)
+        found, done = [0.0] * len(texts), 0
+        for hidden_BTD in self.hidden(encoder, copies):
+            here = slice(done, done + len(hidden_BTD))
+            rows = torch.arange(len(hidden_BTD), device=self.device)
+            place_B, target_B = (torch.tensor(values[here], device=self.device) for values in (places, targets))
+            with self.precision():
+                logits_BV = head(hidden_BTD[rows, place_B][:, None])[:, 0]
+            values = logits_BV.float().log_softmax(-1)[rows, target_B].tolist()
+            for owner, value in zip(owners[here], values, strict=True):
+                found[owner] += value
+            done = here.stop
+        return found
+
+    def embed(self, texts: list[list[int]]) -> Tensor:
+        """Return the mean [B, D] of the last hidden states over all tokens, including [CLS] and [SEP]."""
+        rows = [[self.cls, *ids, self.sep] for ids in texts]
+        return torch.stack([row.mean(0) for row in self._run(self.encoder, lambda hidden: hidden.float(), rows)])
+
+    def _run(self, encoder: Encoder, score: Callable[[Tensor], Any], rows: list[list[int]]) -> list[Tensor]:
+        """Return ``score`` of the hidden states of each row, without padding, on the CPU."""
+        order, found = _by_length(rows), dict[int, Tensor]()
+        for hidden_BTD in self.hidden(encoder, [rows[number] for number in order]):
+            with self.precision():
+                values = score(hidden_BTD).cpu()
+            for value, number in zip(values, order[len(found) :], strict=False):
+                found[number] = value[: len(rows[number])]
+        return [found[number] for number in range(len(rows))]
+
+    def hidden(self, encoder: Encoder, rows: list[list[int]]) -> Iterator[Tensor]:
+        """Yield the last hidden states [B, T, D] of the rows, batch by batch."""
+        for start in range(0, len(rows), _BATCH):
+            part = rows[start : start + _BATCH]
+            width = max(map(len, part))
+            tokens_BT = torch.tensor([row + [self.pad] * (width - len(row)) for row in part], device=self.device)
+            lengths_B1 = torch.tensor([[len(row)] for row in part], device=self.device)
+            mask_BT = torch.arange(width, device=self.device) < lengths_B1
+            with self.precision():
+                yield encoder(tokens_BT, torch.zeros_like(tokens_BT), mask_BT)
+
+    def precision(self) -> Any:
+        """Return the autocast context for matrix products."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+
+
+def _by_length(rows: list[list[int]]) -> list[int]:
+    """Return the indices of the rows, shortest first: batches of similar length have little padding."""
+    return sorted(range(len(rows)), key=lambda number: len(rows[number]))
+
+
+def changed(ids: list[int], other: list[int]) -> list[int]:
+    """Return the positions of the wordpieces that do not match the other sentence in an alignment."""
+    blocks = SequenceMatcher(None, ids, other, autojunk=False).get_opcodes()
+    return [place for kind, first, last, *_ in blocks if kind != "equal" for place in range(first, last)]
+
+
+@torch.inference_mode()
+def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
+    """Return the share of pairs whose good sentence scores higher, by rule and over all; a tie is wrong.
+
+    A discriminator (or Electric) scores a sentence by the sum over its wordpieces, by their mean, and by the sum over
+    those that differ from the other sentence; a masked language model by its pseudo-log-likelihood.
+    """
+    ids = [[probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad")]
+    ways: dict[str, list[tuple[float, float]]] = {}
+    values = probe.one_pass([*ids[0], *ids[1]])
+    if values is not None:
+        sides = list(zip(values[: len(pairs)], values[len(pairs) :], ids[0], ids[1], strict=True))
+        name = "Electric" if probe.objective.scores_texts else "discriminator"
+        ways[f"{name}, sum"] = [(float(good.sum()), float(bad.sum())) for good, bad, *_ in sides]
+        ways[f"{name}, mean"] = [(float(good.mean()), float(bad.mean())) for good, bad, *_ in sides]
+        ways[f"{name}, changed tokens"] = [
+            (float(good[changed(one, other)].sum()), float(bad[changed(other, one)].sum()))
+            for good, bad, one, other in sides
+        ]
+    if (sums := probe.masked([*ids[0], *ids[1]])) is not None:
+        name = "generator" if probe.objective.info.has_generator else "masked language model"
+        ways[f"{name}, masked"] = list(zip(sums[: len(pairs)], sums[len(pairs) :], strict=True))
+    return {way: _accuracies([pair["UID"] for pair in pairs], scores) for way, scores in ways.items()}
+
+
+def _accuracies(rules: list[str], scores: list[tuple[float, float]]) -> dict[str, float]:
+    right = [good > bad for good, bad in scores]
+    found = {_ALL: sum(right) / len(right)}
+    for rule in dict.fromkeys(rules):
+        of_rule = [hit for hit, name in zip(right, rules, strict=True) if name == rule]
+        found[rule] = sum(of_rule) / len(of_rule)
+    return found
+
+
+def read_similar(file: Path) -> list[tuple[str, str, float]]:
+    """Read rows of two texts and their score, as in data/tasks/STS-B.
+
+    Raises:
+        DataError: the file is missing, has fewer than two rows, or a row lacks two texts and a number.
+    """
+    next_step = "give rows with text_a, text_b and label, such as data/tasks/STS-B/dev.jsonl"
+    found: list[tuple[str, str, float]] = []
+    for number, row in enumerate(read_lines(file, next_step), 1):
+        try:
+            text_a, text_b, label = row["text_a"], row["text_b"], float(row["label"])
+            if not (isinstance(text_a, str) and isinstance(text_b, str) and math.isfinite(label)):
+                raise ValueError("no text, or no finite number")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"this is no sentence pair with a score: {error!r:.100}", where=f"{file}:{number}", next_step=next_step
+            ) from None
+        found.append((text_a, text_b, label))
+    if len(found) < 2:
+        raise DataError("a correlation needs at least two rows", where=str(file), next_step=next_step)
+    return found
+
+
+@torch.inference_mode()
+def score_similarity(probe: Probe, rows: list[tuple[str, str, float]]) -> float:
+    """Return Spearman's correlation of labels with cosines of mean-pooled sentences; see :func:`read_similar`."""
+    texts_a, texts_b, labels = zip(*rows, strict=True)
+    sides = [probe.embed([probe.ids(text) for text in texts]) for texts in (texts_a, texts_b)]
+    return spearman(labels, F.cosine_similarity(sides[0], sides[1]).tolist())
+
+
+def run_probe(
+    paths: Paths, files: list[Path], similarity: Path | None, device: torch.device, bf16: bool
+) -> dict[str, Any]:
+    """Return accuracies on minimal pairs and the correlation of similarities, each if a file is given.
+
+    Args:
+        files: files in BLiMP's format.
+
+    Raises:
+        ConfigError: no file is given.
+        DataError: a file cannot be used; all are read before anything is scored.
+    """
+    if not files and similarity is None:
+        raise ConfigError(
+            "there is nothing to probe", next_step="name files of minimal pairs (BLiMP's JSONL), or --similarity FILE"
+        )
+    pairs = read_pairs(files) if files else []
+    similar = None if similarity is None else read_similar(similarity)
+    probe = Probe(paths, device, bf16)
+    found: dict[str, Any] = {"pairs": len(pairs), "accuracy": score_pairs(probe, pairs)} if pairs else {}
+    if similar is not None:
+        found["similarity_spearman"] = score_similarity(probe, similar)
+    return found
+
+
+def render(found: dict[str, Any]) -> str:
+    """Return the figures as a text table, in percent."""
+    lines = []
+    if "pairs" in found:
+        lines.append(f"{found['pairs']:,} minimal pairs, share with the good sentence ahead (ties are wrong)")
+    for way, accuracies in found.get("accuracy", {}).items():
+        lines.append(f"  {way:<32}" + "  ".join(f"{rule} {100 * value:.1f}" for rule, value in accuracies.items()))
+    if "similarity_spearman" in found:
+        lines.append(f"similarity of mean-pooled sentences: Spearman {100 * found['similarity_spearman']:.1f}")
+    if retrieval := found.get("retrieval"):
+        lines.append(
+            f"{retrieval['questions']:,} questions of {retrieval['task']}, {retrieval['paragraphs']:,} paragraphs: "
+            f"nDCG@10 {100 * retrieval['ndcg_at_10']:.1f}, MRR {100 * retrieval['mrr']:.1f}"
+        )
+    return "".join(f"{line}\n" for line in lines)

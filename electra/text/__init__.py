@@ -1,0 +1,1 @@
+"""From raw text to examples: corpus, WordPiece vocabulary, shards."""

@@ -1,0 +1,405 @@
+"""The cleaning steps: line changes, line removal, and rules for whole documents.
+
+Hard-wrapped lines are joined to paragraphs in the raw text, where blank lines separate paragraphs. Lines with
+boilerplate, markup, repetition or personal data are changed or removed. A document is dropped by the first quality
+rule it breaks.
+"""
+
+import hashlib
+import html
+import re
+from collections.abc import Callable
+from itertools import filterfalse
+
+import numpy as np
+
+from electra.config.text import FineWeb, Gopher, PersonalData, RepeatedLines, Repetition, Unwrap
+from electra.text.corpus.cleaning.notes import Notes
+from electra.text.corpus.near_duplicates import SpacedWords
+
+# Book sites
+LICENCE_START = re.compile(r"^\W*START OF (THE|THIS) PROJECT GUTENBERG|^\W*END\W*THE SMALL PRINT", re.I)
+LICENCE_END = re.compile(r"^\W*END OF (THE |THIS )?PROJECT GUTENBERG", re.I)
+METADATA = re.compile(
+    r"^(Title|Author|Year|Editor|Translator|Illustrator|Release Date|Posting Date|Publication Date|Language|Encoding|"
+    r"Character set encoding|Publisher|Source|Credits|Subject|ISBN|Date|URL|Original publication)\s*:.{0,300}$"
+)
+RULER = re.compile(r"^[-=_*~#]{3,}$")
+HEADER_LINES = 40  # a metadata header is within the first lines
+NOTICE = re.compile(
+    r"^(produced by\b.*(distributed proofread|pgdp|gutenberg|internet archive|online|http)"
+    r"|this (e-?book|file) (is|was) (for the use of anyone|produced from (images|scans))"
+    r"|transcribed from the\b.*\bby\b.*@|e-?text (prepared|produced|scanned) by\b|scanned (and proofed )?by\b"
+    r"|distributed proofread(ers|ing)|transcriber['’]?s['’]? notes?\b)",
+    re.I,
+)
+CREDIT = re.compile(r"^(?:Produced|Prepared|Scanned|Digitized) by(?: (?:and )?[A-Z][\w.'’-]*,?){2,12}$")  # names only
+# From C4 (Raffel et al. 2020, section 2.2): lines of web pages about the page itself
+POLICY = re.compile(
+    r"\b(terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies|enable javascript)\b"
+    r"|^(copyright|\(c\)|©).{0,120}all rights reserved",
+    re.I,
+)
+# Every line with a notice or a policy contains one of these strings; most documents contain none
+HINTS = (
+    "gutenberg", "proofread", "http", "for the use of anyone", "produced from", "transcri", "scanned", "text prepared",
+    "text produced", "internet archive", "terms of use", "privacy policy", "cookie", "javascript", "rights reserved",
+    "produced by", "prepared by", "digitized by",
+)  # fmt: skip
+NOTICE_CHARACTERS = 400  # longer lines are paragraphs that mention a notice or a policy
+
+# Markup
+TAGS = (
+    "a abbr address article aside b bdi bdo big blockquote body br button caption center chapter cite code col dd del "
+    "dfn div dl dt em figcaption figure font footer form frame h[1-6] head header hr html i iframe img input ins kbd "
+    "label li link main map mark math meta nav nobr noscript nowiki object ol option p para poem pre q ref s samp "
+    "section select small source span strike strong sub sup svg table tbody td text textarea tfoot th thead title tr "
+    "tt u ul var video wbr"
+)
+# Names from HTML and wikis; other names count as tags only with attributes or when closed: "x<y, y>z" and vector<int>
+# are no tags
+TAG = re.compile(
+    rf"</?(?:{TAGS.replace(' ', '|')})(?:\s[^<>]{{0,500}})?/?>|<!--.{{0,2000}}?-->"
+    r"|<[a-z][a-z0-9:-]*(?:\s+[a-z][\w:-]*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'<>]+))+\s*/?>|</[a-z][a-z0-9:-]*>|<[a-z][a-z0-9:-]*\s*/>",
+    re.I,
+)
+PAGE_CODE = re.compile(r"<(script|style|ref)\b[^<>]{0,500}(?<!/)>.{0,5000}?</\1>", re.I)  # the content is no text
+ENTITY = re.compile(r"&(#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z][a-zA-Z0-9]{1,30});")
+WIKI_MEDIA = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]{0,500}\]\]", re.I)
+WIKI_HEADING = re.compile(r"^(={2,6}) ?([^=].{0,200}?) ?\1$")
+WIKI_BOLD = re.compile(r"'''([^']{1,300})'''(?!')")
+WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{1,200})\]\]")
+WIKI_TEMPLATE = re.compile(r"\{\{[^{}]{0,500}\}\}")
+EXTERNAL_LINK = re.compile(r"\[https?://\S+ ([^\[\]]{1,200})\]")
+TRANSCRIBER = re.compile(
+    r"\[(Illustration|Footnote|Sidenote|Transcriber['’]?s note|Pg\.?|Page)\b[^\[\]]{0,300}\]|\{\d{1,4}\}", re.I
+)
+EMPHASIS = re.compile(r"(?<![\w_])_(?=\S)([^_]{1,300}?)(?<=\S)_(?![\w_])")
+SCENE_BREAK = re.compile(r"^[\s*·•.~=_#-]+$")
+
+# Personal data
+EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*\.[A-Za-z]{2,24}\b")
+PHONE_HINT = re.compile(r"\d[). -]|\+\d")  # matches within every number that PHONE matches
+PHONE = re.compile(
+    r"(?<![\w.,-])(?:\+\d{1,3}[ .-]?(?:\(?\d{1,4}\)?[ .-]?){2,5}\d{2,4}"
+    r"|\(\d{3}\) ?\d{3}[ .-]\d{4}|\d{3}[.-]\d{3}[.-]\d{4})"
+    r"(?![\w-]|[.,]\d)"
+)
+
+
+def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
+    """Return the lines without licence blocks, metadata headers and site notices."""
+    starts = (n + 1 for n, line in enumerate(lines) if line[:1] in "*SsEe-=" and LICENCE_START.match(line))
+    start = next(starts, 0)
+    ends = (n for n in range(start, len(lines)) if lines[n][:1] in "*Ee-=" and LICENCE_END.match(lines[n]))
+    end = next(ends, len(lines))
+    for line in (*lines[:start], *lines[end:]):
+        notes.line("boilerplate.licence_block", line)
+    kept = lines[start:end]
+    header = _header_length(kept)
+    for line in kept[:header]:
+        notes.line("boilerplate.metadata_header", line)
+    lowered = "\n".join(kept).lower()
+    if not any(map(lowered.__contains__, HINTS)):
+        return kept[header:]
+    result = []
+    for line in kept[header:]:
+        if len(line) <= NOTICE_CHARACTERS and (NOTICE.search(line) or CREDIT.match(line)):
+            notes.line("boilerplate.site_notice", line)
+        elif len(line) <= NOTICE_CHARACTERS and POLICY.search(line):
+            notes.line("boilerplate.page_policy", line)
+        else:
+            result.append(line)
+    return result
+
+
+def _header_length(lines: list[str]) -> int:
+    """Return the length of the metadata header with the ruler below it: at least two lines, or one with a ruler."""
+    length = 0
+    while length < min(len(lines), HEADER_LINES) and METADATA.match(lines[length]):
+        length += 1
+    ruled = 0 < length < len(lines) and RULER.match(lines[length]) is not None
+    return length + ruled if length >= 2 or ruled else 0
+
+
+def remove_markup(lines: list[str], notes: Notes) -> list[str]:
+    """Return the lines without tags, entities, wiki links and transcribers' marks; drop lines of ornaments only."""
+    result = []
+    for line in lines:
+        before = line
+        if "<" in line:
+            line = _replaced(PAGE_CODE, "", line, "markup.tag", notes)
+            line = _replaced(TAG, "", line, "markup.tag", notes)
+        if "&" in line:
+            unescaped = ENTITY.sub(lambda match: html.unescape(match[0]), line)
+            line = _noted(line, unescaped, "markup.entity", notes)
+        if "[" in line or "{" in line:
+            line = _replaced(TRANSCRIBER, "", line, "markup.transcriber", notes)
+            line = _replaced(WIKI_MEDIA, "", line, "markup.wiki", notes)
+            line = _replaced(WIKI_LINK, r"\1", line, "markup.wiki", notes)
+            line = _replaced(WIKI_TEMPLATE, "", line, "markup.wiki", notes)
+            line = _replaced(EXTERNAL_LINK, r"\1", line, "markup.wiki", notes)
+        if "'''" in line:
+            line = _replaced(WIKI_BOLD, r"\1", line, "markup.wiki", notes)
+        if line.startswith("=="):
+            line = _replaced(WIKI_HEADING, r"\2", line, "markup.wiki", notes)
+        if "_" in line:
+            line = _replaced(EMPHASIS, r"\1", line, "markup.emphasis", notes)
+        if line is not before:
+            line = " ".join(line.split())
+        if not line:
+            continue
+        if not line[0].isalnum() and SCENE_BREAK.match(line):
+            notes.line("markup.ornament", line)
+            continue
+        result.append(line)
+    return result
+
+
+def remove_repeated(lines: list[str], rules: RepeatedLines, notes: Notes) -> list[str]:
+    """Return the lines without repetitions of earlier lines of the document; short lines may repeat."""
+    seen: set[bytes] = set()
+    result = []
+    for line in lines:
+        if len(line) >= rules.min_chars:
+            digest = line_digest(line)
+            if digest in seen:
+                notes.line("repeated_lines.document", line)
+                continue
+            seen.add(digest)
+        result.append(line)
+    return result
+
+
+def line_digest(line: str) -> bytes:
+    """Return an 8-byte, case-insensitive hash of a line."""
+    return hashlib.blake2b(line.casefold().encode("utf-8"), digest_size=8).digest()
+
+
+def mask_personal_data(lines: list[str], rules: PersonalData, notes: Notes) -> list[str]:
+    """Return the lines with e-mail addresses and phone numbers replaced.
+
+    A number counts as a phone number only with separators or a plus sign.
+    """
+    text = "\n".join(lines)
+    if "@" not in text and not PHONE_HINT.search(text):
+        return lines
+    result = []
+    for line in lines:
+        if "@" in line:
+            line = _replaced(EMAIL, lambda _: rules.email, line, "personal_data.email", notes)
+        if PHONE_HINT.search(line):
+            line = _replaced(PHONE, lambda _: rules.phone, line, "personal_data.phone", notes)
+        result.append(line)
+    return result
+
+
+def _replaced(
+    pattern: re.Pattern[str], by: str | Callable[[re.Match[str]], str], line: str, rule: str, notes: Notes
+) -> str:
+    return _noted(line, pattern.sub(by, line), rule, notes)
+
+
+def _noted(before: str, after: str, rule: str, notes: Notes) -> str:
+    if after == before:
+        return before
+    notes.line(rule, before, after)
+    return after
+
+
+LEAST_BREAKS = 3  # a text with fewer line breaks is not unwrapped
+NARROWEST, WIDEST = 30, 120  # characters of a wrapped line
+LINE_END = re.compile(r"\r\n|\r|\n")
+MOST_CAPITALS = 0.75  # share of the lines after a break that begin with a capital; a third in German prose
+
+
+def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
+    """Join the lines of paragraphs if the text was wrapped at a fixed width; otherwise return the text unchanged.
+
+    A line of wrapped text ends where the next word would not fit. So a break counts as wrapping if the line, a space
+    and the next line's first word together exceed the width, which is the 98th percentile of the line lengths. Only
+    such breaks are joined. Verse and lists have few of them, because their lines end early; verse with lines of equal
+    length is recognised by the capitals at the beginnings of lines.
+    """
+    lines = [line.strip() for line in LINE_END.split(text)]
+    lengths = sorted(len(line) for line in lines if line)
+    if len(lengths) <= LEAST_BREAKS:
+        return text
+    width = lengths[int(0.98 * (len(lengths) - 1))]
+    if not NARROWEST <= width <= WIDEST:
+        return text
+    inside = [number for number in range(len(lines) - 1) if lines[number] and lines[number + 1]]
+    wrapped = {number for number in inside if _next_does_not_fit(lines[number], lines[number + 1], width)}
+    if len(inside) < LEAST_BREAKS or len(wrapped) < rules.min_share * len(inside):
+        return text
+    if sum(lines[number + 1][0].isupper() for number in wrapped) > MOST_CAPITALS * len(wrapped):
+        return text
+    joined: list[str] = []
+    for number, line in enumerate(lines):
+        if number - 1 in wrapped:
+            # the hyphen of a compound at the end of a line stays, without a space after it
+            separator = "" if re.search(r"\w-$", joined[-1]) else " "
+            joined[-1] += separator + line
+        else:
+            joined.append(line)
+    first = min(wrapped)
+    notes.line("unwrap.joined", "\n".join(lines[first : first + 4]), joined[first])
+    notes.rules["unwrap.joined"].lines += len(wrapped) - 1
+    return "\n".join(joined)
+
+
+def _next_does_not_fit(line: str, following: str, width: int) -> bool:
+    return len(line) + 1 + len(following.split(" ", 1)[0]) > width
+
+
+BULLETS = ("•", "‣", "▶", "◀", "◦", "■", "□", "▪", "▫", "–", "-", "*", "·", "●", "○")
+ELLIPSES = ("...", "…")
+DIGITS = b"0123456789"
+# Sentence ends in many scripts, and the quotes and brackets that may follow
+PUNCTUATION = tuple(".!?…:;\"'”’»)]。！？」』）؟۔।॥։")
+
+
+def gopher(lines: list[str], rules: Gopher) -> str | None:
+    """Return the first of Gopher's quality rules that a document breaks; None if it breaks none.
+
+    Words are separated by spaces, as in Gopher; for scripts without spaces the rules about words must be switched off.
+    """
+    text = " ".join(lines)
+    data = text.encode("utf-8", "surrogatepass")  # counting bytes is several times as fast as characters
+    num_words = data.count(b" ") + 1
+    if rules.min_words is not None and num_words < rules.min_words:
+        return "too_few_words"
+    if rules.max_words is not None and num_words > rules.max_words:
+        return "too_many_words"
+    num_characters = len(text) - (num_words - 1)
+    length = num_characters / num_words
+    if rules.min_word_length is not None and length < rules.min_word_length:
+        return "short_words"
+    if rules.max_word_length is not None and length > rules.max_word_length:
+        return "long_words"
+    if rules.max_symbol_ratio is not None:
+        most = rules.max_symbol_ratio * num_words
+        if data.count(b"#") > most or data.count(b"...") + text.count("…") > most:
+            return "symbols"
+    if _exceeds(sum(line.startswith(BULLETS) for line in lines), rules.max_bullet_lines, len(lines)):
+        return "bullets"
+    if _exceeds(sum(line.endswith(ELLIPSES) for line in lines), rules.max_ellipsis_lines, len(lines)):
+        return "ellipses"
+    words = text.split(" ")
+    if rules.min_alphabetic_words is not None:
+        most = (1 - rules.min_alphabetic_words) * num_words
+        others = list(filterfalse(str.isalpha, words))  # some may contain letters too
+        if len(others) > most and sum(not any(map(str.isalpha, word)) for word in others) > most:
+            return "not_alphabetic"
+    if rules.max_digits is not None and sum(map(data.count, DIGITS)) > rules.max_digits * num_characters:
+        return "digits"
+    if rules.min_stop_words is not None:
+        lower = [word for word in rules.stop_words if len(word) <= 12 and word.lower().split(" ") == [word]]
+        spaced = f" {text} "
+        if sum(f" {word} " in spaced for word in lower) < rules.min_stop_words:  # else skip lowercasing
+            lowered = {word.lower() for word in words if len(word) <= 12}
+            if sum(word in lowered for word in rules.stop_words) < rules.min_stop_words:
+                return "stop_words"
+    return None
+
+
+def fineweb(lines: list[str], rules: FineWeb) -> str | None:
+    """Return the first of FineWeb's additional rules that a document breaks; None if it breaks none."""
+    punctuated = sum(line.endswith(PUNCTUATION) for line in lines)
+    if rules.min_punctuated_lines is not None and punctuated < rules.min_punctuated_lines * len(lines):
+        return "unpunctuated_lines"
+    if _exceeds(sum(len(line) < rules.short_line for line in lines), rules.max_short_lines, len(lines)):
+        return "short_lines"
+    if _exceeds(_repeated_lines(lines)[1], rules.max_duplicate_line_chars, sum(map(len, lines))):
+        return "duplicate_line_chars"
+    return None
+
+
+def repetition(lines: list[str], rules: Repetition) -> str | None:
+    """Return the first of Gopher's repetition rules that a document breaks; None if it breaks none."""
+    repeated, characters = _repeated_lines(lines)
+    num_characters = sum(map(len, lines))
+    if _exceeds(repeated, rules.max_duplicate_lines, len(lines)):
+        return "duplicate_lines"
+    if _exceeds(characters, rules.max_duplicate_line_chars, num_characters):
+        return "duplicate_line_chars"
+    top, duplicate = rules.max_top_ngram_chars, rules.max_duplicate_ngram_chars
+    words = SpacedWords(" ".join(lines))
+    lengths, widest = words.lengths, int(words.lengths.max())
+    least, most_often = min(duplicate, default=0), len(lengths)
+    for n in sorted({*top, *duplicate}):
+        if not 2 <= n <= len(lengths):
+            continue
+        # a longer n-gram is no more frequent than the shorter ones in it
+        if n in top and most_often * n * widest > top[n] * num_characters:
+            most_often, characters = _top_ngram(words.ngrams(n), lengths, n, top[n] * num_characters / (n * widest))
+            if characters > top[n] * num_characters:
+                return f"top_{n}_gram"
+        if n in duplicate:
+            enough = min(duplicate.values()) * num_characters
+            inside = _repeated_ngram_chars(words.ngrams(n), lengths, n, n * widest, enough)
+            if _exceeds(inside, duplicate[n], num_characters):
+                return f"duplicate_{n}_grams"
+            # words in longer repeated n-grams are also in shorter ones, so the rules for longer n-grams hold as well
+            if n == least and inside <= enough and n >= max(top, default=0):
+                return None
+    return None
+
+
+def _exceeds(found: int, share: float | None, of: int) -> bool:
+    return share is not None and found > share * of
+
+
+def _repeated_lines(lines: list[str]) -> tuple[int, int]:
+    """Return the number of lines that repeat an earlier line of the document, and their characters."""
+    if len(set(lines)) == len(lines):
+        return 0, 0
+    seen: set[str] = set()
+    repeated = characters = 0
+    for line in lines:
+        if line in seen:
+            repeated += 1
+            characters += len(line)
+        seen.add(line)
+    return repeated, characters
+
+
+def _top_ngram(hashes: np.ndarray, lengths: np.ndarray, n: int, enough: float) -> tuple[int, int]:
+    """Return an upper bound on the most frequent n-gram's count, and its characters times its count.
+
+    The characters are 0 if the count is 1 or at most ``enough``; the count is exact if they are not 0.
+    """
+    # n-grams that share 12 bits are counted together: a fast upper bound, which is mostly low enough
+    together = int(np.bincount((hashes >> np.uint64(52)).astype(np.intp)).max())
+    if together < 2 or together <= enough:
+        return together, 0
+    ordered = np.sort(hashes)
+    ends = np.concatenate((np.flatnonzero(ordered[1:] != ordered[:-1]), [len(ordered) - 1]))
+    counts = ends + 1
+    counts[1:] -= counts[:-1].copy()
+    top = int(counts.max())
+    if top < 2 or top <= enough:
+        return top, 0
+    most = ordered[ends[counts == top]]
+    first = np.flatnonzero(np.isin(hashes, most)) if len(most) > 1 else np.flatnonzero(hashes == most[0])[:1]
+    sizes = sum(lengths[first + offset] for offset in range(n))
+    return top, int(np.max(sizes) * top)
+
+
+def _repeated_ngram_chars(hashes: np.ndarray, lengths: np.ndarray, n: int, longest: int, enough: float) -> int:
+    """Return the characters of the words inside repeated n-grams, each word once.
+
+    If an upper bound is at most ``enough``, return the upper bound.
+    """
+    ordered = np.sort(hashes)
+    at_most = longest * int(np.count_nonzero(ordered[1:] == ordered[:-1]))
+    if at_most <= enough:
+        return at_most
+    _, first = np.unique(hashes, return_index=True)
+    again = np.ones(len(hashes), dtype=bool)
+    again[first] = False
+    starts = np.zeros(len(lengths) + 1, dtype=np.int64)
+    at = np.flatnonzero(again)
+    starts[at] += 1
+    starts[at + n] -= 1
+    return int(lengths[np.cumsum(starts[:-1]) > 0].sum())

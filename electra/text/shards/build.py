@@ -1,0 +1,298 @@
+"""The shards stage: cuts documents into fixed-length examples in ``.npy`` files.
+
+Text is encoded word by word, every distinct word once, because most words of a text occurred before. Rows are appended
+to the files, which are identical to numpy's, so that no whole array is held in memory."""
+
+import os
+import re
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.lib import format as npy
+from tokenizers import Tokenizer
+
+from electra.cluster.executors import job_folder, open_workers
+from electra.common.artifacts import (
+    Listed,
+    TokenizerManifest,
+    building,
+    listed_files,
+    read_manifest,
+    renews,
+    sha256,
+    verify_folder,
+    write_manifest,
+)
+from electra.common.corpus_file import read_documents
+from electra.common.errors import DataError
+from electra.common.output import disk_errors
+from electra.common.parsing import read_tokenizer
+from electra.common.paths import Paths
+from electra.config import Settings, Shards
+from electra.text.shards.examples import Boundaries, cut_document, document_generator
+from electra.text.shards.layout import write_example
+
+
+class GrowingArray:
+    """``.npy`` file to which rows are appended.
+
+    The header with the number of rows is rewritten at the end; numpy pads it so that the number fits.
+
+    Raises:
+        OSError: the disk is full.
+    """
+
+    def __init__(self, path: Path):
+        self._file = open(path, "wb")  # noqa: SIM115
+        self._rows = 0
+        self._like: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, rows: np.ndarray) -> None:
+        """Append rows [n, width] of the same width and type as the first ones."""
+        if self._like is None:
+            self._like = rows[:0]
+            self._write_header()
+        self._rows += len(rows)
+        self._file.write(np.ascontiguousarray(rows).data)
+
+    def close(self) -> None:
+        """Write the final header and close the file."""
+        self._file.seek(0)
+        self._write_header()
+        self._file.close()
+
+    def _write_header(self) -> None:
+        assert self._like is not None, "an array without rows has no width"
+        facts = npy.header_data_from_array_1_0(self._like)
+        npy.write_array_header_1_0(self._file, {**facts, "shape": (self._rows, *self._like.shape[1:])})
+
+
+WORD = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+")  # one ASCII punctuation character, or the text between
+# The only mark that NFC composes with ASCII punctuation; the results (≮ ≠ ≯) are not ASCII punctuation. In lines that
+# contain it, "<", "=" and ">" before a non-ASCII character do not separate words.
+STROKE = "\u0338"
+WORD_WITH_STROKE = re.compile(r"(?:[^ !-/:-@\[-`{-~]|[<=>](?=[^\x00-\x7f]))+|[!-/:-@\[-`{-~]")
+WORD_BYTES = 250  # approximate memory of an entry besides its characters
+CACHE_BYTES = 25_000_000  # per generation; there are two
+
+
+class WordEncoder:
+    """Encoder of lines with a cache of words: the same ids as the tokenizer's, several times as fast.
+
+    BERT's pre-tokeniser splits at spaces and around ASCII punctuation, and neither its normaliser nor WordPiece looks
+    across such a split: the ids of a line are the concatenated ids of its words.
+
+    Args:
+        tokenizer: a tokenizer made by ``electra.text.tokenizer``.
+        dtype: type of the ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, dtype: np.dtype):
+        self._tokenizer, self._dtype = tokenizer, dtype
+        # two generations: a full newer one replaces the older, whose words not used since are forgotten
+        self._ids: dict[str, bytes] = {}
+        self._older: dict[str, bytes] = {}
+        self._bytes = 0
+
+    def encode(self, lines: list[str]) -> list[bytes]:
+        """Return the ids of each line, as the bytes of an array of ``dtype``."""
+        words = [(WORD_WITH_STROKE if STROKE in line else WORD).findall(line) for line in lines]
+        self._learn(set().union(*words))
+        ids = self._ids.__getitem__
+        return [b"".join(map(ids, line)) for line in words]
+
+    def _learn(self, words: set[str]) -> None:
+        if self._bytes > CACHE_BYTES:
+            self._older, self._ids, self._bytes = self._ids, {}, 0
+        missing = words.difference(self._ids)
+        found = {word: self._older[word] for word in missing.intersection(self._older)}
+        new = list(missing.difference(found))
+        for word, encoding in zip(new, self._tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True):
+            found[word] = array(self._dtype.char, encoding.ids).tobytes()
+        self._ids |= found
+        self._bytes += sum(map(len, found)) + WORD_BYTES * len(found)
+
+
+BATCH_CHARS = 1_000_000  # characters encoded at a time
+NPY_HEADER_BYTES = 128
+KINDS = ("tokens", "spans")
+BUFFER_ROWS = 4096  # examples in memory before they are written
+
+
+def shard_file(
+    corpus_file: Listed, tokenizer_file: Path, rules: Shards, folder: Path, unfinished: Path
+) -> list[dict[str, Any]]:
+    """Write all examples of ``train-00003.parquet`` as ``train-00003-00000.tokens.npy`` and ``.spans.npy``, and so on.
+
+    Memory does not grow with the file: the file is streamed, and a part ends at ``rules.max_shard_bytes``.
+
+    Args:
+        corpus_file: the corpus file, whose checksum is verified first.
+        folder: folder for complete files.
+        unfinished: folder on the same file system for incomplete files.
+
+    Returns:
+        One entry per part: {name, examples, tokens}; none if no document has a wordpiece.
+
+    Raises:
+        DataError: the corpus file is damaged.
+        InfrastructureError: the disk is full.
+    """
+    corpus_file.verify()
+    tokenizer = read_tokenizer(tokenizer_file)
+    tokenizer.encode_special_tokens = True  # the text "[SEP]" is text
+    ids = tokenizer.get_vocab()
+    parts = _Parts(folder, unfinished, corpus_file.path.stem, rules, len(ids))
+    encoder = WordEncoder(tokenizer, parts.dtype)
+    finder = Boundaries(sorted(ids, key=ids.__getitem__)) if rules.boundaries == "sentences" else None
+    for doc_id, pieces, line_ends in _encoded(corpus_file.path, encoder, parts.dtype):
+        generator = document_generator(rules.seed, doc_id)
+        boundaries = finder.of(pieces, line_ends) if finder and len(pieces) else None
+        for cut in cut_document(len(pieces), line_ends, rules, generator, boundaries):
+            row, spans = parts.next_row()
+            spans[:] = write_example(row, pieces, cut, cls_id=ids["[CLS]"], sep_id=ids["[SEP]"])
+    parts.end_part()
+    return parts.written
+
+
+class _Parts:
+    """Writer of rows of fixed length to pairs of files of bounded size; at most BUFFER_ROWS rows are in memory."""
+
+    def __init__(self, folder: Path, unfinished: Path, stem: str, rules: Shards, vocab_size: int):
+        self.dtype = np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
+        self.written: list[dict[str, Any]] = []
+        self._folder, self._stem = folder, stem
+        self._unfinished = unfinished / uuid4().hex[:8]  # two workers may process the same file: one result is dropped
+        self._unfinished.mkdir()
+        self._capacity = (rules.max_shard_bytes - NPY_HEADER_BYTES) // (rules.max_length * self.dtype.itemsize)
+        self._tokens = np.zeros((BUFFER_ROWS, rules.max_length), dtype=self.dtype)
+        self._spans = np.zeros((BUFFER_ROWS, 2), dtype=np.uint16)
+        self._buffered = 0
+        self._part: tuple[GrowingArray, ...] | None = None
+        self._num_tokens = 0
+
+    def next_row(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return a row of zeros [max_length] and its span [2], both to be filled by the caller."""
+        if self._buffered + (len(self._part[0]) if self._part else 0) == self._capacity:
+            self.end_part()
+        elif self._buffered == BUFFER_ROWS:
+            self._flush()
+        self._buffered += 1
+        return self._tokens[self._buffered - 1], self._spans[self._buffered - 1]
+
+    def end_part(self) -> None:
+        """Finish the current pair of files, if it has rows."""
+        self._flush()
+        if self._part is None:
+            return
+        with disk_errors(self._folder):
+            for kind, array in zip(KINDS, self._part, strict=True):
+                array.close()
+                os.replace(self._unfinished / f"{self._name()}.{kind}.npy", self._folder / f"{self._name()}.{kind}.npy")
+        self.written.append({"name": self._name(), "examples": len(self._part[0]), "tokens": self._num_tokens})
+        self._part, self._num_tokens = None, 0
+
+    def _flush(self) -> None:
+        if not self._buffered:
+            return
+        tokens, spans = self._tokens[: self._buffered], self._spans[: self._buffered]
+        with disk_errors(self._folder):
+            if self._part is None:
+                self._part = tuple(GrowingArray(self._unfinished / f"{self._name()}.{kind}.npy") for kind in KINDS)
+            self._part[0].append(tokens)
+            self._part[1].append(spans)
+        self._num_tokens += int(spans[:, 0].sum(dtype=np.int64))
+        tokens[:], spans[:] = 0, 0
+        self._buffered = 0
+
+    def _name(self) -> str:
+        return f"{self._stem}-{len(self.written):05d}"
+
+
+def _encoded(path: Path, encoder: WordEncoder, dtype: np.dtype) -> Iterator[tuple[str, np.ndarray, list[int]]]:
+    """Yield (document id, wordpiece ids, line ends) of every document, in the order of the file."""
+    for documents in _batches(path):
+        encoded = iter(encoder.encode([line for _, text in documents for line in text.split("\n")]))
+        for doc_id, text in documents:
+            lines = list(islice(encoded, text.count("\n") + 1))
+            line_ends = list(accumulate(len(line) // dtype.itemsize for line in lines))
+            yield doc_id, np.frombuffer(b"".join(lines), dtype=dtype), line_ends
+
+
+def _batches(path: Path) -> Iterator[list[tuple[str, str]]]:
+    """Yield documents (id, text) in batches of about ``BATCH_CHARS`` characters."""
+    batch: list[tuple[str, str]] = []
+    num_chars = 0
+    for ids, texts in read_documents(path):
+        for doc_id, text in zip(ids, texts, strict=True):
+            batch.append((doc_id, text))
+            num_chars += len(text)
+            if num_chars >= BATCH_CHARS:
+                yield batch
+                batch, num_chars = [], 0
+    if batch:
+        yield batch
+
+
+SPLITS = ["train", "heldout"]
+
+
+@renews("shards")
+def build_shards(settings: Settings, paths: Paths) -> None:
+    """Cut every document into fixed-length examples; the same bytes for any number of workers.
+
+    For each corpus file, write ``train-00003-00000.tokens.npy`` (uint16, or uint32 for a vocabulary of more than 65,536
+    entries; shape [num_examples, max_length], zero-padded), ``train-00003-00000.spans.npy`` (uint16 [num_examples, 2]:
+    number of tokens, length of the first segment) and so on, each of at most ``shards.max_shard_bytes``.
+
+    Raises:
+        DataError: the corpus or the tokenizer is missing or damaged, or the corpus yields no training example.
+        InfrastructureError: workers died, or the disk is full.
+    """
+    vocab_size = read_manifest(paths.tokenizer, TokenizerManifest)["vocab_size"]
+    verify_folder(paths.tokenizer)
+    tokenizer_file = paths.tokenizer / "tokenizer.json"
+    corpus = paths.corpus.absolute()  # a worker's current folder may differ
+    corpus_files = {split: listed_files(corpus, f"{split}-*.parquet") for split in SPLITS}
+    if not corpus_files["train"]:
+        raise DataError("the corpus holds no training text", where=str(paths.corpus), next_step="dvc repro corpus")
+
+    with building(paths.shards) as folder:
+        files = [file for split in SPLITS for file in corpus_files[split]]
+        with (
+            job_folder(folder) as unfinished,
+            open_workers(settings.cluster, len(files), folder, "corpus.max_chars") as workers,
+        ):
+            target = (tokenizer_file.absolute(), settings.shards, folder.absolute(), unfinished)
+            jobs = ((file, *target) for file in files)
+            parts = [part for written in workers.map(shard_file, jobs) for part in written]
+        splits = {split: _facts(split, parts) for split in SPLITS}
+        if not splits["train"]["examples"]:
+            raise DataError("no training document holds a word", where=str(paths.corpus), next_step="dvc repro corpus")
+        write_manifest(
+            folder,
+            max_length=settings.shards.max_length,
+            vocab_size=vocab_size,
+            tokenizer_sha256=sha256(tokenizer_file),
+            splits=splits,
+        )
+    for split, facts in splits.items():
+        filled = facts["tokens"] / max(1, facts["examples"] * settings.shards.max_length)
+        print(
+            f"shards: {split}: {facts['examples']:,} examples, {facts['tokens']:,} tokens ({filled:.0%} of the places) "
+            f"in {len(facts['shards'])} parts"
+        )
+
+
+def _facts(split: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    shards = [part for part in parts if part["name"].startswith(f"{split}-")]
+    totals = {key: sum(shard[key] for shard in shards) for key in ["examples", "tokens"]}
+    return {**totals, "shards": shards}
