@@ -122,6 +122,7 @@ class ElectraAdamW(Optimizer):
         **options: Any,
     ):
         super().__init__(params, lr, betas=betas, eps=eps, **options)
+        self._counts: dict[tuple[int, torch.device], Tensor] = {}
 
     def update(
         self, parameters: list[Tensor], group: dict[str, Any], skip: Tensor | None, divisor: Tensor | None
@@ -130,14 +131,14 @@ class ElectraAdamW(Optimizer):
         first = 1 - beta1 ** group["step_number"]
         second = (1 - beta2 ** group["step_number"]) ** 0.5
         states = [self.state[parameter] for parameter in parameters]
-        count = torch.full((), float(group["step_number"]), device=parameters[0].device)
+        count = self._count(group["step_number"], parameters[0].device)
         torch._fused_adamw_(
             parameters,
             [parameter.grad for parameter in parameters if parameter.grad is not None],
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
-            [count] * len(states),  # the kernel only reads it: one for all
+            [count] * len(states),
             lr=group["lr"] * first / second,
             beta1=beta1,
             beta2=beta2,
@@ -148,6 +149,12 @@ class ElectraAdamW(Optimizer):
             grad_scale=divisor,
             found_inf=skip,
         )
+
+    def _count(self, step_number: int, device: torch.device) -> Tensor:
+        """Return a step's number as a tensor; the kernel only reads it, so all groups of a step share one."""
+        if (step_number, device) not in self._counts:
+            self._counts = {(step_number, device): torch.full((), float(step_number), device=device)}
+        return self._counts[step_number, device]
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": ElectraAdamW}
