@@ -105,6 +105,19 @@ def always_valid(judge: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return judged
 
 
+def ignore_read_values() -> None:
+    """Make DeepSpeed go on whatever values it reads from the device, where nothing is computed.
+
+    The norm of the gradients counts as valid. ZeRO 3 formats its arguments, all parameters among them: the text of a
+    tensor is made from a selection whose size is read from the device, and whatever lies there would be allocated.
+    """
+    from deepspeed.runtime.zero import stage3, stage_1_and_2
+
+    for zero in (stage_1_and_2, stage3):
+        zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
+    torch.Tensor.__repr__ = object.__repr__  # type: ignore[method-assign, assignment]
+
+
 def with_vocabulary(shards: Any, size: int) -> Any:
     shards.vocab_size = size
     return shards
@@ -125,8 +138,6 @@ def main() -> None:
     if options.ranks > 1:
         join_fake_group(options.ranks)
     os.chdir(options.workspace)
-
-    from deepspeed.runtime.zero import stage3, stage_1_and_2
 
     import electra.pretrain.run as run
     from electra.common.errors import InfrastructureError
@@ -161,8 +172,7 @@ def main() -> None:
     telemetry.matrix_peak = lambda machine: 1e12
     # what a device that computes nothing says is finite, is what lay there before
     run.NonFinite.must_roll_back = lambda *_: False  # type: ignore[method-assign]
-    for zero in (stage_1_and_2, stage3):
-        zero.is_invalid_grad_norm = always_valid(zero.is_invalid_grad_norm)
+    ignore_read_values()
     if options.vocabulary:
         shards = run.Shards
         run.Shards = lambda *arguments: with_vocabulary(shards(*arguments), options.vocabulary)
