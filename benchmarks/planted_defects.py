@@ -41,11 +41,13 @@ from benchmarks.planted_texts import (
 from electra.common.artifacts import write_json
 from electra.config import Corpus
 from electra.config.text import NearDuplicates
-from electra.text.corpus.cleaned import clean, clean_documents
+from electra.text.corpus.cleaned import clean_documents
+from electra.text.corpus.cleaning.normalize import clean
 from electra.text.corpus.cleaning.notes import Notes
-from electra.text.corpus.document import Cleaned, repeated_across
+from electra.text.corpus.document import CleanedDocument
 from electra.text.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
 from electra.text.corpus.near_duplicates import NearDuplicateIndex, Signer, words_of
+from electra.text.corpus.selection import repeated_across
 
 DOCUMENT_CHARACTERS = 3000
 EACH = 200  # documents per defect, and per kind of text that resembles one
@@ -137,7 +139,7 @@ def documents_of(text: Path) -> Iterator[str]:
                 lines, characters = [], 0
 
 
-def cleaned(documents: list[str], steps: list[Any]) -> list[Cleaned]:
+def cleaned(documents: list[str], steps: list[Any]) -> list[CleanedDocument]:
     """Return the documents after steps of ``corpus.cleaning`` with their defaults."""
     cleaning = [{"kind": step} if isinstance(step, str) else step for step in steps]
     corpus = Corpus.model_validate({"sources": [NOT_READ], "min_chars": 1, "cleaning": cleaning})

@@ -36,9 +36,10 @@ from electra.config.loading import load_settings
 from electra.text.corpus.build import build_corpus
 from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.text.corpus.decontamination import EXAMPLES
-from electra.text.corpus.document import SeenIds, kept_documents
 from electra.text.corpus.files import FilesSource
 from electra.text.corpus.leaks import EvaluationTexts
+from electra.text.corpus.near_duplicates import SeenIds
+from electra.text.corpus.selection import kept_documents
 from electra.text.corpus.writer import split_files
 from electra.text.shards.build import build_shards, shard_file
 from electra.text.tokenizer.build import build_tokenizer, count_file, write_sample

@@ -14,7 +14,7 @@ from electra.config import Cells, Cluster, FilesTasks, ObjectiveName, Settings
 from electra.config.loading import load_settings
 from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS, TaskSpec
-from electra.text.corpus.file_formats import SUFFIXES
+from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS
 from tests.corpus.test_corpus_files import COMPRESS, CONTENT
 from tests.launchers.test_rendering import CLUSTERS, GOLDEN

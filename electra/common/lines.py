@@ -23,10 +23,36 @@ BLANK_LINES = 64  # consecutive blank lines before searching for the rest: the s
 LONE_CR = re.compile(rb"\r(?!\r*\n)")
 
 
-class Lines(Protocol):
-    """Minimal interface of a file."""
+class ByteLines(Protocol):
+    """File that is read line by line."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
+
+
+class ByteReader(Protocol):
+    """File that is read in chunks."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class ChunkReader(io.RawIOBase):
+    """Binary stream of chunks of any size, which :meth:`next_chunk` returns."""
+
+    _chunk = memoryview(b"")  # not read yet
+
+    def next_chunk(self, size: int) -> bytes:
+        """Return the next bytes, about ``size`` where a size can be chosen; none at the end of the stream."""
+        raise NotImplementedError
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        self._chunk = self._chunk or memoryview(self.next_chunk(len(buffer)))
+        size = min(len(buffer), len(self._chunk))
+        buffer[:size] = self._chunk[:size]
+        self._chunk = self._chunk[size:]
+        return size
 
 
 def recoded(file: BinaryIO, name: str, encoding: str, next_step: str) -> BinaryIO:
@@ -42,37 +68,29 @@ def recoded(file: BinaryIO, name: str, encoding: str, next_step: str) -> BinaryI
     return io.BufferedReader(_Recoded(file, name, encoding, next_step), CHUNK_BYTES)
 
 
-class _Recoded(io.RawIOBase):
+class _Recoded(ChunkReader):
     def __init__(self, file: BinaryIO, name: str, encoding: str, next_step: str):
         self._file, self._name, self._encoding, self._next_step = file, name, encoding, next_step
         self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._ready = memoryview(b"")
         self._num_bytes = self._num_lines = 0  # decoded so far
-        self._ended = False
-
-    def readable(self) -> bool:
-        return True
 
     def close(self) -> None:
         if not self.closed:
             self._file.close()
         super().close()
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._ready and not self._ended:
+    def next_chunk(self, size: int) -> bytes:
+        text, at_end = "", False
+        while not (text or at_end):  # a chunk may hold part of a character only
             chunk = self._file.read(CHUNK_BYTES)
-            self._ended = not chunk
+            at_end = not chunk
             try:
-                text = self._decoder.decode(chunk, final=self._ended)
+                text = self._decoder.decode(chunk, final=at_end)
             except UnicodeError as error:
                 raise self._undecodable(error, chunk) from None
             self._num_bytes += len(chunk)
             self._num_lines += _num_ends(text)
-            self._ready = memoryview(text.encode("utf-8"))
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
+        return text.encode("utf-8")
 
     def _undecodable(self, error: UnicodeError, chunk: bytes) -> DataError:
         what, line = f"not {self._encoding.upper()} text", self._num_lines + 1
@@ -117,7 +135,7 @@ class LineFeeds:
     No byte is added or removed, and at most a line and a chunk are in memory.
     """
 
-    def __init__(self, file: Lines):
+    def __init__(self, file: ByteLines):
         self._file = file
         self._lines: deque[bytes] = deque()
         self._begun: list[bytes] = []  # parts of a line whose end was not read yet
@@ -161,12 +179,6 @@ MAX_LINE_BYTES = 4 << 20  # the tokenizer's result takes some 170 bytes per byte
 MAX_BATCH_CHARS = 1 << 20  # characters tokenised together, for the same reason
 
 Item = TypeVar("Item")
-
-
-class ByteLines(Protocol):
-    """Minimal interface of a file."""
-
-    def readline(self, size: int = -1, /) -> bytes: ...
 
 
 def open_input(path: Path) -> BinaryIO:
@@ -283,16 +295,16 @@ def csv_records(lines: Iterable[tuple[int, str]], name: str, *, strict: bool = T
 
 
 def batches(
-    items: Iterable[Item], most: int, size: Callable[[Item], int], max_size: int = MAX_BATCH_CHARS
+    items: Iterable[Item], most: int | None, size: Callable[[Item], int], max_size: int = MAX_BATCH_CHARS
 ) -> Iterator[list[Item]]:
-    """Yield lists of ``most`` items, or fewer if their sizes add up to ``max_size``; the last one may be shorter."""
+    """Yield lists of ``most`` items (None: any number), or fewer if their sizes add up to ``max_size``."""
     batch: list[Item] = []
-    held = 0
+    batch_size = 0
     for item in items:
         batch.append(item)
-        held += size(item)
-        if len(batch) == most or held >= max_size:
+        batch_size += size(item)
+        if len(batch) == most or batch_size >= max_size:
             yield batch
-            batch, held = [], 0
+            batch, batch_size = [], 0
     if batch:
         yield batch

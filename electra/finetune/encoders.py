@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from electra.common.artifacts import sha256
 from electra.common.errors import ConfigError, DataError
-from electra.common.paths import local_folder
+from electra.common.hub import local_folder
 from electra.common.printing import shortened
 from electra.common.tensors import FETCH_AGAIN, TensorFacts, check_tensors, require_floating, tensor_header
 from electra.finetune.features import Vocabulary

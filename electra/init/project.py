@@ -28,7 +28,7 @@ from electra.config.loading import parse_settings
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.init.script import Script, scripts_of
 from electra.init.table import OWN, Table, check_name, read_labelled
-from electra.text.corpus.file_formats import SUFFIXES
+from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
 
 SAMPLE = 1 << 18  # bytes sampled from a text file

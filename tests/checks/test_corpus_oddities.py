@@ -19,7 +19,7 @@ from electra.checks.resemblance import is_mojibake, mean_word_chars
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.text.corpus.build import build_corpus
-from electra.text.corpus.cleaned import clean
+from electra.text.corpus.cleaning.normalize import clean
 from tests.checks.small import small_settings
 from tests.fixtures import text_source
 

@@ -19,7 +19,8 @@ from electra.readers.official import OfficialSource
 from electra.readers.tables import read_table
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines
-from electra.text.corpus.file_formats import jsonl_documents, read_checksums, text_documents
+from electra.text.corpus.file_formats import jsonl_documents, text_documents
+from electra.text.corpus.files import read_checksums
 from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings
 

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.common.artifacts import sha256
-from electra.text.corpus.document import Cleaned, Document, SeenIds, interleave, kept_documents, text_hash
+from electra.text.corpus.document import CleanedDocument, Document, text_hash
+from electra.text.corpus.near_duplicates import SeenIds
+from electra.text.corpus.selection import interleave, kept_documents
 from electra.text.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
 from tests.fixtures import text_source
 
@@ -95,7 +97,7 @@ def test_a_duplicate_is_told_by_the_eight_bytes_that_name_a_document(tmp_path: P
     digests = [bytes([1] * 7 + [last] + [9] * 24) for last in (1, 2)] + [bytes([1] * 8 + [3] * 24)]
     removed: Counter[str] = Counter()
     with SeenIds(tmp_path / "seen") as seen:
-        cleaned = [Cleaned(f"text {number}", digest, 0, 0) for number, digest in enumerate(digests)]
+        cleaned = [CleanedDocument(f"text {number}", digest, 0, 0) for number, digest in enumerate(digests)]
         kept = list(kept_documents("s", cleaned, seen, removed))
     assert [document.text for document in kept] == ["text 0", "text 1"]
     assert removed["duplicate"] == 1

@@ -9,7 +9,7 @@ from ftfy.badness import is_bad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from electra.text.corpus.cleaned import REPAIR, SOUND, clean, cut
+from electra.text.corpus.cleaning.normalize import REPAIR, SOUND, clean, cut
 
 
 def cleaned(text: str) -> str:

@@ -22,7 +22,7 @@ from transformers import (
 
 from electra.common.artifacts import read_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.common.paths import local_folder
+from electra.common.hub import local_folder
 from electra.config.text import SPECIAL_TOKENS
 from electra.hub.importing.huggingface import import_huggingface
 from electra.hub.importing.resize import resize_vocabulary

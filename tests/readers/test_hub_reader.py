@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.common.artifacts import read_manifest
-from electra.common.errors import ConfigError, DataError
+from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.readers.build import prepare_tasks
 from tests.small_tasks import make_settings
 
@@ -93,6 +93,23 @@ def test_a_wrong_label_and_a_missing_configuration_are_named(tmp_path, paths):
         prepare_tasks(make_settings({"kind": "hub", "glue": glue}, ["RTE"]), paths)
     with pytest.raises(DataError, match="cannot be loaded"):
         prepare_tasks(make_settings({"kind": "hub", "glue": glue}, ["WNLI"]), paths)
+
+
+def test_a_damaged_dataset_and_an_unreachable_hub_are_named(tmp_path, paths, monkeypatch):
+    nli = {"sentence1": ["a"], "sentence2": ["b"], "label": [0]}
+    glue = write_dataset(tmp_path / "glue", {"rte": {"train": nli, "validation": nli}})
+    file = tmp_path / "glue/rte/train.parquet"
+    content = file.read_bytes()
+    file.write_bytes(content[:4] + b"\xff" * 40 + content[44:])  # the footer is whole
+    with pytest.raises(DataError, match=r"RTE: .*glue cannot be loaded(.|\n)*tasks\.source"):
+        prepare_tasks(make_settings({"kind": "hub", "glue": glue}, ["RTE"]), paths)
+
+    def unreachable(*_, **__):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(datasets, "get_dataset_split_names", unreachable)
+    with pytest.raises(InfrastructureError, match="cannot be fetched: no route to host"):
+        prepare_tasks(make_settings({"kind": "hub", "glue": glue}, ["RTE"]), paths)
 
 
 def test_tasks_that_are_read_from_files_only_are_refused(paths):

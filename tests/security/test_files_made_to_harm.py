@@ -19,7 +19,7 @@ from electra.config import FilesCorpus, Settings
 from electra.config.loading import load_settings
 from electra.results.report.content import settings_table
 from electra.results.report.facts import Facts
-from electra.text.corpus import file_formats as compressed
+from electra.text.corpus import compression as compressed
 from electra.text.corpus.files import FilePart, FilesSource, find_files
 
 REPO = Path(__file__).resolve().parents[2]

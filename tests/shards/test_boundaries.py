@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from electra.config import Shards
-from electra.text.corpus.cleaned import clean
+from electra.text.corpus.cleaning.normalize import clean
 from electra.text.shards.examples import Boundaries, DocumentBoundaries, cut_document, document_generator
 from electra.text.tokenizer.wordpiece import alphabet_of, make_tokenizer, single_entries
 

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 
 from electra.common.artifacts import read_facts, sha256
 from electra.common.errors import ConfigError, DataError
+from electra.common.hub import local_folder
 from electra.common.parsing import read_tokenizer
-from electra.common.paths import local_folder
 from electra.common.tensors import BUFFERS, FETCH_AGAIN, read_tensors
 from electra.config.text import SPECIAL_TOKENS
 from electra.hub.importing.modernbert import modernbert_half, restore_segments

@@ -12,13 +12,15 @@ from electra.cluster.executors import job_folder, open_workers
 from electra.common.artifacts import building, renews, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import CorpusSource, FilesCorpus, Settings
+from electra.config import Corpus, CorpusSource, FilesCorpus, Settings
 from electra.text.corpus.cleaned import CleanedSource
 from electra.text.corpus.cleaning.notes import CLEANING, Notes
 from electra.text.corpus.decontamination import LeakTable
-from electra.text.corpus.document import Source, interleave, kept_documents, repeated_across
-from electra.text.corpus.files import FilesSource, HubSource
+from electra.text.corpus.files import FilesSource
+from electra.text.corpus.hub import HubSource
 from electra.text.corpus.near_duplicates import SeenIds, near_duplicate_index
+from electra.text.corpus.selection import interleave, kept_documents, repeated_across
+from electra.text.corpus.sources import Source
 from electra.text.corpus.writer import SplitFiles, by_split, split_files
 
 EVERY_SECONDS = 5.0
@@ -59,9 +61,8 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
         InfrastructureError: the disk is full, a remote source cannot be reached, or workers died.
     """
     corpus = settings.corpus
-    names = [source.name for source in corpus.sources]
     removed: Counter[str] = Counter()
-    kept: dict[str, Counter[str]] = {name: Counter() for name in names}
+    kept = {source.name: Counter(documents=0, characters=0) for source in corpus.sources}
     notes = Notes()
     leaks = LeakTable(paths.evaluation_texts, corpus.decontamination) if corpus.decontamination else None
     progress = Progress()
@@ -77,41 +78,34 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             _cleaned(settings, paths, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(name, documents, seen, removed, notes, near, across, leaks)
-                for name, documents in zip(names, cleaned, strict=True)
+                kept_documents(source.name, documents, seen, removed, notes, near, across, leaks)
+                for source, documents in zip(corpus.sources, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])
             for document in by_split(islice(mixture, corpus.max_documents), corpus, seen, removed):
                 files.add(document)
-                counts = kept[document.source]
-                counts["documents"] += 1
-                counts["characters"] += len(document.text)
+                kept[document.source].update(documents=1, characters=len(document.text))
                 progress.add(len(document.text))
         if files.cut:  # one document became two, and lost the line feed between them
             removed["split_documents"] += 1
             kept[files.cut.source].update(documents=1, characters=-1)
-        reasons = ["duplicate", "too_short"]
-        reasons += ["cleaning"] if corpus.cleaning else []
-        reasons += ["decontamination"] if corpus.decontamination else []
-        reasons += ["near_duplicate"] if corpus.near_duplicates else []
-        dropped = {reason: removed[reason] for reason in reasons}
-        _check(files, names, dropped)
-        documents = sum(counts["documents"] for counts in kept.values())
-        characters = sum(counts["characters"] for counts in kept.values())
-        weights = sum(source.weight for source in corpus.sources)
+        dropped = {reason: removed[reason] for reason in _reasons(corpus)}
+        _check(files, list(kept), dropped)
         if corpus.cleaning or corpus.near_duplicates or leaks:
             write_json(folder / CLEANING, notes.report())
+        total = sum(kept.values(), Counter[str]())
+        weights = sum(source.weight for source in corpus.sources)
         write_manifest(
             folder,
-            documents=documents,
-            characters=characters,
+            documents=total["documents"],
+            characters=total["characters"],
             sources={
                 source.name: {
                     "kind": source.kind,
-                    **({"license": licence} if (licence := source.license) else {}),
+                    **({"license": source.license} if source.license else {}),
                     "documents": kept[source.name]["documents"],
                     "characters": kept[source.name]["characters"],
-                    "share": round(kept[source.name]["characters"] / characters, 6),
+                    "share": round(kept[source.name]["characters"] / total["characters"], 6),
                     "asked_share": round(source.weight / weights, 6),
                     **documents.facts(),
                 }
@@ -124,11 +118,25 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             **({"split_documents": removed["split_documents"]} if removed["split_documents"] else {}),
             held_out={"documents": files.held_out.documents, "characters": files.held_out.characters},
         )
+    _print_summary(corpus, total, removed, dropped, files)
+
+
+def _reasons(corpus: Corpus) -> list[str]:
+    """Return the reasons for which documents may be dropped, in the order of the manifest."""
+    reasons = ["duplicate", "too_short"]
+    reasons += ["cleaning"] if corpus.cleaning else []
+    reasons += ["decontamination"] if corpus.decontamination else []
+    return reasons + (["near_duplicate"] if corpus.near_duplicates else [])
+
+
+def _print_summary(
+    corpus: Corpus, total: Counter[str], removed: Counter[str], dropped: dict[str, int], files: SplitFiles
+) -> None:
     print(
-        f"corpus: {documents:,} documents, {characters / 1e6:,.1f} M characters;"
+        f"corpus: {total['documents']:,} documents, {total['characters'] / 1e6:,.1f} M characters;"
         f" held out {files.held_out.documents:,}; dropped {_counts(dropped)}"
     )
-    share = files.held_out.characters / characters
+    share = files.held_out.characters / total["characters"]
     if removed["split_documents"]:
         print(f"corpus: of {removed['split_documents']:,} long documents only groups of paragraphs are held out")
     if share > 2 * corpus.held_out_fraction > 0:

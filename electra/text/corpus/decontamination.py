@@ -17,7 +17,7 @@ from electra.common.paths import Paths
 from electra.config import Corpus, Settings
 from electra.config.text import Decontamination
 from electra.text.corpus.cleaning.notes import Notes
-from electra.text.corpus.document import Cleaned, batches, text_hash
+from electra.text.corpus.document import CleanedDocument, document_batches, text_hash
 from electra.text.corpus.leaks import EvaluationTexts, Leaks, load_texts
 
 EXAMPLES = "examples.npy"
@@ -92,7 +92,7 @@ BATCH_CHARACTERS = 500_000
 RULE = "decontamination"
 
 
-def without_leaks(documents: Iterable[Cleaned], corpus: Corpus, folder: Path) -> Iterator[Cleaned]:
+def without_leaks(documents: Iterable[CleanedDocument], corpus: Corpus, folder: Path) -> Iterator[CleanedDocument]:
     """Apply ``corpus.decontamination.action`` to documents; keep their order and hold a small batch in memory.
 
     Args:
@@ -104,12 +104,12 @@ def without_leaks(documents: Iterable[Cleaned], corpus: Corpus, folder: Path) ->
     rules = corpus.decontamination
     assert rules is not None
     texts = load_texts(folder, rules.words)
-    for batch in batches(documents, BATCH_CHARACTERS):
+    for batch in document_batches(documents, BATCH_CHARACTERS):
         for document, leaks in zip(batch, texts.find([made.text for made in batch]), strict=True):
             yield _without(document, leaks, rules, corpus.min_chars) if leaks else document
 
 
-def _without(document: Cleaned, leaks: Leaks, rules: Decontamination, min_chars: int) -> Cleaned:
+def _without(document: CleanedDocument, leaks: Leaks, rules: Decontamination, min_chars: int) -> CleanedDocument:
     lines = document.text.split("\n")
     reached = set(leaks.lines)
     found = np.array(leaks.rows, dtype=np.int64).tobytes()
@@ -117,7 +117,7 @@ def _without(document: Cleaned, leaks: Leaks, rules: Decontamination, min_chars:
     notes.add(document.notes)
     if rules.action == "drop_documents":
         notes.document(f"{RULE}.document", [lines[number] for number in leaks.lines])
-        return Cleaned(
+        return CleanedDocument(
             "", bytes(32), document.lost_lines, 0, notes.dump(), RULE, leaks=found, leaked_lines=len(reached)
         )
     rule = f"{RULE}.found" if rules.action == "report" else f"{RULE}.paragraph"
@@ -169,7 +169,7 @@ class LeakTable:
             self._sets.append(_Set(first, facts))
             first += facts["examples"]
 
-    def add(self, document: Cleaned) -> None:
+    def add(self, document: CleanedDocument) -> None:
         """Count a document's leaks."""
         if not document.leaks:
             return

@@ -1,234 +1,20 @@
-"""Text files of all formats: decompression, checksums of the raw bytes, lines and JSON records."""
+"""Documents of text, JSON lines and parquet files, one at a time."""
 
 import codecs
-import gzip
-import hashlib
-import io
 import json
-import lzma
-import re
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal
 
-import zstandard
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from electra.common.errors import ConfigError, DataError
-from electra.common.lines import ByteLines, JoinedBlanks, LineFeeds, byte_lines, text_lines
-from electra.common.parsing import is_text
+from electra.common.errors import DataError
+from electra.common.lines import ByteLines, JoinedBlanks, LineFeeds, byte_lines
+from electra.common.parquet_pages import bounded_batches
+from electra.common.parsing import is_text, parquet_errors
 from electra.common.printing import listed
 
-SUFFIXES = (".gz", ".xz", ".zst")
-DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
-BUFFER_BYTES = 1 << 20
-# Text compresses to a third or a twentieth of its size; a ratio of hundreds is a decompression bomb
-MAX_RATIO = 300
-ALWAYS_ALLOWED_BYTES = 1 << 26
-ZSTD_INPUT_BYTES = 1 << 11  # input per call of the decompressor: a block of 4 bytes may decompress to 128 KiB
-MAX_WINDOW_BYTES = 1 << 27  # window of a zstd frame, held in memory; that of `zstd --ultra -22`
-MAX_XZ_BYTES = 1 << 28  # memory for decoding an .xz file: `xz -9` takes 65 MiB, the format allows 4 GiB
-
-
-class Exploding(ValueError):
-    """Compressed data expands to more than ``MAX_RATIO`` times its size, or takes too much memory to decode."""
-
-
-class Readable(Protocol):
-    """Minimal interface of a file."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
-
-
-class HashingReader(io.RawIOBase):
-    """File wrapper that counts and hashes the bytes read; for one pass from the beginning.
-
-    Attributes:
-        num_bytes: bytes read so far.
-        sha256: hash of the bytes read so far.
-    """
-
-    def __init__(self, file: Readable):
-        self._file = file
-        self.num_bytes = 0
-        self.sha256 = hashlib.sha256()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        chunk = self._file.read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        self.num_bytes += len(chunk)
-        self.sha256.update(chunk)
-        return len(chunk)
-
-
-class ZstdReader(io.RawIOBase):
-    """Decompressor of consecutive zstd frames that raises EOFError for a truncated file.
-
-    ``zstandard``'s stream reader ends silently there.
-    """
-
-    def __init__(self, file: Readable):
-        self._file = file
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._rest = b""
-        self._ready = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while not self._ready:
-            compressed = self._rest or self._file.read(ZSTD_INPUT_BYTES)
-            self._rest = b""
-            if not compressed:
-                if self._frame is not None:
-                    raise EOFError("the file ended within a zstd frame")
-                return 0
-            self._frame = self._frame or self._decompressor.decompressobj()
-            self._ready = memoryview(self._frame.decompress(compressed))
-            if self._frame.eof:
-                self._rest, self._frame = self._frame.unused_data, None
-        size = min(len(buffer), len(self._ready))
-        buffer[:size] = self._ready[:size]
-        self._ready = self._ready[size:]
-        return size
-
-
-class XzReader(io.RawIOBase):
-    """Decompressor of consecutive xz streams with at most ``MAX_XZ_BYTES`` of memory; ``lzma.LZMAFile`` has no limit.
-
-    The file states the size of the dictionary, which is allocated at once: a file of 100 bytes may request 4 GiB.
-    """
-
-    def __init__(self, file: Readable):
-        self._file = file
-        self._stream: lzma.LZMADecompressor | None = None
-        self._rest = b""  # after the end of a stream
-        self._any = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        while True:
-            given = b""
-            if self._stream is None or self._stream.needs_input:
-                given = self._rest or self._file.read(BUFFER_BYTES)
-                self._rest = b""
-                if self._stream is None and self._any:
-                    if not given:
-                        return 0
-                    if not (given := given.lstrip(b"\0")):  # padding between streams
-                        continue
-                if self._stream is not None and not given:
-                    raise EOFError("the file ended within an xz stream")
-                self._stream = self._stream or lzma.LZMADecompressor(memlimit=MAX_XZ_BYTES)
-                self._any = True
-            assert self._stream is not None
-            chunk = self._decompress(given, len(buffer))
-            if self._stream.eof:
-                self._rest, self._stream = self._stream.unused_data, None
-            if chunk:
-                buffer[: len(chunk)] = chunk
-                return len(chunk)
-
-    def _decompress(self, given: bytes, size: int) -> bytes:
-        assert self._stream is not None
-        try:
-            return self._stream.decompress(given, max_length=size)
-        except lzma.LZMAError as error:
-            if "Memory usage limit" in str(error):
-                raise Exploding(f"decoding takes more than {MAX_XZ_BYTES >> 20} MiB of memory") from None
-            raise
-
-
-class BoundedReader(io.RawIOBase):
-    """Reader of decompressed content that raises Exploding if its size is out of proportion to the compressed bytes."""
-
-    def __init__(self, content: Readable, compressed: HashingReader):
-        self._content, self._compressed = content, compressed
-        self._num_bytes = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        chunk = self._content.read(len(buffer))
-        buffer[: len(chunk)] = chunk
-        self._num_bytes += len(chunk)
-        if self._num_bytes > max(ALWAYS_ALLOWED_BYTES, MAX_RATIO * self._compressed.num_bytes):
-            raise Exploding(f"{self._compressed.num_bytes:,} compressed bytes give more than {self._num_bytes:,}")
-        return len(chunk)
-
-
-def decompressed(file: HashingReader, suffix: str) -> BinaryIO:
-    """Return the decompressed content of a file.
-
-    Reading raises one of ``DAMAGED`` if the compressed data is damaged or truncated, ``Exploding`` if it expands too
-    much.
-
-    Args:
-        file: the compressed bytes.
-        suffix: end of the file's name: one of ``SUFFIXES``; any other for plain content.
-    """
-    buffered = io.BufferedReader(file, BUFFER_BYTES)
-    match suffix:
-        case ".gz":
-            return io.BufferedReader(BoundedReader(gzip.GzipFile(fileobj=buffered), file), BUFFER_BYTES)
-        case ".xz":
-            return io.BufferedReader(BoundedReader(XzReader(buffered), file), BUFFER_BYTES)
-        case ".zst":
-            return io.BufferedReader(BoundedReader(ZstdReader(buffered), file), BUFFER_BYTES)
-    return buffered
-
-
-LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
-
-
-def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
-    """Return the sha256 of each named file.
-
-    Args:
-        path: file with a checksum and a name per line; names are relative to the folder of ``path``, or written as in
-            ``names``.
-        names: paths or URLs.
-
-    Raises:
-        ConfigError: ``path`` cannot be read.
-        DataError: a line is not a checksum and a name, or a file has no checksum.
-    """
-    by_name: dict[str, str] = {}
-    try:
-        with open(path, "rb") as file:
-            lines = [line.rstrip("\r\n") for _, line in text_lines(file, str(path))]
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error}", where=f"corpus.sources checksums: {path}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        match = LINE.fullmatch(line)
-        if not match:
-            raise DataError(
-                "not a checksum and a file name",
-                where=f"{path}:{number}",
-                next_step=f"write it with: sha256sum ... > {path.name}",
-            )
-        digest, name = match[1].lower(), match[2]
-        by_name[name] = by_name[str((path.parent / name).absolute())] = digest
-    found = {name: by_name.get(name) or by_name.get(str(Path(name).absolute())) for name in names}
-    if unknown := [name for name, digest in found.items() if digest is None]:
-        raise DataError(
-            f"{len(unknown)} input files have no checksum there, first {unknown[0]}",
-            where=f"corpus.sources checksums: {path}",
-            next_step="add them, or narrow `paths`",
-        )
-    return {name: digest for name, digest in found.items() if digest}
-
-
+PARQUET_BATCH_ROWS = 64
 # A document is held in memory; without this limit a file without line ends would be one document
 MAX_DOCUMENT_BYTES = 1 << 28
 _SEPARATE = "set `documents` of the source to what separates documents in this file: blank_line or line"
@@ -313,6 +99,39 @@ def jsonl_documents(file: BinaryIO, name: str, text_field: str) -> Iterator[str]
                 next_step="write the text again with whole characters, or remove the line",
             )
         yield text or ""
+
+
+def parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: bool = True) -> Iterator[str]:
+    """Yield the values of the column ``text_field``, a small batch in memory at a time; null counts as empty.
+
+    Args:
+        is_local: False if seeking is slow; see :func:`bounded_batches`.
+    """
+    with parquet_errors(name):
+        parquet = pq.ParquetFile(file)
+        columns = parquet.schema_arrow
+        if columns.names.count(text_field) != 1:
+            what = "several columns" if text_field in columns.names else "no column"
+            raise DataError(
+                f"{what} {text_field!r}; the columns are: {listed(columns.names)}",
+                where=name,
+                next_step="set text_field of the source",
+            )
+        if not _is_text_type(columns.field(text_field).type):
+            raise DataError(
+                f"column {text_field!r} holds {columns.field(text_field).type}, not text",
+                where=name,
+                next_step="set text_field of the source",
+            )
+        for batch in bounded_batches(file, parquet, [text_field], name, PARQUET_BATCH_ROWS, is_local):
+            for text in batch.column(0).to_pylist():
+                yield text or ""
+
+
+def _is_text_type(type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type):
+        type = type.value_type
+    return pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type)
 
 
 def _lines(file: ByteLines, name: str, what: str = "document", next_step: str = _SEPARATE) -> Iterator[tuple[int, str]]:

@@ -1,48 +1,34 @@
-"""The files source (.txt, .jsonl, .parquet, plain or compressed, on disk or at any fsspec URL) and the hub source."""
+"""Documents of files: .txt, .jsonl or .parquet, plain or compressed, on disk or at any fsspec URL."""
 
 import codecs
 import errno
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from electra.common.artifacts import sha256
-from electra.common.errors import DataError, ElectraError, InfrastructureError
+from electra.common.errors import ConfigError, DataError, ElectraError, InfrastructureError
 from electra.common.globs import files_of
-from electra.common.lines import recoded
-from electra.common.parquet_pages import bounded_batches
-from electra.common.parsing import is_text, parquet_errors
-from electra.common.printing import listed
+from electra.common.lines import recoded, text_lines
+from electra.common.parsing import is_text
 from electra.common.urls import check_url, without_secrets
-from electra.config import FilesCorpus, HubCorpus
-from electra.text.corpus.document import Part
-from electra.text.corpus.file_formats import (
-    DAMAGED,
-    SUFFIXES,
-    WRONG_ENCODING,
-    Exploding,
-    HashingReader,
-    decompressed,
-    jsonl_documents,
-    read_checksums,
-    text_documents,
-)
+from electra.config import FilesCorpus
+from electra.text.corpus.compression import DAMAGED, SUFFIXES, DecompressionBomb, HashingReader, decompressed
+from electra.text.corpus.file_formats import WRONG_ENCODING, jsonl_documents, parquet_documents, text_documents
+from electra.text.corpus.sources import Part
 
 FORMATS = (".txt", ".jsonl", ".parquet")
-PARQUET_BATCH_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -122,7 +108,7 @@ class FilePart:
                 where=self._file.shown,
                 next_step="fetch or write the file again",
             ) from error
-        except Exploding as error:
+        except DecompressionBomb as error:
             raise DataError(
                 f"the compressed data is out of proportion: {error}",
                 where=self._file.shown,
@@ -148,7 +134,7 @@ class FilePart:
             ) from error
 
     def facts(self, *, complete: bool) -> dict[str, Any]:
-        return {"path": self._file.shown, **((self._read if complete else {}) or _ask(self._file))}
+        return {"path": self._file.shown, **((self._read if complete else {}) or _file_facts(self._file))}
 
     def _documents(self) -> Iterator[str]:
         settings, file = self._settings, self._file
@@ -157,7 +143,7 @@ class FilePart:
                 if self._expected:  # parquet is not read from beginning to end
                     self._compare(hashlib.file_digest(opened, "sha256").hexdigest())
                     opened.seek(0)
-                yield from _parquet_documents(opened, file.shown, settings.text_field, file.is_local)
+                yield from parquet_documents(opened, file.shown, settings.text_field, file.is_local)
                 return
             raw = HashingReader(opened)
             content = decompressed(raw, file.compression)
@@ -170,7 +156,7 @@ class FilePart:
             else:
                 with tempfile.TemporaryFile() as seekable:
                     shutil.copyfileobj(content, seekable)
-                    yield from _parquet_documents(seekable, file.shown, settings.text_field)
+                    yield from parquet_documents(seekable, file.shown, settings.text_field)
             self._read = {"bytes": raw.num_bytes, "sha256": raw.sha256.hexdigest()}
             self._compare(self._read["sha256"])
 
@@ -251,40 +237,7 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
     return InputFile(name, filesystem, path, format, compression)
 
 
-def _parquet_documents(file: BinaryIO, name: str, text_field: str, is_local: bool = True) -> Iterator[str]:
-    """Yield the values of the column ``text_field``, a small batch in memory at a time; null counts as empty.
-
-    Args:
-        is_local: False if seeking is slow; see :func:`bounded_batches`.
-    """
-    with parquet_errors(name):
-        parquet = pq.ParquetFile(file)
-        columns = parquet.schema_arrow
-        if columns.names.count(text_field) != 1:
-            what = "several columns" if text_field in columns.names else "no column"
-            raise DataError(
-                f"{what} {text_field!r}; the columns are: {listed(columns.names)}",
-                where=name,
-                next_step="set text_field of the source",
-            )
-        if not _is_text(columns.field(text_field).type):
-            raise DataError(
-                f"column {text_field!r} holds {columns.field(text_field).type}, not text",
-                where=name,
-                next_step="set text_field of the source",
-            )
-        for batch in bounded_batches(file, parquet, [text_field], name, PARQUET_BATCH_ROWS, is_local):
-            for text in batch.column(0).to_pylist():
-                yield text or ""
-
-
-def _is_text(type: pa.DataType) -> bool:
-    if pa.types.is_dictionary(type):
-        type = type.value_type
-    return pa.types.is_string(type) or pa.types.is_large_string(type) or pa.types.is_string_view(type)
-
-
-def _ask(file: InputFile) -> dict[str, Any]:
+def _file_facts(file: InputFile) -> dict[str, Any]:
     """Return size and sha256 or etag of a file that was not read from beginning to end."""
     if file.is_local:
         path = Path(file.path)
@@ -294,117 +247,44 @@ def _ask(file: InputFile) -> dict[str, Any]:
     return {"bytes": info.get("size")} | ({"etag": etag} if etag else {})
 
 
-class HubSource:
-    """Source of the documents of a dataset on the Hugging Face hub.
+CHECKSUM_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
-    Streaming keeps nothing on disk. With ``data_files`` the repository's parquet files are read directly, for
-    repositories whose main branch holds a loading script, which ``datasets`` no longer runs. The dataset is one part,
-    so a single worker cleans it.
+
+def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
+    """Return the sha256 of each named file.
+
+    Args:
+        path: file with a checksum and a name per line; names are relative to the folder of ``path``, or written as in
+            ``names``.
+        names: paths or URLs.
+
+    Raises:
+        ConfigError: ``path`` cannot be read.
+        DataError: a line is not a checksum and a name, or a file has no checksum.
     """
-
-    def __init__(self, settings: HubCorpus):
-        self.name, self.settings = settings.name, settings
-        self._is_local = Path(settings.dataset).is_dir()
-
-    def parts(self) -> list[Part]:
-        return [self]
-
-    def texts(self) -> Iterator[str]:
-        """Yield the texts of the split, in the dataset's order.
-
-        Raises:
-            DataError: no such dataset, revision, configuration, split, file or column.
-            InfrastructureError: the hub cannot be reached.
-        """
-        import datasets
-
-        settings = self.settings
-        with _loading(settings):
-            if settings.data_files:
-                # the parquet builder names its only split "train"
-                dataset = datasets.load_dataset(
-                    "parquet", data_files=self._data_files(settings.data_files), split="train", streaming=True
-                )
-            else:
-                dataset = datasets.load_dataset(
-                    settings.dataset,
-                    settings.config_name,
-                    split=settings.split,
-                    revision=None if self._is_local else settings.revision,
-                    streaming=True,
-                )
-            for row, item in enumerate(dataset):
-                if settings.text_field not in item:
-                    raise DataError(
-                        f"no column {settings.text_field!r}; the columns are: {listed(item)}",
-                        where=f"{settings.dataset}, split {settings.split}",
-                        next_step=f"set text_field of the source {settings.name!r}",
-                    )
-                text = item[settings.text_field]
-                if not isinstance(text, str | None):
-                    raise DataError(
-                        f"column {settings.text_field!r} holds {type(text).__name__}, not text",
-                        where=f"{settings.dataset}, split {settings.split}, row {row}",
-                        next_step=f"set text_field of the source {settings.name!r}",
-                    )
-                yield text or ""
-
-    def describe(self, read: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.facts(complete=bool(read))
-
-    def facts(self, *, complete: bool) -> dict[str, Any]:
-        """Return dataset, configuration, split and revision; for a local folder also its files with their sha256."""
-        settings = self.settings
-        facts: dict[str, Any] = {"dataset": settings.dataset, "config_name": settings.config_name}
-        facts |= {"data_files": settings.data_files, "split": settings.split}
-        if not self._is_local:
-            return facts | {"revision": settings.revision}
-        folder = Path(settings.dataset)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        return facts | {
-            "files": [
-                {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": sha256(path)}
-                for path in files
-            ]
-        }
-
-    def _data_files(self, pattern: str) -> str:
-        if self._is_local:
-            return str(Path(self.settings.dataset) / pattern)
-        return f"hf://datasets/{self.settings.dataset}@{self.settings.revision}/{pattern}"
-
-
-@contextmanager
-def _loading(settings: HubCorpus) -> Iterator[None]:
-    """Convert errors of finding, fetching or reading a dataset into the project's errors."""
-    from datasets.exceptions import DatasetGenerationError
-    from huggingface_hub.utils import HfHubHTTPError, httpx
-
+    by_name: dict[str, str] = {}
     try:
-        yield
-    except (ConnectionError, TimeoutError, httpx.RequestError) as error:
-        raise _unreachable(settings, error) from error
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status == 429 or status >= 500:
-            raise _unreachable(settings, error) from error
-        raise _unusable(settings, error) from error
-    # RuntimeError: datasets refuses to run a loading script
-    except (FileNotFoundError, ValueError, RuntimeError, DatasetGenerationError) as error:
-        raise _unusable(settings, error) from error
-
-
-def _unreachable(settings: HubCorpus, error: Exception) -> InfrastructureError:
-    return InfrastructureError(
-        f"{settings.dataset} cannot be fetched: {error}",
-        where=f"corpus source {settings.name!r}",
-        next_step="check the network and run again",
-    )
-
-
-def _unusable(settings: HubCorpus, error: Exception) -> DataError:
-    return DataError(
-        f"{settings.dataset} cannot be loaded: {error}",
-        where=f"corpus source {settings.name!r}",
-        next_step="check dataset, revision, config_name, split, data_files and your access rights",
-    )
+        with open(path, "rb") as file:
+            lines = [line.rstrip("\r\n") for _, line in text_lines(file, str(path))]
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error}", where=f"corpus.sources checksums: {path}") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        match = CHECKSUM_LINE.fullmatch(line)
+        if not match:
+            raise DataError(
+                "not a checksum and a file name",
+                where=f"{path}:{number}",
+                next_step=f"write it with: sha256sum ... > {path.name}",
+            )
+        digest, name = match[1].lower(), match[2]
+        by_name[name] = by_name[str((path.parent / name).absolute())] = digest
+    found = {name: by_name.get(name) or by_name.get(str(Path(name).absolute())) for name in names}
+    if unknown := [name for name, digest in found.items() if digest is None]:
+        raise DataError(
+            f"{len(unknown)} input files have no checksum there, first {unknown[0]}",
+            where=f"corpus.sources checksums: {path}",
+            next_step="add them, or narrow `paths`",
+        )
+    return {name: digest for name, digest in found.items() if digest}

@@ -30,6 +30,7 @@ from electra.common.artifacts import (
 )
 from electra.common.corpus_file import read_documents
 from electra.common.errors import DataError
+from electra.common.lines import batches
 from electra.common.output import disk_errors
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
@@ -219,27 +220,13 @@ class _Parts:
 
 def _encoded(path: Path, encoder: WordEncoder, dtype: np.dtype) -> Iterator[tuple[str, np.ndarray, list[int]]]:
     """Yield (document id, wordpiece ids, line ends) of every document, in the order of the file."""
-    for documents in _batches(path):
+    corpus = ((doc_id, text) for ids, texts in read_documents(path) for doc_id, text in zip(ids, texts, strict=True))
+    for documents in batches(corpus, None, lambda document: len(document[1]), BATCH_CHARS):
         encoded = iter(encoder.encode([line for _, text in documents for line in text.split("\n")]))
         for doc_id, text in documents:
             lines = list(islice(encoded, text.count("\n") + 1))
             line_ends = list(accumulate(len(line) // dtype.itemsize for line in lines))
             yield doc_id, np.frombuffer(b"".join(lines), dtype=dtype), line_ends
-
-
-def _batches(path: Path) -> Iterator[list[tuple[str, str]]]:
-    """Yield documents (id, text) in batches of about ``BATCH_CHARS`` characters."""
-    batch: list[tuple[str, str]] = []
-    num_chars = 0
-    for ids, texts in read_documents(path):
-        for doc_id, text in zip(ids, texts, strict=True):
-            batch.append((doc_id, text))
-            num_chars += len(text)
-            if num_chars >= BATCH_CHARS:
-                yield batch
-                batch, num_chars = [], 0
-    if batch:
-        yield batch
 
 
 SPLITS = ["train", "heldout"]

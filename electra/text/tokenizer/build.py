@@ -30,6 +30,7 @@ from electra.common.artifacts import (
 )
 from electra.common.corpus_file import read_documents
 from electra.common.errors import ConfigError, DataError, ElectraError
+from electra.common.lines import batches
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.common.printing import printable, raw_stream
@@ -94,17 +95,7 @@ def read_sample(path: Path) -> Iterator[list[str]]:
 
 def line_batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """Yield the lines of documents in batches of about ``BATCH_CHARS`` characters: documents may be whole books."""
-    batch: list[str] = []
-    num_chars = 0
-    for text in texts:
-        for line in text.split("\n"):
-            batch.append(line)
-            num_chars += len(line)
-            if num_chars >= BATCH_CHARS:
-                yield batch
-                batch, num_chars = [], 0
-    if batch:
-        yield batch
+    return batches((line for text in texts for line in text.split("\n")), None, len, BATCH_CHARS)
 
 
 def in_sample(doc_id: str, share: float) -> bool:

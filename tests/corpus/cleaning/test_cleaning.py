@@ -16,9 +16,10 @@ from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.text import CleaningStep, Gopher, Repetition
 from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
-from electra.text.corpus.cleaning.lines import repetition, unwrap
+from electra.text.corpus.cleaning.lines import unwrap
 from electra.text.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
-from electra.text.corpus.document import apply_steps, before_cleaning
+from electra.text.corpus.cleaning.quality import repetition
+from electra.text.corpus.cleaning.steps import apply_steps, before_cleaning
 from tests.corpus.small import Build, sentences
 from tests.fixtures import text_source
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from electra.config.text import Gopher, Language, Repetition
-from electra.text.corpus.cleaned import REPAIR, SUSPECT, UNREADABLE, clean
-from electra.text.corpus.cleaning.lines import gopher, repetition
-from electra.text.corpus.document import language_model, other_language
+from electra.text.corpus.cleaning.language import language_model, other_language
+from electra.text.corpus.cleaning.normalize import REPAIR, SUSPECT, UNREADABLE, clean
+from electra.text.corpus.cleaning.quality import gopher, repetition
 from electra.text.corpus.near_duplicates import SpacedWords
 
 SUSPICIOUS = "".join(MOJIBAKE_CATEGORIES.values()).replace("-", "") + "aZ. !œŒÂÃ\x85é"

@@ -1,0 +1,126 @@
+"""Selection of documents: without duplicates, and mixed by weight."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from electra.config.text import CleaningStep, RepeatedLines
+from electra.text.corpus.cleaning.lines import line_digest
+from electra.text.corpus.cleaning.notes import Notes
+from electra.text.corpus.document import CleanedDocument, Document, text_hash
+from electra.text.corpus.near_duplicates import NearDuplicateIndex, SeenIds, Signature
+
+
+class RepeatedAcross:
+    """Removal of lines that an earlier document had; needs all documents in their order.
+
+    Args:
+        seen: hashes of the lines of all documents so far, on disk: about 20 bytes per line.
+        min_chars: shorter lines may repeat.
+        notes: record of the removed lines.
+    """
+
+    def __init__(self, seen: SeenIds, min_chars: int, notes: Notes):
+        self._seen, self._min_chars, self._notes = seen, min_chars, notes
+
+    def remove(self, text: str) -> str:
+        """Return the text without the lines of earlier documents."""
+        lines = text.split("\n")
+        kept = []
+        for line in lines:
+            if len(line) >= self._min_chars and not self._seen.add(line_digest(line)):
+                self._notes.line("repeated_lines.corpus", line)
+            else:
+                kept.append(line)
+        return text if len(kept) == len(lines) else "\n".join(kept)
+
+
+class LeakCounter(Protocol):
+    """Counter of evaluation text (:class:`electra.text.corpus.decontamination.LeakTable`)."""
+
+    def add(self, document: CleanedDocument) -> None:
+        """Count a document's leaks."""
+        ...
+
+
+def kept_documents(
+    source: str,
+    cleaned: Iterable[CleanedDocument],
+    seen: SeenIds,
+    removed: Counter[str],
+    notes: Notes | None = None,
+    near: NearDuplicateIndex | None = None,
+    across: RepeatedAcross | None = None,
+    leaks: LeakCounter | None = None,
+) -> Iterator[Document]:
+    """Yield the documents of a source that are long enough and new.
+
+    Args:
+        seen: ids of the documents kept so far, over all sources.
+        removed: counts of what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
+            ``cut_documents`` and ``cut_characters`` beyond ``max_chars``; documents that a step of
+            ``corpus.cleaning`` dropped, by the kind of the step.
+        notes: record of what the steps of ``corpus.cleaning`` removed.
+        near: index of the documents kept so far; documents similar to one of them count as ``near_duplicate``.
+        leaks: counter of evaluation text.
+        across: filter of lines that earlier documents had; a document of only such lines counts as ``duplicate``.
+    """
+    notes = Notes() if notes is None else notes
+    for made in cleaned:
+        removed["lines_with_lost_letters"] += made.lost_lines
+        notes.add(made.notes)
+        if leaks:
+            leaks.add(made)
+        if made.dropped:
+            removed[made.dropped] += 1
+            continue
+        if not made.text:
+            removed["too_short"] += 1
+            continue
+        if not seen.add(made.digest[:8]):
+            removed["duplicate"] += 1
+            continue
+        text, digest = made.text, made.digest
+        if near and not near.add(text, Signature(made.shingles, made.bands)):
+            removed["near_duplicate"] += 1
+            continue
+        if across and (text := across.remove(text)) != made.text:
+            digest = text_hash(text)
+            if not text or not seen.add(digest[:8]):
+                removed["duplicate"] += 1
+                continue
+        if made.cut_characters:
+            removed["cut_documents"] += 1
+            removed["cut_characters"] += made.cut_characters
+        yield Document(source, text, digest)
+
+
+def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) -> Iterator[Document]:
+    """Mix streams of documents so that the characters of every prefix are in the ratio of the weights.
+
+    The next document comes from the stream that is furthest behind its share (the first one in a tie), so no stream
+    is ever ahead by more than one document. When a stream ends, the others continue.
+    """
+    running = dict(enumerate(streams))
+    characters = [0] * len(streams)
+    while running:
+        behind = min(running, key=lambda i: characters[i] / weights[i])
+        document = next(running[behind], None)
+        if document is None:
+            del running[behind]
+            continue
+        characters[behind] += len(document.text)
+        yield document
+
+
+@contextmanager
+def repeated_across(steps: list[CleaningStep], path: Path, notes: Notes) -> Iterator[RepeatedAcross | None]:
+    """Yield the filter that the steps configure, or None; its table is stored at ``path`` until the block ends."""
+    asked = [step for step in steps if isinstance(step, RepeatedLines) and step.scope == "corpus"]
+    if not asked:
+        yield None
+        return
+    with SeenIds(path) as seen:
+        yield RepeatedAcross(seen, asked[0].min_chars, notes)
