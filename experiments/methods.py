@@ -1,0 +1,396 @@
+"""Compare methods of pre-training at equal hardware FLOPs on real text, by fine-tuned tasks.
+
+    python -m experiments.methods FOLDER --data DATA                     # bert and electra, 6M tokens, seeds 1 to 5
+    python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert electra --seeds 1 2 3 --jobs 2
+    python -m experiments.methods FOLDER --probe                         # minimal pairs, with what is finished
+    python -m experiments.methods FOLDER --table [--write]               # of what is finished; computes nothing
+
+Settings, tasks and rules: ``experiments/methods.yaml``. DATA has ``prose/novels.tar.xz``, ``conll2000/``, ``wnut17/``
+and ``glue/``. For each method the learning rate is chosen first, with a pre-training seed that no reported run has, on
+rows that are cut from the training sets; then each seed is pre-trained at that rate, fine-tuned and scored on the
+development sets. Every finished piece is a small file in ``FOLDER/pieces``: the same call goes on where an earlier one
+stopped, also after a kill. With ``--write`` the finished rows go to ``experiments/results/methods.json`` and the tables
+to ``docs/results.md``.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import measure
+from benchmarks.equal_flops import ROOT, electra, steps_that_cost, training_flops, vocab_size_of, write_workspace
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.errors import ConfigError, InfrastructureError
+from electra.common.parsing import read_yaml
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import parse_settings
+from experiments.methods_table import (
+    CHOICE,
+    DEV,
+    RANDOM,
+    Row,
+    differences_table,
+    page_with,
+    rates_beyond,
+    rates_table,
+    scores_table,
+    tuning_scores,
+)
+
+SETTINGS = ROOT / "experiments/methods.yaml"
+BUNDLED = ROOT / "data/labelled"
+RESULTS, PAGE = ROOT / "experiments/results/methods.json", ROOT / "docs/results.md"
+MOST_RATES = 5  # of one method
+PAIRS = "pairs"  # name of the pieces with minimal pairs
+STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
+TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pre-training run; of :data:`RANDOM` only the name is used."""
+
+    budget: str
+    method: str
+    rate: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return self.method if self.method == RANDOM else f"{self.budget}-{self.method}-{self.rate:g}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of an experiment."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        """Workspace in which text and tasks are prepared."""
+        return self.folder / "data"
+
+    def workspace(self, run: Run) -> Path:
+        return self.folder / "runs" / run.name
+
+    def piece(self, run: Run, *parts: object) -> Path:
+        return self.folder / "pieces" / ("-".join(map(str, (run.name, *parts))) + ".json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="for data, runs and pieces; the same folder goes on")
+    parser.add_argument("--data", type=Path, help="folder with prose/, conll2000/, wnut17/ and glue/")
+    parser.add_argument("--budget", choices=protocol()["budgets"], default="6M")
+    parser.add_argument("--methods", nargs="+", choices=protocol()["methods"], default=["bert", "electra"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of pre-training")
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--probe", action="store_true", help="minimal pairs of the finished runs, without fine-tuning")
+    parser.add_argument("--table", action="store_true", help="print the tables of what is finished, compute nothing")
+    parser.add_argument("--write", action="store_true", help="write them and the rows into the repository")
+    arguments = parser.parse_args()
+    place = Place(arguments.folder.resolve())
+    if not (arguments.table or arguments.write or arguments.probe):
+        if arguments.data is None:
+            parser.error("--data: name the folder with prose/, conll2000/, wnut17/ and glue/")
+        prepare(place, arguments.data.resolve())
+        measure_methods(place, arguments)
+        return
+    if arguments.probe:
+        probe_runs(place, arguments.jobs)
+    rows = finished_rows(place)
+    for name, table in TABLES.items():
+        print(f"{name}\n\n{table(rows)}")
+    if arguments.write:
+        write_json(RESULTS, {"settings": protocol(), "rows": rows})
+        write_text(PAGE, page_of(rows, PAGE.read_text(encoding="utf-8")))
+
+
+def page_of(rows: list[Row], page: str) -> str:
+    """Return the page of results with the tables of these rows."""
+    for name, table in TABLES.items():
+        page = page_with(name, table(rows), page)
+    return page
+
+
+@cache
+def protocol() -> dict[str, Any]:
+    """Return ``experiments/methods.yaml``."""
+    values: dict[str, Any] = read_yaml(SETTINGS)
+    return values
+
+
+# ---- text and tasks
+
+
+def settings_of(method: str = "electra", rate: float | None = None, seed: int = 1) -> Settings:
+    """Return the settings of a method; the number of steps is the reference's of the smallest budget."""
+    values = json.loads(json.dumps(protocol()["settings"]))
+    changes = {} if method == RANDOM else protocol()["methods"][method]
+    for section in changes.keys() - {"rate_of"}:
+        values[section] |= changes[section]
+    values["pretrain"] |= {"seed": seed} | ({"learning_rate": rate} if rate else {})
+    for task, facts in protocol()["tasks"].items():
+        for split in (CHOICE, DEV):
+            values["tasks"]["own"].append(f"labelled/{task}-{split}.yaml")
+            values["cells"]["tasks"].append(f"{task}-{split}")
+            values["finetune"]["task_epochs"][f"{task}-{split}"] = facts["epochs"]
+    return parse_settings(values, where=str(SETTINGS))
+
+
+def prepare(place: Place, data: Path) -> None:
+    """Write text and tasks, and build corpus, vocabulary and examples, unless they exist.
+
+    Raises:
+        ConfigError: the folder belongs to other settings.
+    """
+    common = {key: protocol()[key] for key in ("tasks", "text", "settings")}
+    note = place.folder / "protocol.json"
+    if note.exists() and read_json(note) != common:
+        raise ConfigError(
+            f"{place.folder} was begun with other settings", where=str(SETTINGS), next_step="take another folder"
+        )
+    place.folder.mkdir(parents=True, exist_ok=True)
+    write_json(note, common)
+    workspace = place.data
+    if not (workspace / "text").exists():
+        _write_novels(data / protocol()["text"]["archive"], workspace / "text")
+    for task, facts in protocol()["tasks"].items():
+        _write_task(workspace / "labelled", task, facts, data)
+    (workspace / "data").mkdir(exist_ok=True)
+    settings = settings_of()
+    write_workspace(workspace, settings, workspace / "data", settings.pretrain.num_steps, [1])
+    for stage in STAGES:
+        if not (workspace / "data" / stage.removesuffix("-texts") / "manifest.json").exists():
+            electra(workspace, stage)
+
+
+def _write_novels(archive: Path, folder: Path) -> None:
+    """Copy the chosen novels out of the archive; the folder appears when it is complete."""
+    chosen = set(protocol()["text"]["novels"])
+    partial = folder.with_name(folder.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as files:
+        for member in files:
+            if (name := Path(member.name).stem) in chosen and (source := files.extractfile(member)):
+                (partial / f"{name}.txt").write_bytes(source.read())
+                chosen.remove(name)
+    if chosen:
+        raise ConfigError(f"not in {archive}: {', '.join(sorted(chosen))}", next_step="correct text.novels")
+    partial.rename(folder)
+
+
+def _write_task(folder: Path, task: str, facts: dict[str, Any], data: Path) -> None:
+    """Write the rows of a task: ``train``, part A and the development set, and a description for each of the two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train, dev = (_place_of(facts[key], data).read_text(encoding="utf-8") for key in ("train", "dev"))
+    heading, rows = _rows(train, facts["description"]["format"])
+    random.Random(0).shuffle(rows)  # some files are sorted by source
+    first, last = facts["rows"], facts["rows"] + facts["choice"]
+    if len(rows) < last:
+        raise ConfigError(f"{task}: {facts['train']} has {len(rows)} rows, not {last}", where=str(SETTINGS))
+    parts = {"train": (heading, rows[:first]), CHOICE: (heading, rows[first:last])}
+    parts[DEV] = _rows(dev, facts["description"]["format"])
+    for name, (first_line, own) in parts.items():
+        (folder / f"{task}.{name}").write_text(first_line + "".join(own), encoding="utf-8")
+    for split in (CHOICE, DEV):
+        described = {**facts["description"], "train": f"{task}.train", "dev": f"{task}.{split}"}
+        (folder / f"{task}-{split}.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
+
+
+def _place_of(name: str, data: Path) -> Path:
+    return BUNDLED / name.removeprefix("bundled/") if name.startswith("bundled/") else data / name
+
+
+def _rows(text: str, format: str) -> tuple[str, list[str]]:
+    """Return the heading of a table and its rows; in column files a row is a sentence with the empty line after it."""
+    lines = text.splitlines(keepends=True)
+    if format != "conll":
+        return lines[0], lines[1:]
+    sentences = itertools.groupby(lines, lambda line: bool(line.strip()))
+    return "", ["".join(words) + "\n" for has_words, words in sentences if has_words]
+
+
+# ---- runs
+
+
+def measure_methods(place: Place, arguments: argparse.Namespace) -> None:
+    """Compute what is missing: random weights and learning rates, then the seeds, those of all methods in turn."""
+    (place.folder / "pieces").mkdir(exist_ok=True)
+    budget, methods, seed = arguments.budget, arguments.methods, protocol()["tuning_seed"]
+    tuned = [method for method in methods if "rate_of" not in protocol()["methods"][method]]
+    untrained = Run("", RANDOM, 0, 0)
+    small = protocol()["tuning_budget"][budget]
+    tries = [Run(small, method, rate, seed) for rate in protocol()["rates"] for method in tuned]
+    _finish_all(place, [(run, CHOICE) for run in [untrained, *tries]], arguments.jobs)
+    for method in tuned:
+        while rates := beyond(place, small, method):
+            finish(place, Run(small, method, rates[0], seed), CHOICE)
+    chosen = {method: chosen_rate(place, budget, method) for method in methods}
+    runs = [Run(budget, method, chosen[method], seed) for seed in arguments.seeds for method in methods]
+    _finish_all(place, [(run, DEV) for run in [*runs, untrained]], arguments.jobs)
+
+
+def _finish_all(place: Place, runs: list[tuple[Run, str]], jobs: int) -> None:
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(finish, place, run, split) for run, split in runs]:
+            done.result()
+
+
+def probe_runs(place: Place, jobs: int) -> None:
+    """Score minimal pairs by the encoders of all reported runs, without fine-tuning."""
+    runs = [Run(**row["run"]) for row in finished_rows(place) if row["split"] == DEV and row["run"]["method"] != RANDOM]
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda run: probe(place, run), runs))
+
+
+def probe(place: Place, run: Run) -> None:
+    """Write the piece with a run's accuracies on the bundled minimal pairs, by way of scoring, percent."""
+    if (piece := place.piece(run, PAIRS)).exists():
+        return
+    printed = subprocess.run(
+        [sys.executable, "-m", "electra", "probe", str(BUNDLED / "blimp.jsonl"), "--json"],
+        cwd=place.workspace(run),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    found = json.loads(printed.stdout)["accuracy"]
+    accuracies = {way: round(100 * rules["all"], 2) for way, rules in found.items()}
+    write_json(piece, {"run": vars(run), "pairs": accuracies})
+
+
+def finish(place: Place, run: Run, split: str) -> None:
+    """Pre-train a run and fine-tune it on all tasks, each scored on ``split``; what is finished is left as it is."""
+    workspace = place.workspace(run)
+    workspace.mkdir(parents=True, exist_ok=True)
+    if run.method != RANDOM and not place.piece(run).exists():
+        write_json(place.piece(run), pretrained(place, run))
+    elif run.method == RANDOM and not (workspace / "params.yaml").exists():
+        write_workspace(workspace, settings_of(RANDOM), place.data / "data", 6000, [1])
+    if missing := [cell for cell in cells_of(split) if not place.piece(run, *cell).exists()]:
+        names = [f"{task}:{split}:{seed}" for task, split, seed in missing]
+        fine_tune_in_process(place, run, names)
+    print(f"{run.name}: {split} finished", flush=True)
+
+
+def cells_of(split: str) -> list[tuple[str, str, int]]:
+    """Return task, scored rows and seed of every fine-tuning of a run."""
+    seeds = protocol()["tuning_finetuning_seeds" if split == CHOICE else "finetuning_seeds"]
+    return [(task, split, seed) for task in protocol()["tasks"] for seed in seeds]
+
+
+def pretrained(place: Place, run: Run) -> Row:
+    """Pre-train in a workspace; return the cost and the figures of the last validation."""
+    workspace, vocab_size = place.workspace(run), vocab_size_of(Paths(place.data))
+    reference = settings_of(protocol()["reference"])
+    flops = training_flops(reference, vocab_size) * protocol()["budgets"][run.budget] / reference.pretrain.num_steps
+    settings = settings_of(run.method, run.rate, run.seed)
+    steps = steps_that_cost(flops, settings, vocab_size)
+    write_workspace(workspace, settings, place.data / "data", steps, [1])
+    if not (Paths(workspace).results / "pretrain.json").exists():
+        electra(workspace, "pretrain")
+    figures = read_json(Paths(workspace).results / "pretrain.json")
+    notes = [json.loads(line) for line in (workspace / "commands.jsonl").read_text().splitlines()]
+    return {
+        "run": vars(run),
+        "steps": steps,
+        "tokens": steps * settings.pretrain.batch_size * settings.shards.max_length,
+        "flops": flops,
+        "processor_seconds": sum(note["processor_seconds"] for note in notes if note["command"] == ["pretrain"]),
+        "heldout": {name: round(value, 5) for name, value in figures.items()},
+        "machine": measure.machine(),
+    }
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of child processes: one thread, and this copy of the code."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": str(ROOT)}
+
+
+def finished_rows(place: Place) -> list[Row]:
+    """Return the runs of which every piece is finished, each once for the rows on which it was scored."""
+    cells: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    about: dict[str, Row] = {RANDOM: {"run": vars(Run("", RANDOM, 0, 0))}}
+    for file in sorted((place.folder / "pieces").glob("*.json")):
+        piece = read_json(file)
+        run = Run(**piece["run"])
+        if "task" in piece:
+            scores = cells.setdefault((run.name, piece["split"]), {}).setdefault(piece["task"], {})
+            scores[piece["seed"]] = piece["score"]
+        else:
+            about.setdefault(run.name, {}).update(piece)
+    rows = []
+    for (name, split), tasks in cells.items():
+        missing = [cell for cell in cells_of(split) if cell[2] not in tasks.get(cell[0], {})]
+        if not missing and (name == RANDOM or "flops" in about.get(name, {})):
+            values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in protocol()["tasks"]}
+            rows.append({**about[name], "split": split, "tasks": values})
+    order = [RANDOM, *protocol()["methods"]]
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["split"],
+            row.get("flops", 0),
+            order.index(row["run"]["method"]),
+            row["run"]["rate"],
+            row["run"]["seed"],
+        ),
+    )
+
+
+def beyond(place: Place, budget: str, method: str) -> list[float]:
+    """Return the next learning rate to try, by the rule of ``experiments/methods.yaml``."""
+    return rates_beyond(tuning_scores(finished_rows(place), budget, method), MOST_RATES)
+
+
+def chosen_rate(place: Place, budget: str, method: str) -> float:
+    """Return the learning rate that is best on part A; that of another method where ``rate_of`` names one.
+
+    Raises:
+        ConfigError: no learning rate has been tried.
+    """
+    named = protocol()["methods"][method].get("rate_of", method)
+    scores = tuning_scores(finished_rows(place), protocol()["tuning_budget"][budget], named)
+    if not scores:
+        raise ConfigError(f"{named}: no learning rate was tried at {budget}", next_step=f"add {named} to --methods")
+    return max(scores, key=lambda rate: scores[rate])
+
+
+def fine_tune_in_process(place: Place, run: Run, cells: Sequence[str]) -> None:
+    """Fine-tune in one process, which imports once and writes a piece after each cell."""
+    with open(place.workspace(run) / "log.txt", "a") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "experiments.methods_cells", str(place.folder), json.dumps(vars(run)), *cells],
+            cwd=place.workspace(run),
+            env=environment(),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if done.returncode:
+        raise InfrastructureError(
+            f"fine-tuning of {run.name} ended with exit code {done.returncode}",
+            where=str(place.workspace(run) / "log.txt"),
+            next_step="read the end of that file; the same call goes on where it stopped",
+        )
+
+
+if __name__ == "__main__":
+    measure.run(main)

@@ -1,0 +1,192 @@
+"""Rows of ``experiments.methods``: the choices made from them, intervals, paired tests, and the tables.
+
+A row is a finished run: ``run`` (budget, method, rate, seed), ``split`` (the scored rows), ``tasks`` (task to scores by
+fine-tuning seed, percent) and, unless the weights are random, what pre-training cost and its held-out figures.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scipy import special
+
+from benchmarks import measure
+
+Row = dict[str, Any]
+RANDOM, CHOICE, DEV = "random", "choice", "dev"
+BASELINE = "bert"  # the method that others are compared with
+TUNED = ("bert", "electra")  # methods whose tuning runs decide which tasks count
+LEVEL = 0.95
+BEGIN, END = "<!-- written by experiments.methods -->", "<!-- end of what experiments.methods writes -->"
+
+
+# ---- choices, on part A
+
+
+def counted_tasks(rows: Sequence[Row]) -> list[str]:
+    """Return the tasks of the mean: on part A pre-training is above random weights by more than twice the spread.
+
+    The gain is the median over the tuning runs of :data:`TUNED` at the smallest budget that has any; the spread is the
+    standard deviation over fine-tuning seeds, of both sides.
+    """
+    start = next(row["tasks"] for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
+    tuned = [row for row in rows if row["split"] == CHOICE and row["run"]["method"] in TUNED]
+    fewest = min(row["flops"] for row in tuned)
+    runs = [row["tasks"] for row in tuned if row["flops"] == fewest]
+    found = []
+    for task, values in start.items():
+        gain = statistics.median(statistics.fmean(run[task]) for run in runs) - statistics.fmean(values)
+        spread = math.hypot(statistics.stdev(values), statistics.fmean(statistics.stdev(run[task]) for run in runs))
+        if gain > 2 * spread:
+            found.append(task)
+    return found
+
+
+def tuning_scores(rows: Sequence[Row], budget: str, method: str) -> dict[float, float]:
+    """Return the mean of the counted tasks on part A by learning rate, ascending."""
+    counted = counted_tasks(rows)
+    own = [row for row in rows if row["split"] == CHOICE and of(row) == (budget, method)]
+    return {row["run"]["rate"]: mean_of(row, counted) for row in sorted(own, key=lambda row: row["run"]["rate"])}
+
+
+def rates_beyond(scores: dict[float, float], most: int) -> list[float]:
+    """Return the next rate to try where the best is at an end of those that were tried, at most ``most`` in all."""
+    rates = sorted(scores)
+    best = max(rates, key=lambda rate: scores[rate])
+    if len(rates) >= most:
+        return []
+    return [2 * best] if best == rates[-1] else [best / 2] if best == rates[0] else []
+
+
+# ---- figures
+
+
+def of(row: Row) -> tuple[str, str]:
+    return row["run"]["budget"], row["run"]["method"]
+
+
+def mean_of(row: Row, tasks: Sequence[str]) -> float:
+    """Return the mean over tasks of the mean over fine-tuning seeds."""
+    return statistics.fmean(statistics.fmean(row["tasks"][task]) for task in tasks)
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Return half the width of the 95% interval of the mean, by Student's t; infinite for a single value."""
+    if len(values) < 2:
+        return math.inf
+    return float(special.stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def paired(ours: dict[int, float], baseline: dict[int, float]) -> tuple[list[float], float]:
+    """Return the differences by seed, and the p-value of Student's two-sided paired t-test (1 for a single seed)."""
+    differences = [ours[seed] - baseline[seed] for seed in sorted(ours.keys() & baseline.keys())]
+    if len(differences) < 2:
+        return differences, 1.0
+    error = statistics.stdev(differences) / math.sqrt(len(differences))
+    mean = statistics.fmean(differences)
+    if error == 0:
+        return differences, float(mean == 0)
+    return differences, 2 * float(special.stdtr(len(differences) - 1, -abs(mean / error)))
+
+
+def by_seed(rows: Sequence[Row], budget: str, method: str, tasks: Sequence[str]) -> dict[int, float]:
+    """Return the mean of tasks on the development sets by pre-training seed."""
+    return {
+        row["run"]["seed"]: mean_of(row, tasks) for row in rows if row["split"] == DEV and of(row) == (budget, method)
+    }
+
+
+def compared(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return budget and method of all reported runs: by FLOPs, the baseline first, then in the order of the rows."""
+    reported = [row for row in rows if row["split"] == DEV and row["run"]["method"] != RANDOM]
+    pairs = dict.fromkeys(of(row) for row in reported)
+    flops = {of(row): row["flops"] for row in reported}
+    return sorted(pairs, key=lambda pair: (flops[pair], pair[1] != BASELINE))
+
+
+# ---- tables
+
+
+def scores_table(rows: Sequence[Row]) -> str:
+    """Return the table of scores: a line per budget and method."""
+    counted, tasks = counted_tasks(rows), list(_random(rows)["tasks"])
+    heading = ["tokens", "method", "seeds", "steps", "rate", *tasks, f"mean of {len(counted)}"]
+    lines = [
+        ["0", "random weights", "", "", "", *_scores(lambda names: [mean_of(_random(rows), names)], tasks, counted)]
+    ]
+    for budget, method in compared(rows):
+        own = [row for row in rows if row["split"] == DEV and of(row) == (budget, method)]
+
+        def values(names: Sequence[str], own: list[Row] = own) -> list[float]:
+            return [mean_of(row, names) for row in own]
+
+        about = [f"{own[0]['tokens'] / 1e6:.1f}M", f"`{method}`", str(len(own)), f"{own[0]['steps']:,}"]
+        lines.append([*about, f"{own[0]['run']['rate']:.2g}", *_scores(values, tasks, counted)])
+    return measure.table(heading, lines) + "\n"
+
+
+def differences_table(rows: Sequence[Row]) -> str:
+    """Return the table of differences to the baseline, paired by seed: a line per budget and other method."""
+    counted, tasks = counted_tasks(rows), list(_random(rows)["tasks"])
+    heading = ["FLOPs of", "method", "seeds", *tasks, f"mean of {len(counted)}", "p"]
+    lines = []
+    for budget, method in compared(rows):
+        if method == BASELINE:
+            continue
+        cells = []
+        for names in (*([task] for task in tasks), counted):
+            found, p = paired(by_seed(rows, budget, method, names), by_seed(rows, budget, BASELINE, names))
+            if len(found) < 2:
+                break
+            cells.append(with_interval(found, "+.1f"))
+        else:
+            lines.append([budget, f"`{method}`", str(len(found)), *cells, f"{p:.2g}"])
+    return measure.table(heading, lines) + "\n"
+
+
+def rates_table(rows: Sequence[Row]) -> str:
+    """Return the table of the learning rates that were tried, by their mean on part A."""
+    pairs = sorted({of(row): row["flops"] for row in rows if row["split"] == CHOICE and row["run"]["budget"]}.items())
+    tried = [(pair, tuning_scores(rows, *pair)) for pair, _ in sorted(pairs, key=lambda item: (item[1], item[0]))]
+    rates = sorted({rate for _, scores in tried for rate in scores})
+    lines = []
+    for (budget, method), scores in tried:
+        best = max(scores, key=lambda rate: scores[rate])
+        cells = [f"{scores[rate]:.1f}" if rate in scores else "" for rate in rates]
+        lines.append(
+            [
+                budget,
+                f"`{method}`",
+                *(f"**{cell}**" if rate == best else cell for rate, cell in zip(rates, cells, strict=True)),
+            ]
+        )
+    return measure.table(["FLOPs of", "method", *(f"{rate:.2g}" for rate in rates)], lines) + "\n"
+
+
+def page_with(name: str, table: str, page: str) -> str:
+    """Return the page with a table in the place that carries its name.
+
+    Raises:
+        ValueError: the page has no such place.
+    """
+    begin, end = f"<!-- {name}: written by experiments.methods -->\n", f"<!-- end of {name} -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"the page has no place for the table {name}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
+def with_interval(values: Sequence[float], form: str = ".1f") -> str:
+    """Return the mean of several values ± half its 95% interval, or a single value."""
+    mean = format(statistics.fmean(values), form)
+    return f"{mean} ± {half_interval(values):.1f}" if len(values) > 1 else mean
+
+
+def _random(rows: Sequence[Row]) -> Row:
+    return next(row for row in rows if row["run"]["method"] == RANDOM and row["split"] == DEV)
+
+
+def _scores(values: Callable[[Sequence[str]], list[float]], tasks: Sequence[str], counted: Sequence[str]) -> list[str]:
+    return [with_interval(values(names)) for names in (*([task] for task in tasks), counted)]
