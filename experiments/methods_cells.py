@@ -7,7 +7,7 @@ from pathlib import Path
 
 from electra.common.artifacts import write_json
 from electra.common.paths import Paths
-from electra.evaluation.evaluate import cell_scores
+from electra.results.evaluate import cell_scores
 from electra.tasks.catalogue import find_spec
 from electra.tasks.cells import PRETRAINED, SCRATCH, cell_key, read_rows
 from experiments.methods import RANDOM, Place, Run

@@ -1,0 +1,171 @@
+"""The comparison of methods: settings, rows of tasks, choices, tests paired by seed, and the committed tables."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from benchmarks.equal_flops import steps_that_cost, training_flops
+from electra.common.errors import ConfigError
+from experiments import methods, methods_table
+from experiments.methods import Place, Run, finished_rows, protocol, settings_of
+from experiments.methods_table import CHOICE, DEV, RANDOM
+
+NAMES = list(protocol()["methods"])
+TASKS = list(protocol()["tasks"])
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_every_method_is_a_setting_whose_steps_cost_as_much_as_the_references(method: str) -> None:
+    settings, reference = settings_of(method, rate=2e-3, seed=4), settings_of(protocol()["reference"])
+    flops = training_flops(reference, 8192)
+    steps = steps_that_cost(flops, settings, 8192)
+
+    assert (settings.pretrain.learning_rate, settings.pretrain.seed) == (2e-3, 4)
+    per_step = training_flops(settings, 8192) / settings.pretrain.num_steps
+    assert steps * per_step == pytest.approx(flops, rel=1 / steps)
+    assert reference.pretrain.num_steps * reference.pretrain.batch_size * reference.shards.max_length == 6_144_000
+
+
+def test_methods_differ_from_each_other_in_what_they_name_only() -> None:
+    seen = [settings_of(method).model_dump_json() for method in NAMES]
+    assert len(set(seen)) == len(NAMES)
+    for method in NAMES:
+        changed = {section for section in protocol()["methods"][method] if section != "rate_of"}
+        own, reference = settings_of(method).model_dump(), settings_of(protocol()["reference"]).model_dump()
+        assert {section for section in own if own[section] != reference[section]} == changed
+
+
+def test_a_learning_rate_of_another_method_is_one_that_is_chosen() -> None:
+    for method, changes in protocol()["methods"].items():
+        named = changes.get("rate_of")
+        assert named is None or "rate_of" not in protocol()["methods"][named], method
+
+
+def test_rates_are_chosen_with_a_seed_and_at_a_budget_that_are_named() -> None:
+    budgets = protocol()["budgets"]
+    assert set(protocol()["tuning_budget"]) == set(budgets)
+    assert set(protocol()["tuning_budget"].values()) <= set(budgets)
+    assert protocol()["tuning_seed"] not in range(1, 6)
+
+
+def table(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_part_a_is_cut_from_the_training_rows_and_shares_none_with_them(tmp_path: Path) -> None:
+    sentences = "".join(f"word{number}\tO\nend\tO\n\t\n" for number in range(7))  # WNUT-17 separates by tabs
+    table(tmp_path, "data/train.conll", sentences)
+    table(tmp_path, "data/dev.conll", "dev\tO\n\n")
+    facts = {"description": {"kind": "tagging", "words": 0, "tags": 1, "format": "conll"}, "rows": 4, "choice": 3}
+    facts |= {"train": "train.conll", "dev": "dev.conll"}
+
+    methods._write_task(tmp_path / "labelled", "entities", facts, tmp_path / "data")
+
+    parts = {
+        part: (tmp_path / f"labelled/entities.{part}").read_text().split("\n\n")[:-1] for part in ("train", CHOICE, DEV)
+    }
+    assert [len(rows) for rows in parts.values()] == [4, 3, 1]
+    assert sorted(parts["train"] + parts[CHOICE]) == [f"word{number}\tO\nend\tO" for number in range(7)]
+    with pytest.raises(ConfigError, match="has 7 rows, not 8"):
+        methods._write_task(tmp_path / "labelled", "entities", {**facts, "rows": 5}, tmp_path / "data")
+
+
+def test_both_parts_of_a_table_have_its_heading(tmp_path: Path) -> None:
+    for name in ("train", "dev"):
+        table(tmp_path, f"data/{name}.tsv", "sentence\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(5)))
+    facts = {"description": {"kind": "classification", "format": "tsv"}, "rows": 2, "choice": 2}
+
+    methods._write_task(tmp_path, "sentiment", {**facts, "train": "train.tsv", "dev": "dev.tsv"}, tmp_path / "data")
+
+    for part, rows in (("train", 2), (CHOICE, 2), (DEV, 5)):
+        heading, *lines = (tmp_path / f"sentiment.{part}").read_text().splitlines()
+        assert (heading, len(lines)) == ("sentence\tlabel", rows)
+
+
+def write_pieces(place: Place, run: Run, split: str, without: int = 0) -> None:
+    """Write the pieces of a finished run, but for the last ones."""
+    (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
+    if run.method != RANDOM:
+        place.piece(run).write_text(json.dumps({"run": vars(run), "flops": 1e12, "steps": 5, "tokens": 5120}))
+    cells = methods.cells_of(split)
+    for task, part, seed in cells[: len(cells) - without]:
+        piece = {"run": vars(run), "task": task, "split": part, "seed": seed, "score": 50.0 + seed}
+        place.piece(run, task, part, seed).write_text(json.dumps(piece))
+
+
+def test_a_run_with_a_missing_piece_is_not_reported(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    write_pieces(place, Run("6M", "bert", 1e-3, 1), DEV)
+    write_pieces(place, Run("6M", "electra", 1e-3, 1), DEV, without=1)
+    write_pieces(place, Run("6M", "bert", 1e-3, 11), CHOICE)
+    write_pieces(place, Run("", RANDOM, 0, 0), DEV)
+    place.piece(Run("6M", "bert", 1e-3, 2)).write_text(
+        json.dumps({"run": vars(Run("6M", "bert", 1e-3, 2)), "flops": 1})
+    )
+
+    rows = finished_rows(place)
+
+    found = [(row["run"]["method"], row["run"]["seed"], row["split"]) for row in rows]
+    assert found == [("bert", 11, CHOICE), (RANDOM, 0, DEV), ("bert", 1, DEV)]
+    assert rows[2]["tasks"] == {task: [51.0, 52.0, 53.0] for task in TASKS}
+
+
+def row(method: str, scores: dict[str, list[float]], *, split: str = DEV, seed: int = 1, rate: float = 1e-3) -> Any:
+    run = {"budget": "" if method == RANDOM else "6M", "method": method, "rate": rate, "seed": seed}
+    return {"run": run, "split": split, "tasks": scores, "flops": 2e13, "steps": 6000, "tokens": 6.1e6}
+
+
+def test_a_task_counts_where_pre_training_gains_more_than_twice_the_spread() -> None:
+    rows = [
+        row(RANDOM, {"clear": [50, 51], "noisy": [50, 60], "lost": [50, 51]}, split=CHOICE),
+        row("bert", {"clear": [60, 61], "noisy": [60, 70], "lost": [40, 41]}, split=CHOICE),
+        row("electra", {"clear": [58, 59], "noisy": [60, 70], "lost": [40, 41]}, split=CHOICE),
+        row("other", {"clear": [0, 0], "noisy": [99, 99], "lost": [99, 99]}, split=CHOICE),
+    ]
+    assert methods_table.counted_tasks(rows) == ["clear"]
+
+
+def test_a_rate_beyond_the_best_is_tried_until_the_best_is_inside_or_five_were() -> None:
+    assert methods_table.rates_beyond({1.0: 5, 2.0: 7, 4.0: 6}, 5) == []
+    assert methods_table.rates_beyond({1.0: 5, 2.0: 6, 4.0: 7}, 5) == [8.0]
+    assert methods_table.rates_beyond({1.0: 7, 2.0: 6, 4.0: 5}, 5) == [0.5]
+    assert methods_table.rates_beyond({1.0: 1, 2.0: 2, 4.0: 3, 8.0: 4, 16.0: 5}, 5) == []
+
+
+def test_interval_and_paired_test_are_students() -> None:
+    ours, theirs = {1: 80.1, 2: 81.0, 3: 79.7, 4: 80.4}, {1: 80.9, 2: 81.3, 3: 81.0, 9: 50.0}
+    differences, p = methods_table.paired(ours, theirs)
+
+    assert differences == pytest.approx([-0.8, -0.3, -1.3])
+    reference = stats.ttest_rel([80.1, 81.0, 79.7], [80.9, 81.3, 81.0])
+    assert p == pytest.approx(reference.pvalue)
+    low, high = reference.confidence_interval(0.95)
+    assert methods_table.half_interval(differences) == pytest.approx((high - low) / 2)
+    assert methods_table.half_interval([1.0]) == math.inf
+    assert methods_table.paired({1: 1.0}, {1: 0.0}) == ([1.0], 1.0)
+
+
+def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
+    scores = {"clear": [50.0, 51.0]}
+    rows = [row(RANDOM, scores, split=CHOICE), row(RANDOM, scores)]
+    rows += [row(method, {"clear": [60, 61]}, split=CHOICE, seed=11) for method in ("bert", "electra")]
+    rows += [row("electra", {"clear": [60 + seed, 60 + seed]}, seed=seed) for seed in (1, 2, 3)]
+    rows += [row("bert", {"clear": [61.5 + seed, 61.5 + seed]}, seed=seed) for seed in (1, 2)]
+    rows += [row("electric", {"clear": [70, 70]})]
+
+    lines = methods_table.differences_table(rows).splitlines()
+    assert len(lines) == 3, "electra only"
+    assert lines[2].startswith("| 6M | `electra` | 2 | -1.5 ± 0.0 | -1.5 ± 0.0 |")
+    names = [line.split(" | ")[1] for line in methods_table.scores_table(rows).splitlines()[2:]]
+    assert names == ["random weights", "`bert`", "`electra`", "`electric`"]
+
+
+def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no place for the table scores"):
+        methods_table.page_with("scores", "table", "a page")
