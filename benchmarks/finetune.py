@@ -31,8 +31,9 @@ from electra.common.artifacts import write_json, write_manifest
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
-from electra.finetune.features import Feature, Vocabulary, sentence_features
-from electra.finetune.heads import TaskModel
+from electra.finetune.classification import sentence_features
+from electra.finetune.features import Feature, Vocabulary
+from electra.finetune.model import TaskModel
 from electra.finetune.run import DROPOUT
 from electra.finetune.trainer import num_steps, predict, train
 from electra.hub.export.pretrained import export_model

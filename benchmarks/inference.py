@@ -27,8 +27,9 @@ from electra.cluster.hardware import choose_precision
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
-from electra.finetune.features import Vocabulary, sentence_features
-from electra.finetune.heads import TaskModel
+from electra.finetune.classification import sentence_features
+from electra.finetune.features import Vocabulary
+from electra.finetune.model import TaskModel
 from electra.finetune.run import DROPOUT
 from electra.finetune.saved import load_model, save_model
 from electra.finetune.trainer import train

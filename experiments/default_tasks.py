@@ -23,7 +23,8 @@ from electra.common.artifacts import write_json
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
 from electra.finetune.features import Vocabulary
-from electra.finetune.run import _features, _model, predict_rows, prepare_machine
+from electra.finetune.kinds import FINETUNING
+from electra.finetune.run import _model, predict_rows, prepare_machine
 from electra.finetune.trainer import train
 from electra.results.metrics import constant_score, score
 from electra.tasks.catalogue import find_spec
@@ -42,7 +43,7 @@ def run_cell(settings: Any, paths: Paths, task: str, num_rows: int, seed: int, s
     model = _model(settings, paths, spec, vocabulary, Start.chosen(scratch, None, None, None), seed)
     rows = read_rows(paths, task, "train")
     held_back = rows[HELD_BACK : HELD_BACK + SCORED]
-    features = _features(options, spec, rows[:num_rows], vocabulary)
+    features = FINETUNING[spec.kind].features(spec, rows[:num_rows], vocabulary, options)
     begin = time.process_time()
     epochs = options.task_epochs.get(task, options.epochs)
     train(model, features, options, epochs=epochs, seed=seed, pad=vocabulary.pad, bf16=bf16, name=task)

@@ -179,7 +179,7 @@ def load_transformers_encoder(
     if limit is not None and max_length > limit:
         raise ConfigError(
             f"the settings need inputs of {max_length} tokens, {source.name} takes {limit}",
-            next_step="lower finetune.max_length or finetune.span_max_length",
+            next_step="lower finetune.max_length, finetune.tagging_max_length or finetune.span_max_length",
         )
     encoder, is_local = TransformersEncoder(model, vocabulary.inputs), source.folder.is_dir()
     facts = {

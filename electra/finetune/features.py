@@ -1,9 +1,6 @@
-"""Convert texts to token ids: single sentences, pairs and multiple choice; collate them into batches.
+"""Inputs of the model, for all kinds of task: the tokenizer, features, and their batches.
 
-    [CLS] a [SEP]        or        [CLS] a [SEP] b [SEP]
-
-The first segment, with its [CLS] and [SEP], has segment id 0, the second has 1. A multiple-choice example is one such
-pair per choice. Encoders with other special tokens have another :class:`InputFormat`.
+The first segment of an input, with its special tokens, has segment id 0, the second has 1.
 """
 
 import dataclasses
@@ -25,7 +22,6 @@ from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.finetune.input_format import InputFormat
 from electra.model.attention import example_ends
-from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row
 
 _CHUNK = 10_000  # texts per tokenizer call
@@ -49,6 +45,11 @@ class Feature:
     target: Any
     row: int
     is_cut: bool = field(default=False, kw_only=True)
+
+    @property
+    def inputs(self) -> "Sequence[Feature]":
+        """Rows of the batch that it becomes: itself, or one per choice."""
+        return [self]
 
 
 @dataclass(frozen=True)
@@ -137,25 +138,6 @@ class Vocabulary:
         return ids
 
 
-def sentence_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[Feature]:
-    """Return one feature per row, in order; over-long pairs are truncated at the end of the longer text."""
-    inputs, features = vocabulary.inputs, []
-    room = max_length - inputs.num_special(pair=spec.text_b is not None)
-    longest = room + 1  # one extra token shows that a text is truncated
-    ids_a = vocabulary.encode([row["text_a"] for row in rows], longest)
-    ids_b = vocabulary.encode([row["text_b"] for row in rows], longest) if spec.text_b else None
-    for number, row in enumerate(rows):
-        a, b = ids_a[number], ids_b[number] if ids_b else None
-        if b is None:
-            first, second = inputs.single(a[:room]), []
-        else:
-            keep_a, keep_b = truncated_lengths(len(a), len(b), room)
-            first, second = inputs.first_part(a[:keep_a]), inputs.second_part(b[:keep_b])
-        is_cut = len(a) + len(b or ()) > room
-        features.append(Feature(first + second, len(first), _target(spec, row["label"]), number, is_cut=is_cut))
-    return features
-
-
 def rows_cut(features: Iterable[Feature]) -> int:
     """Return the number of truncated rows."""
     return len({feature.row for feature in features if feature.is_cut})
@@ -174,56 +156,6 @@ def truncated_lengths(a: int, b: int, limit: int) -> tuple[int, int]:
     if short <= half:  # the shorter text is kept whole
         return (short, limit - short) if a <= b else (limit - short, short)
     return limit - half, half
-
-
-def _target(spec: TaskSpec, label: Any) -> Any:
-    if label is None:
-        return None
-    if spec.kind == "regression":  # scaled to 0..1
-        low, high = spec.score_range
-        return (label - low) / (high - low)
-    return spec.labels.index(label)
-
-
-@dataclass
-class ChoiceFeature(Feature):
-    """A multiple-choice row; its own token ids are those of the longest choice, used to sort rows by length.
-
-    Attributes:
-        choices: one feature per choice, in the row's order.
-    """
-
-    choices: list[Feature]
-
-
-def choice_features(spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, max_length: int) -> list[ChoiceFeature]:
-    """Return one feature per row, in order; over-long pairs are truncated at the end of the longer text."""
-    inputs, features = vocabulary.inputs, []
-    room = max_length - inputs.num_special(pair=True)
-    longest = room + 1  # one extra token shows that a text is truncated
-    texts = vocabulary.encode([row["text_a"] for row in rows], longest)
-    endings = iter(vocabulary.encode([choice for row in rows for choice in row["choices"]], longest))
-    for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
-        choices = []
-        for _ in row["choices"]:
-            ending = next(endings)
-            keep_a, keep_b = truncated_lengths(len(text), len(ending), room)
-            first, second = inputs.first_part(text[:keep_a]), inputs.second_part(ending[:keep_b])
-            is_cut = len(text) + len(ending) > room
-            choices.append(Feature(first + second, len(first), None, number, is_cut=is_cut))
-        widest = max(choices, key=lambda choice: len(choice.token_ids))
-        target = None if row["label"] is None else spec.labels.index(row["label"])
-        features.append(
-            ChoiceFeature(
-                widest.token_ids,
-                widest.first_length,
-                target,
-                number,
-                choices,
-                is_cut=any(choice.is_cut for choice in choices),
-            )
-        )
-    return features
 
 
 IGNORED = -100  # target that losses ignore
@@ -274,7 +206,7 @@ def collate(features: list[Feature], pad: int, longest: int = 0) -> Batch:
         longest: tokens of the longest feature in the whole set. Batches are padded to a multiple of 8 but not beyond
             this length, since the encoder may have no further positions.
     """
-    inputs = [part for f in features for part in (f.choices if isinstance(f, ChoiceFeature) else [f])]
+    inputs = [part for feature in features for part in feature.inputs]
     lengths_B = np.array([len(feature.token_ids) for feature in inputs])
     width = int(lengths_B.max())
     width = max(width, min(-(-width // _MULTIPLE) * _MULTIPLE, longest))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from electra.cluster.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
 from electra.cluster.memory import keep_freed_memory
@@ -18,21 +17,12 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.output import exclusive
 from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
+from electra.finetune.base import Record
 from electra.finetune.encoders import AnyEncoder, EncoderSource, load_transformers_encoder
-from electra.finetune.features import Feature, Vocabulary, both_orders, choice_features, rows_cut, sentence_features
-from electra.finetune.heads import JointSpans, TaskModel, best_joint_spans
+from electra.finetune.features import Feature, Vocabulary, both_orders, rows_cut
+from electra.finetune.kinds import FINETUNING
+from electra.finetune.model import TaskModel
 from electra.finetune.saved import load_model, save_model
-from electra.finetune.spans import (
-    BestSpan,
-    TaggedFeature,
-    Window,
-    answers,
-    best_spans,
-    span_features,
-    tag_predictions,
-    tagging_features,
-    words_cut,
-)
 from electra.finetune.trainer import num_steps, predict, train
 from electra.model.encoder import Encoder
 from electra.model.kernels.apply import use_cpu_kernels
@@ -40,30 +30,6 @@ from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
 from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
 from electra.tasks.format import Row
-
-
-def unlearnable(spec: TaskSpec, rows: list[Row], features: Sequence[Feature]) -> dict[str, int]:
-    """Return counts of words and answers that cannot be learned, for ``run.json``; empty for other kinds of task."""
-    if spec.kind == "tagging":
-        return {"words_cut": words_cut(rows, features)}
-    if spec.kind == "span":
-        return {"answers_not_recoverable": len(answers_not_recoverable(rows, features))}
-    return {}
-
-
-def answers_not_recoverable(rows: list[Row], features: Sequence[Feature]) -> list[str]:
-    """Return the ids of questions whose reference answer no window can reproduce exactly.
-
-    The answer begins or ends inside a wordpiece ("Japan" in "Japanese"), or is longer than every window.
-    """
-    recovered = set()
-    for window in features:
-        if isinstance(window, Window) and window.target[0]:
-            row, (start, end, _) = rows[window.row], window.target
-            if window.text(row["context"], start, end) == row["answers"][0]["text"]:
-                recovered.add(window.row)
-    return [row["id"] for number, row in enumerate(rows) if not row["impossible"] and number not in recovered]
-
 
 DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, independent of pre-training
 
@@ -132,7 +98,7 @@ def _finetune(
 ) -> None:
     """Train, predict and write the folder ``cell``, with the model if ``is_kept``."""
     watch = Stopwatch.start()
-    task, options, key = spec.name, settings.finetune, cell.name
+    task, options, key, kind = spec.name, settings.finetune, cell.name, FINETUNING[spec.kind]
     device, bf16 = prepare_machine(settings.cluster)
     facts: dict[str, Any] = {}
     if encoder is None:
@@ -140,14 +106,13 @@ def _finetune(
         vocabulary = Vocabulary.load(paths)
         model = _model(settings, paths, spec, vocabulary, start, seed).to(device)
     else:
-        longest = options.span_max_length if spec.kind == "span" else options.max_length
-        module, vocabulary, facts["encoder"] = load_transformers_encoder(encoder, longest)
+        module, vocabulary, facts["encoder"] = load_transformers_encoder(encoder, kind.max_length(options))
         random = torch.Generator().manual_seed(seed)
         model = TaskModel(spec, module, random, vocabulary.inputs.layout, span_head=options.span_head).to(device)
 
     train_rows = read_rows(paths, task, "train")[: options.limit_of(task)]
     is_doubled = options.double_unordered and spec.unordered
-    features = _features(options, spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary)
+    features = kind.features(spec, both_orders(train_rows) if is_doubled else train_rows, vocabulary, options)
     epochs = options.task_epochs.get(spec.name, options.epochs)
     watch.prepared()
     loss = train(
@@ -167,18 +132,17 @@ def _finetune(
     with building(cell) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
-            dev_features = _features(options, spec, rows, vocabulary)
+            dev_features = kind.features(spec, rows, vocabulary, options)
             cut[split] = rows_cut(dev_features)
-            predictions = predict_features(options, spec, model, rows, dev_features, vocabulary, bf16)
-            _append(folder / "predictions.jsonl", split, predictions)
+            outputs = decoded(options, model, dev_features, vocabulary, bf16)
+            _append(folder / "predictions.jsonl", split, kind.predictions(spec, rows, dev_features, outputs))
             print(f"{key}: {split} predicted, {len(rows):,} rows")
         for split, number in cut.items():
             if number:
-                what = "have a question longer than its part" if spec.kind == "span" else "are longer than the whole"
-                print(f"{key}: {number:,} rows of {split} {what} of the model's inputs, and are cut")
+                print(f"{key}: {number:,} rows of {split} {kind.cut_part} of the model's inputs, and are cut")
         for other in evaluations(paths.tasks, task):
             rows = read_rows(paths, other.name, "dev")
-            unlabelled = [{**row, **{key: None for key in ("label", "tags") if key in row}} for row in rows]
+            unlabelled = [{**row, **kind.unlabelled} for row in rows]
             predictions = predict_rows(options, spec, model, unlabelled, vocabulary, bf16)
             _append(folder / "predictions.jsonl", other.name, predictions)
             print(f"{key}: {other.name} predicted, {len(rows):,} rows")
@@ -199,7 +163,7 @@ def _finetune(
                 "loss": float(f"{loss:.6g}"),
                 **facts,
                 "rows_cut": cut,
-                **unlearnable(spec, train_rows, features),
+                **kind.unlearnable(train_rows, features),
             },
         )
         if is_kept:
@@ -269,78 +233,29 @@ def _trained_encoder(paths: Paths, vocabulary: Vocabulary, start: Start, seed: i
 
 
 def predict_rows(
-    options: Finetune,
-    spec: TaskSpec,
-    model: TaskModel,
-    rows: list[Row],
-    vocabulary: Vocabulary,
-    bf16: bool,
-    batch_size: int | None = None,
-) -> list[dict[str, Any]]:
-    """Return one prediction per row; see :func:`electra.results.metrics.score` for the fields."""
-    features = _features(options, spec, rows, vocabulary)
-    return predict_features(options, spec, model, rows, features, vocabulary, bf16, batch_size)
+    options: Finetune, spec: TaskSpec, model: TaskModel, rows: list[Row], vocabulary: Vocabulary, bf16: bool
+) -> list[Record]:
+    """Return one line of ``predictions.jsonl`` per row."""
+    kind = FINETUNING[spec.kind]
+    features = kind.features(spec, rows, vocabulary, options)
+    return kind.predictions(spec, rows, features, decoded(options, model, features, vocabulary, bf16))
 
 
-def predict_features(
+def decoded(
     options: Finetune,
-    spec: TaskSpec,
     model: TaskModel,
-    rows: list[Row],
     features: Sequence[Feature],
     vocabulary: Vocabulary,
     bf16: bool,
     batch_size: int | None = None,
-) -> list[dict[str, Any]]:
-    """Return one prediction per row, like :func:`predict_rows`, from features that are already made."""
-    batch_size = batch_size or 2 * options.batch_size  # without gradients twice as many fit
-    pad = vocabulary.pad
-    if spec.kind == "span":
-        windows = [feature for feature in features if isinstance(feature, Window)]
-        spans = predict(model, windows, batch_size, partial(decode_spans, options), pad=pad, bf16=bf16)
-        return answers(rows, windows, spans)
-    if spec.kind == "tagging":
-        tagged = [feature for feature in features if isinstance(feature, TaggedFeature)]
-        classes = predict(model, tagged, batch_size, lambda x_BTC: x_BTC.argmax(-1).tolist(), pad=pad, bf16=bf16)
-        return tag_predictions(spec, rows, tagged, classes)
-    logits = predict(model, features, batch_size, lambda logits_BC: logits_BC.float().tolist(), pad=pad, bf16=bf16)
-    if spec.kind == "regression":
-        low, high = spec.score_range
-        scores = [_rounded(low + share * (high - low)) for (share,) in logits]
-        return [{"id": row["id"], "score": value} for row, value in zip(rows, scores, strict=True)]
-    return [
-        {"id": row["id"], "label": spec.labels[values.index(max(values))], "logits": [_rounded(v) for v in values]}
-        for row, values in zip(rows, logits, strict=True)
-    ]
+) -> list[Any]:
+    """Return the head's decoded output for each feature.
 
-
-def _features(options: Finetune, spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary) -> Sequence[Feature]:
-    """Return the model's inputs for the rows, by the task's kind."""
-    if spec.kind == "span":
-        return span_features(rows, vocabulary, options)
-    if spec.kind == "tagging":
-        return _tagging_features(options, spec, rows, vocabulary)
-    if spec.kind == "multiple_choice":
-        return choice_features(spec, rows, vocabulary, options.max_length)
-    return sentence_features(spec, rows, vocabulary, options.max_length)
-
-
-def _tagging_features(
-    options: Finetune, spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary
-) -> list[TaggedFeature]:
-    return tagging_features(spec, rows, vocabulary, options.tagging_max_length or options.max_length)
-
-
-def decode_spans(options: Finetune, outputs: JointSpans | tuple[Tensor, Tensor, Tensor | None]) -> list[BestSpan]:
-    """Return the best span of each window, for either span head."""
-    if isinstance(outputs, JointSpans):
-        return best_joint_spans(outputs, options.max_answer_length)
-    start_BT, end_BT, impossible_B = outputs
-    return best_spans(start_BT, end_BT, impossible_B, options.max_answer_length)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
+    Args:
+        batch_size: inputs per batch; twice that of fine-tuning if None, since no gradients need memory.
+    """
+    decode = partial(model.head.decode, options=options)
+    return predict(model, features, batch_size or 2 * options.batch_size, decode, pad=vocabulary.pad, bf16=bf16)
 
 
 def _append(path: Path, split: str, predictions: list[dict[str, Any]]) -> None:

@@ -14,8 +14,8 @@ from electra.common.tensors import read_tensors
 from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder, configuration, rebuild
 from electra.finetune.features import Vocabulary
-from electra.finetune.heads import TaskModel
 from electra.finetune.input_format import InputFormat
+from electra.finetune.model import TaskModel
 from electra.model.encoder import Encoder
 from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.pretrained import fill

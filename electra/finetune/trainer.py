@@ -12,7 +12,7 @@ from electra.common.errors import DataError, TrainingError
 from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder
 from electra.finetune.features import Feature, collate, endless_batches, sorted_batches
-from electra.finetune.heads import TaskModel
+from electra.finetune.model import TaskModel
 from electra.optim import build_optimizer, learning_rate, parameter_groups
 
 

@@ -28,9 +28,11 @@ from electra.common.artifacts import (
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
+from electra.finetune.classification import HEAD_DROPOUT
 from electra.finetune.features import Vocabulary
-from electra.finetune.heads import HEAD_DROPOUT, JointSpanHead, SpanHead
+from electra.finetune.kinds import FINETUNING
 from electra.finetune.saved import SavedModel, load_model
+from electra.finetune.span import JointSpanHead, SpanHead
 from electra.hub.export import modernbert, papers, pretrained
 from electra.hub.importing.weights import check_target, tokenizer_files
 from electra.model.encoder import Encoder
@@ -120,7 +122,8 @@ def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, 
             where="finetune.span_head: joint",
             next_step="fine-tune with finetune.span_head: plain, and --keep",
         )
-    output = model.head.span if isinstance(model.head, SpanHead) else model.head.output
+    output = model.head.get_submodule("span" if isinstance(model.head, SpanHead) else "output")
+    assert isinstance(output, nn.Linear)
     weight, bias = _in_the_targets_units(spec, output)
     shape, inputs, kind = encoder.config, saved.vocabulary.inputs, CLASSES[spec.kind]
     names = _label_names(spec)
@@ -210,14 +213,8 @@ def _tokenizer_files(saved: SavedModel) -> dict[str, str]:
     tokenizer = saved.vocabulary.tokenizer
     ids = tokenizer.get_vocab(with_added_tokens=True)
     lowercase = bool(normalizer_facts(tokenizer).get("lowercase"))
-    return tokenizer_files(tokenizer, sorted(ids, key=ids.__getitem__), lowercase=lowercase, max_length=_longest(saved))
-
-
-def _longest(saved: SavedModel) -> int:
-    """Return the maximum number of wordpieces of an input in fine-tuning."""
-    options = saved.options
-    by_kind = {"span": options.span_max_length, "tagging": options.tagging_max_length or options.max_length}
-    return by_kind.get(saved.spec.kind, options.max_length)
+    max_length = FINETUNING[saved.spec.kind].max_length(saved.options)
+    return tokenizer_files(tokenizer, sorted(ids, key=ids.__getitem__), lowercase=lowercase, max_length=max_length)
 
 
 def _scores(paths: Paths, cell: Path, spec: TaskSpec) -> dict[str, float]:
@@ -261,12 +258,12 @@ def _card(paths: Paths, cell: Path, saved: SavedModel, facts: dict[str, Any]) ->
     if scores:
         lines += ["## Scores", "", f"On the development set, percent: {data}.", ""]
         lines += [*(f"- {metric}: {value:.2f}" for metric, value in scores.items()), ""]
-    options = saved.options
+    options, max_length = saved.options, FINETUNING[spec.kind].max_length(saved.options)
     lines += [
         "## Training",
         "",
         f"{options.task_epochs.get(spec.name, options.epochs):g} epochs at learning rate {options.learning_rate:g}, "
-        f"{options.batch_size} examples a batch; texts are cut at {_longest(saved)} wordpieces.",
+        f"{options.batch_size} examples a batch; texts are cut at {max_length} wordpieces.",
         "",
         pretrained.LIMITS,
     ]

@@ -29,9 +29,10 @@ from starlette.routing import Route
 from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from electra.common.paths import Paths
+from electra.finetune.kinds import FINETUNING
 from electra.finetune.saved import SavedModel, load_model
 from electra.hub.importing.huggingface import import_huggingface
-from electra.predict.run import kind_of
+from electra.predict.run import predict_records, value_of
 from electra.results.probe.learned import Piece, fills, masked_probabilities, pieces_of, replaced
 from electra.results.probe.scores import Probe
 from electra.tasks.format import Row
@@ -116,7 +117,7 @@ class Demo:
                 self._loaded[name].model.to(self.device)
             saved = self._loaded[name]
             row = row_of(saved, text, second)
-            (record,) = kind_of(saved.spec).records(saved, [row], 1, self.bf16)
+            (record,) = predict_records(saved, [row], 1, self.bf16)
         except ElectraError as error:
             return {"error": error.what}
         return {key: value for key, value in record.items() if key != "id"}
@@ -138,16 +139,11 @@ def row_of(saved: SavedModel, text: str, second: str) -> Row:
     Raises:
         ConfigError: the task needs other texts.
     """
-    kind, spec = kind_of(saved.spec), saved.spec
-    fields = kind.fields(spec)
-    texts = [text] if len(fields) == 1 else [text, second]
-    if spec.kind == "multiple_choice":
-        texts = [text, *(line.strip() for line in second.splitlines() if line.strip())]
+    kind, spec = FINETUNING[saved.spec.kind], saved.spec
+    fields, texts = kind.fields(spec), kind.demo_inputs(spec, text, second)
     if len(texts) != len(fields) or not all(one.strip() for one in texts):
-        needed = {"span": "a question, and its context as second text",
-                  "multiple_choice": f"a text, and {len(fields) - 1} endings as second text, one a line"}  # fmt: skip
-        raise ConfigError(f"{spec.name} takes {needed.get(spec.kind, 'two texts' if len(fields) == 2 else 'a text')}")
-    return {"id": 1, **{name: kind.value(one) for name, one in zip(fields, texts, strict=True)}}
+        raise ConfigError(f"{spec.name} takes {kind.demo_help(spec)}")
+    return {"id": 1, **{name: value_of(kind, one) for name, one in zip(fields, texts, strict=True)}}
 
 
 def application(demo: Demo) -> Starlette:

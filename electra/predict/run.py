@@ -1,18 +1,16 @@
 """Predict with a fine-tuned model: rows in, JSONL or CSV out, in the input's order.
 
-Each kind of task has separate inputs and outputs; a new kind needs one entry in ``KINDS``.
+Inputs and outputs of each kind of task are in its file in ``electra/finetune``.
 """
 
 import csv
 import json
-import math
 import os
 import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
@@ -20,7 +18,6 @@ from typing import Any, BinaryIO, Literal, TextIO
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from torch import Tensor
 
 from electra.common.artifacts import writing_named
 from electra.common.errors import ConfigError, DataError
@@ -29,10 +26,10 @@ from electra.common.output import refuse_input
 from electra.common.paths import Paths
 from electra.common.printing import raw_stream
 from electra.config import Cluster
-from electra.finetune.run import decode_spans, predict_rows, prepare_machine
+from electra.finetune.base import Finetuning, Record
+from electra.finetune.kinds import FINETUNING
+from electra.finetune.run import decoded, prepare_machine
 from electra.finetune.saved import SavedModel, load_model
-from electra.finetune.spans import best_answers, span_features, tag_predictions, tagging_features
-from electra.finetune.trainer import predict
 from electra.predict.inputs import (
     InputFormatName,
     Rows,
@@ -43,139 +40,25 @@ from electra.predict.inputs import (
     windows,
     words_of,
 )
-from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import Row
 
-Record = dict[str, Any]
 
+def predict_records(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) -> list[Record]:
+    """Return one record per row.
 
-@dataclass(frozen=True)
-class PredictKind:
-    """One kind of task.
-
-    Attributes:
-        fields: texts that a row must have; ``choices.0`` is the first of a list ``choices``.
-        records: function of a saved model, rows, examples per batch and bf16; returns one record per row.
-        window: rows that are kept in memory and sorted by length together.
-        value: converts a field of the input to a value of a row; None if it is invalid.
+    Args:
+        rows: the fields of the kind of task (:meth:`electra.finetune.base.Finetuning.fields`), and an id.
     """
-
-    fields: Callable[[TaskSpec], tuple[str, ...]]
-    records: Callable[[SavedModel, list[Row], int, bool], list[Record]]
-    window: int
-    value: Callable[[Any], Any | None] = text_of
-
-
-def kind_of(spec: TaskSpec) -> PredictKind:
-    """Return how tasks of this kind are predicted.
-
-    Raises:
-        ConfigError: tasks of this kind cannot be predicted.
-    """
-    if spec.kind not in KINDS:
-        raise ConfigError(f"{spec.name}: tasks of kind {spec.kind} cannot be predicted from a file")
-    return KINDS[spec.kind]
+    kind, spec, options = FINETUNING[saved.spec.kind], saved.spec, saved.options
+    unlabelled = [kind.row(spec, row) for row in rows]
+    features = kind.features(spec, unlabelled, saved.vocabulary, options)
+    outputs = decoded(options, saved.model, features, saved.vocabulary, bf16, batch_size)
+    return kind.records(spec, unlabelled, features, outputs)
 
 
-def _texts(spec: TaskSpec) -> tuple[str, ...]:
-    return ("text_a", "text_b") if spec.text_b else ("text_a",)
-
-
-def _sentences(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) -> list[Record]:
-    unlabelled = [{**row, "label": None} for row in rows]
-    found = predict_rows(
-        saved.options, saved.spec, saved.model, unlabelled, saved.vocabulary, bf16, batch_size=batch_size
-    )
-    return [_record(saved.spec, prediction) for prediction in found]
-
-
-def _record(spec: TaskSpec, prediction: dict[str, Any]) -> Record:
-    if "logits" not in prediction:
-        return prediction
-    logits = prediction["logits"]
-    shares = [math.exp(logit - max(logits)) for logit in logits]
-    probabilities = {label: _rounded(s / sum(shares)) for label, s in zip(spec.labels, shares, strict=True)}
-    return {"id": prediction["id"], "label": prediction["label"], "probabilities": probabilities}
-
-
-def _answers(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) -> list[Record]:
-    unlabelled = [{**row, "answers": [], "impossible": True} for row in rows]
-    features = span_features(unlabelled, saved.vocabulary, saved.options)
-    spans = predict(
-        saved.model,
-        features,
-        batch_size,
-        partial(decode_spans, saved.options),
-        pad=saved.vocabulary.pad,
-        bf16=bf16,
-    )
-    records = []
-    for row, answer in zip(rows, best_answers(unlabelled, features, spans), strict=True):
-        is_given = bool(answer.text) and not (saved.spec.has_unanswerable and answer.null_score > 0)
-        record: Record = {
-            "id": row["id"],
-            "answer": answer.text if is_given else None,
-            "start": answer.start if is_given else None,
-            "probability": _rounded(math.exp(answer.score)),
-        }
-        if saved.spec.has_unanswerable:
-            record["no_answer_probability"] = _rounded((1 + math.tanh(answer.null_score / 2)) / 2)
-        records.append(record)
-    return records
-
-
-def _tags(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) -> list[Record]:
-    options, spec = saved.options, saved.spec
-    unlabelled = [{**row, "tags": None} for row in rows]
-    max_length = options.tagging_max_length or options.max_length
-    features = tagging_features(spec, unlabelled, saved.vocabulary, max_length)
-    found = predict(saved.model, features, batch_size, _most_probable, pad=saved.vocabulary.pad, bf16=bf16)
-    tagged = tag_predictions(spec, unlabelled, features, [classes for classes, _ in found])
-    records = []
-    for row, feature, prediction, (_, probabilities) in zip(rows, features, tagged, found, strict=True):
-        beyond: list[None] = [None] * (len(row["words"]) - len(feature.positions))
-        records.append(
-            {
-                "id": row["id"],
-                "words": row["words"],
-                "tags": [*prediction["tags"][: len(feature.positions)], *beyond],
-                "probabilities": [*(_rounded(probabilities[position]) for position in feature.positions), *beyond],
-            }
-        )
-    return records
-
-
-def _most_probable(logits_BTC: Tensor) -> list[tuple[list[int], list[float]]]:
-    """Return per example the best class of each token and its probability."""
-    values_BT, classes_BT = logits_BTC.float().softmax(-1).max(-1)
-    return list(zip(classes_BT.tolist(), values_BT.tolist(), strict=True))
-
-
-def _choice_fields(spec: TaskSpec) -> tuple[str, ...]:
-    return ("text_a", *(f"choices.{number}" for number in range(len(spec.labels))))
-
-
-def _choices(saved: SavedModel, rows: list[Row], batch_size: int, bf16: bool) -> list[Record]:
-    _, *fields = _choice_fields(saved.spec)
-    gathered = [{**row, "choices": [row[field] for field in fields]} for row in rows]
-    records = []
-    for row, record in zip(gathered, _sentences(saved, gathered, batch_size, bf16), strict=True):
-        chosen = row["choices"][saved.spec.labels.index(record["label"])]
-        records.append({"id": row["id"], "label": record["label"], "choice": chosen, **record})
-    return records
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-KINDS: dict[str, PredictKind] = {
-    "classification": PredictKind(_texts, _sentences, window=4096),
-    "regression": PredictKind(_texts, _sentences, window=4096),
-    "span": PredictKind(lambda _: ("question", "context"), _answers, window=512),
-    "tagging": PredictKind(lambda _: ("words",), _tags, window=4096, value=words_of),
-    "multiple_choice": PredictKind(_choice_fields, _choices, window=1024),
-}
+def value_of(kind: Finetuning[Any], value: Any) -> Any | None:
+    """Return the value of a row's field from that of the input; None if it is invalid."""
+    return words_of(value) if kind.takes_words else text_of(value)
 
 
 OutputFormat = Literal["jsonl", "csv"]
@@ -274,7 +157,7 @@ def predict_file(
         saved.model.to(device)
         if bf16:
             round_weights(saved.model)
-        kind = kind_of(saved.spec)
+        kind = FINETUNING[saved.spec.kind]
         fields = kind.fields(saved.spec)
         columns = text_columns or fields
         if len(columns) != len(fields):
@@ -290,9 +173,9 @@ def predict_file(
         lines: Iterable[bytes] = _counted(byte_lines(file, where), bar, task)
         if input_format is None:
             input_format, lines = sniffed(lines, format_of(source, len(fields)))
-        rows = Rows(lines, input_format, fields, columns, where, kind.value)
+        rows = Rows(lines, input_format, fields, columns, where, partial(value_of, kind))
         for window in (impatient_windows if size is None else windows)(rows, kind.window):
-            write(kind.records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
+            write(predict_records(saved, window, batch_size or 2 * saved.options.batch_size, bf16))
             number += len(window)
             bar.update(task, description=f"{number:,} rows")
     seconds = time.perf_counter() - start

@@ -5,8 +5,10 @@ import unicodedata
 import pytest
 
 from electra.config.text import SPECIAL_TOKENS
-from electra.finetune.features import Vocabulary, sentence_features
-from electra.finetune.spans import span_features, tagging_features
+from electra.finetune.classification import sentence_features
+from electra.finetune.features import Vocabulary
+from electra.finetune.span import span_features
+from electra.finetune.tagging import tagging_features
 from electra.tasks.catalogue import TASKS
 from electra.text.tokenizer.wordpiece import make_tokenizer
 from tests.fixtures import LABELLED

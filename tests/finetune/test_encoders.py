@@ -7,11 +7,13 @@ from transformers import AutoTokenizer
 
 from electra.common.artifacts import read_json
 from electra.config import Cluster
+from electra.finetune.classification import sentence_features
 from electra.finetune.encoders import EncoderSource
-from electra.finetune.features import collate, sentence_features
-from electra.finetune.heads import TaskModel
+from electra.finetune.features import collate
+from electra.finetune.model import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import span_features, tagging_features
+from electra.finetune.span import span_features
+from electra.finetune.tagging import tagging_features
 from electra.finetune.trainer import layer_rates, predict
 from electra.hub.export.pretrained import export_model
 from electra.model.pretrained import save_pretrained

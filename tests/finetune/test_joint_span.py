@@ -8,9 +8,9 @@ import torch.nn.functional as F
 
 from electra.common.artifacts import read_json
 from electra.finetune.features import Feature, collate
-from electra.finetune.heads import JointSpanHead, JointSpans, TaskModel, best_joint_spans
+from electra.finetune.model import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import BestSpan, Window, answers
+from electra.finetune.span import BestSpan, JointSpanHead, JointSpans, Window, answers, best_joint_spans
 from electra.readers.build import prepare_tasks
 from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS

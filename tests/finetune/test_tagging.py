@@ -7,16 +7,19 @@ from tokenizers import BertWordPieceTokenizer
 
 from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import ConfigError, DataError
+from electra.finetune.encoders import EncoderSource
 from electra.finetune.features import IGNORED, Vocabulary, collate
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import learned_tags, tag_predictions, tagging_features, words_cut
+from electra.finetune.tagging import Tagging, learned_tags, tagging_features, words_cut
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.results.evaluate import evaluate_cells
 from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
+from tests.foreign_encoders import write_encoder
 from tests.small_tasks import SHARED, make_settings
 
+TAGGING = Tagging()
 NER, CHUNK = TASKS["CoNLL-2003"], TASKS["CoNLL-2000"]
 
 
@@ -98,7 +101,7 @@ def test_words_beyond_the_cut_are_counted_and_get_no_entity(paths):
     assert len(feature.token_ids) == 6 and feature.positions == [1, 2]
     assert words_cut([row], [feature]) == 2
     person = NER.labels.index("S-PER")
-    (prediction,) = tag_predictions(NER, [row], [feature], [[person] * 9])
+    (prediction,) = TAGGING.predictions(NER, [row], [feature], [([person] * 9, [1.0] * 9)])
     assert prediction == {"id": "0", "tags": ["B-PER", "B-PER", "O", "O"]}
 
 
@@ -115,7 +118,7 @@ def test_predictions_are_written_in_the_scheme_of_the_rows(paths):
     (feature,) = tagging_features(NER, [row], Vocabulary.load(paths), 16)
     assert learned_tags(NER, row["tags"]) == ["B-PER", "I-PER", "E-PER", "O"]
     classes = [NER.labels.index(tag) for tag in ("O", "I-PER", "I-PER", "E-PER", "O", "O")]
-    assert tag_predictions(NER, [row], [feature], [classes])[0]["tags"] == row["tags"]
+    assert TAGGING.predictions(NER, [row], [feature], [(classes, [])])[0]["tags"] == row["tags"]
 
 
 def test_a_tiny_model_learns_to_tag_through_all_stages(paths):
@@ -142,6 +145,17 @@ def test_a_tiny_model_learns_to_tag_through_all_stages(paths):
     assert read_json(cell / "run.json")["words_cut"] == 0
 
 
+def test_an_encoder_must_take_the_longest_tagged_sentence(paths, tmp_path):
+    bert = write_encoder(tmp_path / "bert", "bert", max_position_embeddings=32)
+    for name in ("train", "testa"):
+        write(paths.root / f"conll/conll2003/{name}.txt", "Mary NNP I-NP I-PER\nsat V I-VP O\n")
+    source = {"kind": "files", "conll": str(paths.root / "conll")}
+    settings = make_settings(source, ["CoNLL-2003"], tagging_max_length=48)
+    prepare_tasks(settings, paths)
+    with pytest.raises(ConfigError, match=r"inputs of 48 tokens, bert takes 32.*\n.*finetune\.tagging_max_length"):
+        finetune_cell(settings, paths, task="CoNLL-2003", seed=1, encoder=EncoderSource.named(bert))
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")
 def test_real_chunks_have_the_counts_of_their_readme_and_lose_nothing(paths):
     settings = make_settings({"kind": "files", "conll": str(SHARED)}, ["CoNLL-2000"])
@@ -153,5 +167,5 @@ def test_real_chunks_have_the_counts_of_their_readme_and_lose_nothing(paths):
     rows = [json.loads(line) for line in (paths.tasks / "CoNLL-2000/dev.jsonl").read_text("utf-8").splitlines()]
     features = tagging_features(CHUNK, rows, Vocabulary.load(paths), 256)
     assert words_cut(rows, features) == 0
-    gold = [[max(target, 0) for target in feature.target] for feature in features]
-    assert [p["tags"] for p in tag_predictions(CHUNK, rows, features, gold)] == [row["tags"] for row in rows]
+    gold = [([max(target, 0) for target in feature.target], []) for feature in features]
+    assert [p["tags"] for p in TAGGING.predictions(CHUNK, rows, features, gold)] == [row["tags"] for row in rows]

@@ -5,19 +5,20 @@ import pytest
 import torch
 from tokenizers import BertWordPieceTokenizer
 
+from electra.finetune.classification import sentence_features
 from electra.finetune.features import (
     Feature,
     Vocabulary,
-    choice_features,
     collate,
     rows_cut,
-    sentence_features,
     sorted_batches,
     training_order,
     truncated_lengths,
 )
-from electra.finetune.run import answers_not_recoverable, unlearnable
-from electra.finetune.spans import span_features, tagging_features, window_starts, with_marks
+from electra.finetune.kinds import FINETUNING
+from electra.finetune.multiple_choice import choice_features
+from electra.finetune.span import answers_not_recoverable, span_features, window_starts, with_marks
+from electra.finetune.tagging import tagging_features
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS, TaskSpec
 from tests.fixtures import LABELLED
@@ -109,7 +110,7 @@ def test_scores_are_learned_as_shares_of_their_range(paths):
     warmth = TaskSpec("warmth", "regression", ("spearman",), {}, score_range=(-10.0, 30.0))
     for label, share in [(-10.0, 0.0), (0.0, 0.25), (30.0, 1.0)]:
         row = {"id": "0", "text_a": "cat", "text_b": None, "label": label}
-        (feature,) = sentence_features(warmth, [row], Vocabulary.load(paths), 16)
+        (feature,) = FINETUNING["regression"].features(warmth, [row], Vocabulary.load(paths), SETTINGS)
         assert feature.target == pytest.approx(share)
 
 
@@ -264,7 +265,7 @@ def test_answers_inside_a_wordpiece_or_longer_than_a_window_are_listed_as_not_re
     rows.append({"id": "none", "question": "who?", "context": context, "answers": [], "impossible": True})
     windows = span_features(rows, Vocabulary.load(paths), SETTINGS)
     assert answers_not_recoverable(rows, windows) == ["inside", "long"]
-    assert unlearnable(TASKS["SQuAD2.0"], rows, windows) == {"answers_not_recoverable": 2}
+    assert FINETUNING["span"].unlearnable(rows, windows) == {"answers_not_recoverable": 2}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is not there")

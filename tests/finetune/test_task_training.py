@@ -9,10 +9,11 @@ import torch
 
 from electra.common.artifacts import read_json, write_manifest
 from electra.common.errors import ConfigError, DataError, TrainingError
-from electra.finetune.features import Vocabulary, collate, sentence_features
-from electra.finetune.heads import TaskModel
+from electra.finetune.classification import sentence_features
+from electra.finetune.features import Vocabulary, collate
+from electra.finetune.model import TaskModel
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import BestSpan, Window, answers, best_spans, span_features
+from electra.finetune.span import BestSpan, Window, answers, best_spans, span_features
 from electra.finetune.trainer import layer_rates, num_steps, train
 from electra.model.encoder import Encoder
 from electra.model.pretrained import save_pretrained

@@ -17,7 +17,7 @@ from electra.config import Cluster, Finetune, Model
 from electra.config.loading import parse_settings
 from electra.finetune import trainer
 from electra.finetune.features import Feature
-from electra.finetune.heads import TaskModel
+from electra.finetune.model import TaskModel
 from electra.finetune.run import prepare_machine
 from electra.model.encoder import Encoder
 from electra.model.shape import EncoderConfig

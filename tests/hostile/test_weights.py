@@ -25,7 +25,7 @@ from electra.config import Method, Model, Pretrain
 from electra.config.text import SPECIAL_TOKENS
 from electra.finetune.encoders import EncoderSource, load_transformers_encoder
 from electra.finetune.features import Vocabulary
-from electra.finetune.heads import TaskModel
+from electra.finetune.model import TaskModel
 from electra.finetune.saved import load_model, save_model
 from electra.hub.importing.huggingface import import_huggingface
 from electra.hub.importing.tensorflow import import_tensorflow

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.config import Model, ObjectiveName
 from electra.finetune.features import Batch
-from electra.finetune.heads import TaskModel
+from electra.finetune.model import TaskModel
 from electra.model.encoder import Encoder
 from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.kernels.build import has_operators

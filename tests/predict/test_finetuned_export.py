@@ -26,7 +26,7 @@ from electra.common.artifacts import write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.finetune.features import Batch, Vocabulary
-from electra.finetune.heads import TaskModel
+from electra.finetune.model import TaskModel
 from electra.finetune.saved import SavedModel, load_model, save_model
 from electra.hub.finetuned import export_task, transformers_model
 from electra.model.encoder import Encoder

@@ -3,16 +3,15 @@
 import csv
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.finetune.kinds import FINETUNING
 from electra.finetune.run import finetune_cell
-from electra.finetune.spans import Answer
-from electra.predict import run
+from electra.finetune.span import BestSpan, Window
 from electra.predict.inputs import words_of
 from electra.predict.run import predict_file
 from electra.readers.build import prepare_tasks
@@ -174,14 +173,11 @@ def test_rows_that_do_not_fit_the_task_are_refused(paths, swag, places, tmp_path
 
 
 @pytest.mark.parametrize(("null_score", "given"), [(-0.1, True), (0.0, True), (1e-6, False)])
-def test_an_answer_is_given_up_to_an_even_chance_that_there_is_none(monkeypatch, null_score, given):
+def test_an_answer_is_given_up_to_an_even_chance_that_there_is_none(null_score, given):
     """At the threshold itself, as `electra evaluate` and `electra submission` count it."""
-    answer = Answer("the cat", 3, -0.5, null_score)
-    monkeypatch.setattr(run, "span_features", lambda *_: [])
-    monkeypatch.setattr(run, "predict", lambda *_, **__: [])
-    monkeypatch.setattr(run, "best_answers", lambda *_: [answer])
-    saved = SimpleNamespace(spec=TASKS["SQuAD2.0"], vocabulary=SimpleNamespace(pad=0), options=None, model=None)
     row = {"id": "q", "question": "who?", "context": "is the cat here"}
-    (record,) = run.KINDS["span"].records(saved, [row], 1, False)
+    window = Window([0] * 7, 2, None, 0, [(0, 2), (3, 6), (7, 10), (11, 15)])
+    span = BestSpan(3, 4, -0.5, null_score)
+    (record,) = FINETUNING["span"].records(TASKS["SQuAD2.0"], [row], [window], [span])
     assert (record["answer"], record["start"]) == (("the cat", 3) if given else (None, None))
     assert record["no_answer_probability"] == pytest.approx(0.5, abs=0.03)

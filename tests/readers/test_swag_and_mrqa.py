@@ -7,7 +7,8 @@ import json
 import pytest
 
 from electra.common.errors import DataError
-from electra.finetune.features import Vocabulary, choice_features, collate
+from electra.finetune.features import Vocabulary, collate
+from electra.finetune.multiple_choice import choice_features
 from electra.finetune.run import finetune_cell
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
