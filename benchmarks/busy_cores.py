@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.estimate_hours import SHAPES, workspace
 from benchmarks.measure import table
 from benchmarks.workspace import run_stage
-from electra.cluster.hardware import busy_seconds
+from electra.cluster.busy_cores import busy_seconds
 
 
 def count_for_ever() -> None:

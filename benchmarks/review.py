@@ -24,8 +24,8 @@ import numpy as np
 from electra.common.artifacts import write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.results.review.compare import Comparison, compare, noise_file
+from electra.results.review.gate import Thresholds, reasons_to_refuse
 from electra.results.review.noise import record_noise
-from electra.results.review.render import Thresholds, reasons_to_refuse
 from electra.results.review.sides import Side, open_side
 
 ROWS = {"CoLA": 1043, "SST-2": 872, "MRPC": 408, "STS-B": 1500, "QQP": 5000, "MNLI": 5000, "QNLI": 5000, "RTE": 277,

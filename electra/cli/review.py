@@ -45,14 +45,9 @@ def compare(
     from electra.common.errors import ConfigError
     from electra.common.paths import Paths
     from electra.results.review.compare import compare as compare_sides
+    from electra.results.review.gate import read_thresholds, reasons_to_refuse
     from electra.results.review.noise import record_noise as write_record
-    from electra.results.review.render import (
-        read_thresholds,
-        reasons_to_refuse,
-        render_markdown,
-        render_page,
-        render_text,
-    )
+    from electra.results.review.render import render_markdown, render_page, render_text
     from electra.results.review.sides import open_side
 
     named = sides or ["HEAD"]
@@ -105,7 +100,7 @@ def runs(
 
     Example: electra runs -n 5
     """
-    from electra.results.review.sides import find_runs, render_runs, runs_as_json
+    from electra.results.review.runs import find_runs, render_runs, runs_as_json
 
     print((runs_as_json if as_json else render_runs)(find_runs(most=most)), end="")
 

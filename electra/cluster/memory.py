@@ -58,12 +58,19 @@ def out_of_memory(error: BaseException, command: str) -> InfrastructureError | N
     )
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate.
+_TEXTS = (
+    "can't allocate memory",  # torch's allocator on CPUs
+    "can't start new thread",  # Python
+    "Failed to launch worker thread",  # Arrow
+)
 
-    Arrow's error is a MemoryError. Torch's CPU allocator raises a plain RuntimeError; its GPU error is recognised by
-    name, to avoid importing torch.
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate, or start a thread for lack of it.
+
+    Most raise a MemoryError. Torch's GPU error is recognised by name, to avoid importing torch; errors without a class
+    of their own are recognised by their text.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return any(text in str(error) for text in _TEXTS)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from electra.cluster.hardware import choose_device, choose_precision, repeat_exactly, watch_cores
+from electra.cluster.busy_cores import watch_cores
+from electra.cluster.hardware import choose_device, choose_precision, repeat_exactly
 from electra.cluster.memory import keep_freed_memory
 from electra.cluster.run_facts import Stopwatch, note_seconds
 from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from electra.cluster.hardware import watch_cores
+from electra.cluster.busy_cores import watch_cores
 from electra.common.errors import DataError, TrainingError
 from electra.config import Finetune
 from electra.finetune.encoders import AnyEncoder, TransformersEncoder

@@ -15,9 +15,11 @@ from datetime import timedelta
 import torch
 import torch.distributed
 
-from electra.cluster.hardware import Machine, repeat_exactly, resolve_machine, watch_cores
+from electra.cluster.busy_cores import watch_cores
+from electra.cluster.hardware import Machine, repeat_exactly, resolve_machine
 from electra.cluster.memory import keep_freed_memory
-from electra.cluster.processes import EndRequest, Peers, SignalMonitor
+from electra.cluster.peers import Peers, SignalMonitor
+from electra.cluster.processes import EndRequest
 from electra.common.errors import InfrastructureError
 from electra.common.output import exclusive
 from electra.common.paths import Paths

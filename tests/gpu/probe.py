@@ -65,7 +65,7 @@ def join_fake_group(ranks: int) -> None:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     import electra.pretrain.run as run
-    from electra.cluster.processes import Peers
+    from electra.cluster.peers import Peers
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1", RANK="0", WORLD_SIZE=str(ranks), LOCAL_RANK="0")
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)

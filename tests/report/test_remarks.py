@@ -11,7 +11,8 @@ from electra.config import Settings
 from electra.hub.export.pretrained import model_card
 from electra.results.report.build import build_report
 from electra.results.report.content import score_card
-from electra.results.report.facts import Facts, gather, plateaus, read_scores, score_remarks
+from electra.results.report.facts import Facts, gather, plateaus, read_scores
+from electra.results.report.remarks import score_remarks
 
 from .example import write_example_results, write_scores
 

@@ -10,7 +10,8 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus, Settings
 from electra.hub.export.pretrained import model_card
-from electra.results.report.build import build_report, draw_curves
+from electra.results.report.build import build_report
+from electra.results.report.curves import draw_curves
 from electra.results.report.facts import read_curves, read_scores
 
 from .example import DATA, TASKS, write_example_results, write_scores

@@ -12,8 +12,9 @@ import yaml
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.paths import Paths
 from electra.results.review.compare import compare
+from electra.results.review.gate import Thresholds, read_thresholds, reasons_to_refuse
 from electra.results.review.noise import measure_noise, record_noise
-from electra.results.review.render import Thresholds, read_thresholds, reasons_to_refuse, render_markdown, render_text
+from electra.results.review.render import render_markdown, render_text
 from electra.results.review.sides import Side, open_side
 from tests.review.runs import Run
 

@@ -8,7 +8,7 @@ import pytest
 
 from electra.cluster.run_facts import run_name
 from electra.common.errors import ConfigError
-from electra.results.review.sides import find_runs, render_runs, runs_as_json
+from electra.results.review.runs import find_runs, render_runs, runs_as_json
 from tests.review.runs import Run
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from electra.cluster.hardware import (
+from electra.cluster.busy_cores import (
     LOOKS_BEFORE_WARNING,
     SECONDS_BETWEEN_WARNINGS,
     CoreWatch,
     ShortWaits,
     busy_seconds,
-    num_cores,
 )
+from electra.cluster.hardware import num_cores
 from tests.workspace import ROOT
 
 STAT = """cpu  1000 0 0 0 0 0 0 0 0 0
@@ -104,7 +104,7 @@ def test_a_run_that_gets_a_third_is_silent(num_threads: int, others: float) -> N
 
 SPINNING = """
 import ctypes, sys, time
-from electra.cluster.hardware import ShortWaits
+from electra.cluster.busy_cores import ShortWaits
 
 gomp = ctypes.CDLL(sys.argv[1])
 nothing = ctypes.cast(gomp.omp_get_thread_num, ctypes.c_void_p)

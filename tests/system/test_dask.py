@@ -19,7 +19,7 @@ import pytest
 
 from electra.checks import corpus as corpus_table
 from electra.checks.corpus import validate_corpus
-from electra.cluster import executors as dask_cluster
+from electra.cluster import dask_workers as dask_cluster
 from electra.cluster.executors import open_workers
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.paths import Paths
@@ -217,9 +217,9 @@ def test_every_file_of_the_package_counts_as_its_version(tmp_path: Path) -> None
     shutil.copytree(ROOT / "electra", package, ignore=shutil.ignore_patterns("__pycache__"))
     ours = dask_cluster.software()["electra"]
     assert dask_cluster.hash_of_code(package) == ours, "the same files elsewhere are the same version"
-    (package / "corpus/__pycache__").mkdir()
-    (package / "corpus/__pycache__/cleaned.cpython-311.pyc").write_bytes(b"compiled here")
-    (package / "corpus/.cleaned.py.swp").write_bytes(b"an editor's")
+    (package / "text/corpus/__pycache__").mkdir()
+    (package / "text/corpus/__pycache__/cleaned.cpython-311.pyc").write_bytes(b"compiled here")
+    (package / "text/corpus/.cleaned.py.swp").write_bytes(b"an editor's")
     assert dask_cluster.hash_of_code(package) == ours
     files = [path for path in sorted(package.rglob("*")) if path.is_file()]
     kept = [path for path in files if path.suffix != ".pyc" and not path.name.startswith(".")]
@@ -268,7 +268,7 @@ NO_PART = {"pydantic", "rich", "safetensors", "torch", "yaml"}
 
 
 def test_every_library_that_the_text_stages_import_counts_as_software() -> None:
-    rooms = [f"electra/{room}/*.py" for room in ("common", "corpus", "shards", "tokenizer")]
+    rooms = [f"electra/{room}/*.py" for room in ("common", "text/corpus", "text/shards", "text/tokenizer")]
     nodes = [node for room in rooms for path in ROOT.glob(room) for node in ast.walk(ast.parse(path.read_text()))]
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}

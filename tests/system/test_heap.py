@@ -48,6 +48,8 @@ def test_given_back_memory_is_the_systems() -> None:
         (pa.ArrowMemoryError("malloc of size 64 failed"), True),
         (torch.OutOfMemoryError("CUDA out of memory"), True),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
+        (pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"), True),
+        (RuntimeError("can't start new thread"), True),
         (RuntimeError("shapes cannot be multiplied"), False),
         (pa.ArrowInvalid("not a parquet file"), False),
     ],

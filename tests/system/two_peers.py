@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed
 
-from electra.cluster.processes import Peers, SignalMonitor
+from electra.cluster.peers import Peers, SignalMonitor
 from electra.common.errors import InfrastructureError
 
 way = sys.argv[1]

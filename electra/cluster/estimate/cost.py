@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import torch
 
 from electra import config
+from electra.cluster.busy_cores import watch_cores
 from electra.cluster.estimate import published as paper_flops
 from electra.cluster.estimate.memory import forward_loss, placeholder_batch
 from electra.cluster.estimate.published import ROWS, Row
-from electra.cluster.hardware import resolve_machine, watch_cores
+from electra.cluster.hardware import resolve_machine
 from electra.common.errors import ConfigError
 from electra.config import Settings
 from electra.config.methods import METHODS

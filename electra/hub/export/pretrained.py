@@ -29,7 +29,8 @@ from electra.objectives.base import Objective
 from electra.objectives.saved import load_objective
 from electra.results.report.build import table
 from electra.results.report.content import count, data_in_words, pretraining, score_card
-from electra.results.report.facts import Facts, gather, leakage, plateaus, score_remarks, zero_shot
+from electra.results.report.facts import Facts, gather, leakage, plateaus, zero_shot
+from electra.results.report.remarks import score_remarks
 from electra.tasks.catalogue import TASKS, TaskSpec
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")

@@ -4,7 +4,6 @@ A remark is one sentence on the score card; its thresholds are documented in doc
 """
 
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,97 +109,6 @@ def _optional_json(path: Path) -> Any:
 # fine-tuning had an AUC of 0.79 or more; one with 0.67 hurt every task, although its loss was below guessing.
 LOSS_BELOW, AUC_ABOVE = 0.95, 0.75  # better than guessing
 HARDLY_BELOW, HARDLY_ABOVE = 0.98, 0.55  # hardly better than guessing; anything worse raises an alarm during training
-_STARTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
-
-
-def score_remarks(facts: Facts) -> list[str]:
-    """Return remarks on tasks where pre-training did not help, or where a model is no better than a constant answer."""
-    scores = facts.scores
-    if not scores or not scores["tasks"]:
-        return []
-    return [
-        *_below_scratch(scores),
-        *_same_answers(scores),
-        *_no_better_than_one_answer(scores),
-        *_hard_to_read(scores),
-        *_held_out(facts),
-    ]
-
-
-def _below_scratch(scores: dict[str, Any]) -> Iterator[str]:
-    gains = {task: entry["gain"] for task, entry in scores["tasks"].items()}
-    worse = [f"{task} ({gain:+.1f})" for task, gain in gains.items() if round(gain, 1) < 0]
-    mean = scores["mean"]["gain"]
-    if worse or mean < 0:
-        verdict = f" The mean is too: {mean:+.1f}. This pre-training did not help." if mean < 0 else ""
-        named = f": {', '.join(worse)}" if worse else ""
-        yield f"Pre-trained is below random weights on {len(worse)} of {len(gains)} tasks{named}.{verdict}"
-
-
-def _same_answers(scores: dict[str, Any]) -> Iterator[str]:
-    total = scores.get("seeds", 1)
-    found = [
-        f"{task}, {start} ({len(seeds)} of {total} {'seed' if total == 1 else 'seeds'})"
-        for task, entry in scores["tasks"].items()
-        for start, seeds in _constant_seeds(entry)
-        if seeds
-    ]
-    if found:
-        yield f"The same answer for every row, so nothing was learned: {'; '.join(found)}."
-
-
-def _constant_seeds(entry: dict[str, Any]) -> Iterator[tuple[str, list[int]]]:
-    """Yield each initialisation of a task with the seeds whose fine-tuning run gives the same answer for every row."""
-    for init, seeds in entry.get("constant_seeds", {}).items():
-        yield _STARTS[init], seeds
-    names = {"milestones": "after {}%", "encoders": "{}", "intermediate": "after {}"}
-    for group, name in names.items():
-        for start, found in entry.get(group, {}).items():
-            yield name.format(start), found.get("constant_seeds", [])
-
-
-def _no_better_than_one_answer(scores: dict[str, Any]) -> Iterator[str]:
-    found = [
-        f"{task}, {name} ({entry[init]:.1f}, one answer {entry['constant']:.1f})"
-        for task, entry in scores["tasks"].items()
-        for init, name in _STARTS.items()
-        if entry.get("constant") is not None and entry[init] <= entry["constant"]
-    ]
-    if found:
-        yield f"No better than the most frequent answer for every row: {'; '.join(found)}."
-
-
-FEW_ROWS = 200  # rows of a development set: one row is half a point, the standard error of accuracy up to 3.5 points
-IMBALANCED = 80.0  # percent of rows with the most frequent label
-FAR_OFF = 2.0  # factor by which the held-out share may differ from the setting
-
-
-def _hard_to_read(scores: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on tasks with uninformative scores: few rows, or nearly all rows with one label."""
-    few = [
-        f"{task} ({entry['dev_rows']} rows, one row is {100 / entry['dev_rows']:.1f} points)"
-        for task, entry in scores["tasks"].items()
-        if 0 < (entry.get("dev_rows") or 0) < FEW_ROWS
-    ]
-    if few:
-        yield f"Small development sets, so that scores vary by chance: {', '.join(few)}."
-    imbalanced = [
-        f"{task} ({entry['constant']:.0f}% have one label)"
-        for task, entry in scores["tasks"].items()
-        if entry.get("metric") == "accuracy" and (entry.get("constant") or 0) >= IMBALANCED
-    ]
-    if imbalanced:
-        yield f"Accuracy hides the rare labels; macro_f1 or matthews would not: {', '.join(imbalanced)}."
-
-
-def _held_out(facts: Facts) -> Iterator[str]:
-    share = facts.validation.get("corpus", {}).get("statistics", {}).get("held_out_share")
-    asked = facts.settings.corpus.held_out_fraction
-    if share and not asked / FAR_OFF <= share <= asked * FAR_OFF:
-        yield (
-            f"{share:.1%} is held out for the learning curve, and {asked:.1%} was asked for "
-            "(corpus.held_out_fraction): few, long documents."
-        )
 
 
 def plateaus(facts: Facts) -> list[str]:
