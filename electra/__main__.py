@@ -42,7 +42,7 @@ def main() -> None:
         raise
     except ElectraError as error:
         _fail(error)
-    except (MemoryError, RuntimeError) as error:
+    except Exception as error:
         if explained := out_of_memory(error, sys.argv[1] if len(sys.argv) > 1 else ""):
             _fail(explained)
         raise

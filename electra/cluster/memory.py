@@ -66,7 +66,7 @@ _TEXTS = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate, or start a thread for lack of it.
+    """Return whether Python, NumPy, Arrow or torch (on CPU or GPU) could not allocate, or start a thread.
 
     Most raise a MemoryError. Torch's GPU error is recognised by name, to avoid importing torch; errors without a class
     of their own are recognised by their text.
