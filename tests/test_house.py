@@ -280,3 +280,10 @@ def definitions(file: Path) -> set[str]:
         for part in ast.walk(node)
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(part, ast.Name)
     }
+
+
+def test_what_tests_import_once_for_their_processes_exists() -> None:
+    """The server that they are forked from passes over a module that is missing: each process would import it anew."""
+    from tests.workspace import MODULES
+
+    assert [name for name in MODULES if name not in TREES] == []

@@ -30,8 +30,8 @@ COMMON: dict[str, Any] = {
 # Imported once by the process that others are forked from. Importing takes longer than a small run.
 MODULES = [
     f"electra.{name}"
-    for name in ("corpus.build", "corpus.files", "tokenizer.build", "shards.build", "pretrain.run", "finetune.run",
-                 "evaluation.evaluate", "system.memory")
+    for name in ("text.corpus.build", "text.corpus.files", "text.tokenizer.build", "text.shards.build", "pretrain.run",
+                 "finetune.run", "results.evaluate", "cluster.memory")
 ]  # fmt: skip
 PROFILE: dict[str, Any] = {
     "corpus": {"sources": [text_source()], "held_out_fraction": 0.1},
