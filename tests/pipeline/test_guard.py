@@ -89,9 +89,10 @@ def test_a_guard_ends_with_its_caller(tmp_path):
 
 def test_a_guard_ends_what_its_command_leaves_behind(tmp_path):
     leave = "import subprocess, sys; subprocess.Popen([sys.executable, 'stage.py'], start_new_session=True)"
-    wait = "import os, time\nwhile not os.path.exists('pid'): time.sleep(0.05)\nsys.exit(7)"
+    wait = "import os, time\nwhile not os.path.exists('seen'): time.sleep(0.05)\nsys.exit(7)"
     guard = start(tmp_path, sys.executable, "-m", "flows.guard", sys.executable, "-c", f"{leave}\n{wait}")
     stage = stage_of(tmp_path)
+    (tmp_path / "seen").touch()
     assert guard.wait() == 7, "the command's exit code"
     assert has_ended(stage)
 
