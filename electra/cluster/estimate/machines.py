@@ -192,18 +192,18 @@ def describe_machines(
         ConfigError: ``gpu`` is unknown, or the batch does not split evenly.
     """
     counted = estimate(settings)
-    asked = [parse_gpu(gpu)] if gpu else [(1, device) for device in DEVICES.values()]
+    wanted = [parse_gpu(gpu)] if gpu else [(1, device) for device in DEVICES.values()]
     found: dict[str, Any] = {"profile": settings.profile, "hours": [], "memory": []}
     if measure:
         speed = measured(settings, counted)
         hours = None if speed is None else settings.pretrain.num_steps * speed.seconds_per_step / 3600
         found["hours"].append(_row("this machine", 1, hours, rate, asdict(speed) if speed else None))
-    for number, device in asked:
+    for number, device in wanted:
         found["hours"].append(
             _row(f"{number} x {device.name}", number, gpu_hours(settings, counted, number, device), rate)
         )
     if gpu and memory:
-        number, device = asked[0]
+        number, device = wanted[0]
         found["memory"] = [asdict(fit) for fit in gpu_memory(settings, number, device)]
         found["device_bytes"] = device.memory
     return found
@@ -219,13 +219,13 @@ def render_machines(found: dict[str, Any]) -> str:
     lines = []
     for row in found["hours"]:
         if row["hours"] is None:
-            told = "not measured: one step on this CPU takes too long"
+            text = "not measured: one step on this CPU takes too long"
         else:
-            told = f"{shown_hours(row['hours'])} {'measured' if 'speed' in row else 'expected, +-25%'}"
+            text = f"{shown_hours(row['hours'])} {'measured' if 'speed' in row else 'expected, +-25%'}"
             others = row.get("speed", {}).get("used_by_others", 0.0)
-            told += f"; other processes use {others:.1f} cores, alone it is faster" if others >= 0.5 else ""
-            told += f"; cost {row['cost']:,.2f}" if row["cost"] is not None else ""
-        lines.append((f"hours, {row['machine']}", told))
+            text += f"; other processes use {others:.1f} cores, alone it is faster" if others >= 0.5 else ""
+            text += f"; cost {row['cost']:,.2f}" if row["cost"] is not None else ""
+        lines.append((f"hours, {row['machine']}", text))
     for fit in found["memory"]:
         most = (
             f"at most {fit['most']} examples at a time fit"
@@ -238,7 +238,7 @@ def render_machines(found: dict[str, Any]) -> str:
                 f"{fit['bytes'] / 1e9:.1f} GB with {fit['examples']} examples; {most}",
             )
         )
-    return "".join(f"{name:<26}{told}\n" for name, told in lines)
+    return "".join(f"{name:<26}{text}\n" for name, text in lines)
 
 
 def shown_hours(hours: float) -> str:

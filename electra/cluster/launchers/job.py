@@ -272,7 +272,7 @@ def _running(queue: Queue, job: Job) -> str | None:
 
 
 def _wait(queue: Queue, job: Job, name: str, end: EndRequest) -> Status:
-    output, told, answered, deadline = queue.output(job, name), "", time.monotonic(), None
+    output, shown, answered, deadline = queue.output(job, name), "", time.monotonic(), None
     reported = -SECONDS_BETWEEN_REPORTS
     try:
         while True:
@@ -282,9 +282,9 @@ def _wait(queue: Queue, job: Job, name: str, end: EndRequest) -> Status:
                 raise InfrastructureError(f"the queue does not respond: {status.what}", next_step="run it again")
             if status.phase != "unknown":
                 answered = now
-            if status.phase == "waiting" and status.what != told:
-                told = status.what
-                print(f"{queue.kind} job {name} waits: {told}", flush=True)
+            if status.phase == "waiting" and status.what != shown:
+                shown = status.what
+                print(f"{queue.kind} job {name} waits: {shown}", flush=True)
             if status.phase == "waiting" and now - reported > SECONDS_BETWEEN_REPORTS:
                 # flows/watch.py ends a stage as hung if this file does not change
                 reported = now

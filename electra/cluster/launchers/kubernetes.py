@@ -122,13 +122,13 @@ class KubernetesLauncher:
         answer = self._kubectl(job, "get", "job", name, "--output", "json")
         if answer.returncode:
             return Status("gone" if "NotFound" in answer.stderr else "unknown", answer.stderr.strip())
-        told = json.loads(answer.stdout).get("status", {})
-        conditions = {c["type"]: c for c in told.get("conditions", []) if c["status"] == "True"}
+        status = json.loads(answer.stdout).get("status", {})
+        conditions = {c["type"]: c for c in status.get("conditions", []) if c["status"] == "True"}
         if "Complete" in conditions:
             return Status("succeeded", "Complete")
         if "Failed" in conditions:
             return self._failure(job, name, conditions["Failed"].get("message", "failed"))
-        if told.get("ready", 0) == job.cluster.num_nodes:
+        if status.get("ready", 0) == job.cluster.num_nodes:
             return Status("running")
         suspended = "suspended" if "Suspended" in conditions else "pods are not ready"
         return Status("waiting", suspended)

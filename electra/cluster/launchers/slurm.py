@@ -102,15 +102,15 @@ class SlurmLauncher:
             return Status("gone" if is_forgotten else "unknown", answer.stderr.strip())
         return self._status(job, dict(re.findall(r"(\w+)=(\S*)", answer.stdout)))
 
-    def _status(self, job: Job, told: dict[str, str]) -> Status:
-        state, reason = told["JobState"], told.get("Reason", "")
+    def _status(self, job: Job, fields: dict[str, str]) -> Status:
+        state, reason = fields["JobState"], fields.get("Reason", "")
         if state in _WAITING:
             return Status("waiting", f"{state}, {reason}")
         if state in _RUNNING:
             return Status("running", state)
         if state == "COMPLETED":
             return Status("succeeded", state)
-        code = self._first_failure(job) or int(told.get("ExitCode", "0:0").split(":")[0])
+        code = self._first_failure(job) or int(fields.get("ExitCode", "0:0").split(":")[0])
         return Status("failed", f"{state}, exit code {code}", code, state in _CLUSTERS_DOING)
 
     def _first_failure(self, job: Job) -> int | None:

@@ -255,13 +255,13 @@ def _examples(facts: Facts) -> Section:
 
 def _tasks(facts: Facts) -> Section:
     tasks = facts.manifests.get("tasks", {}).get("tasks", {})
-    told = (facts.scores or {"tasks": {}})["tasks"]
+    scored = (facts.scores or {"tasks": {}})["tasks"]
     rows = [
         [
             task,
             ", ".join(f"{split} {count(n)}" for split, n in entry["rows"].items()),
-            told.get(task, {}).get("data", ""),
-            _cut(told.get(task, {})),
+            scored.get(task, {}).get("data", ""),
+            _cut(scored.get(task, {})),
         ]
         for task, entry in tasks.items()
     ]

@@ -90,9 +90,9 @@ def _hard_to_read(scores: dict[str, Any]) -> Iterator[str]:
 
 def _held_out(facts: Facts) -> Iterator[str]:
     share = facts.validation.get("corpus", {}).get("statistics", {}).get("held_out_share")
-    asked = facts.settings.corpus.held_out_fraction
-    if share and not asked / FAR_OFF <= share <= asked * FAR_OFF:
+    configured = facts.settings.corpus.held_out_fraction
+    if share and not configured / FAR_OFF <= share <= configured * FAR_OFF:
         yield (
-            f"{share:.1%} is held out for the learning curve, and {asked:.1%} was asked for "
+            f"{share:.1%} is held out for the learning curve, and {configured:.1%} was asked for "
             "(corpus.held_out_fraction): few, long documents."
         )

@@ -104,13 +104,13 @@ class Comparison:
         figures, word = self.mean.figures, self.mean.verdict
         if word == "same" and all(row.verdict == "same" for row in self.rows):
             return f"same: every task scores as before (mean {figures.after:.1f})"
-        told = f"{word}: mean {figures.before:.1f} -> {figures.after:.1f} ({figures.difference:+.1f})"
+        text = f"{word}: mean {figures.before:.1f} -> {figures.after:.1f} ({figures.difference:+.1f})"
         counts = [
             f"{sum(row.verdict == kind for row in self.rows)} {kind}"
             for kind in ("better", "worse", "unknown noise", "underpowered", "noise", "same")
             if any(row.verdict == kind for row in self.rows)
         ]
-        return f"{told}; tasks: {', '.join(counts)}"
+        return f"{text}; tasks: {', '.join(counts)}"
 
     def as_json(self) -> dict[str, Any]:
         """Return all results as JSON values."""

@@ -64,11 +64,11 @@ class Pairs:
             return None
         pairs = zip(self.rows, predictions, strict=True)
         if self.spec.kind == "span":
-            return np.array([score(self.spec, [row], [told])["f1"] for row, told in pairs])
+            return np.array([score(self.spec, [row], [line])["f1"] for row, line in pairs])
         if self.spec.kind == "tagging":
-            return np.array([float(row["tags"] == told["tags"]) for row, told in pairs])
+            return np.array([float(row["tags"] == line["tags"]) for row, line in pairs])
         known = self.spec.label_map
-        return np.array([float(known.get(told["label"], told["label"]) == row["label"]) for row, told in pairs])
+        return np.array([float(known.get(line["label"], line["label"]) == row["label"]) for row, line in pairs])
 
 
 def pairs_of(task: str, before: Side, after: Side) -> Pairs | str:
@@ -170,8 +170,8 @@ def flips_of(task: str, pairs: Pairs | str) -> Flips:
 
 def _flip(pairs: Pairs, number: int, fixed: bool) -> Flip:
     row = pairs.rows[number]
-    told = [_answer(pairs.spec, side[number]) for side in (pairs.before, pairs.after)]
-    return Flip(str(row["id"]), " | ".join(_texts(row)), _gold(row), told[0], told[1], fixed)
+    answers = [_answer(pairs.spec, side[number]) for side in (pairs.before, pairs.after)]
+    return Flip(str(row["id"]), " | ".join(_texts(row)), _gold(row), answers[0], answers[1], fixed)
 
 
 def _texts(row: dict[str, Any]) -> Iterator[str]:
@@ -190,7 +190,7 @@ def _gold(row: dict[str, Any]) -> str:
     return " ".join(row["tags"]) if "tags" in row else str(row["label"])
 
 
-def _answer(spec: TaskSpec, told: dict[str, Any]) -> str:
+def _answer(spec: TaskSpec, line: dict[str, Any]) -> str:
     if spec.kind == "span":
-        return told["text"] if told.get("null_score", 0.0) <= 0 and told["text"] else "no answer"
-    return " ".join(told["tags"]) if "tags" in told else str(told["label"])
+        return line["text"] if line.get("null_score", 0.0) <= 0 and line["text"] else "no answer"
+    return " ".join(line["tags"]) if "tags" in line else str(line["label"])

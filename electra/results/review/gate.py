@@ -39,8 +39,8 @@ def read_thresholds(path: Path) -> Thresholds:
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", where="--gate", next_step="docs/reviewing.md has one") from None
     except ValidationError as error:
-        told = "\n".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise ConfigError(told, where=str(path), next_step="docs/reviewing.md lists the keys") from None
+        messages = "\n".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise ConfigError(messages, where=str(path), next_step="docs/reviewing.md lists the keys") from None
 
 
 def reasons_to_refuse(found: Comparison, thresholds: Thresholds) -> list[str]:

@@ -22,9 +22,9 @@ _PRETRAIN = {"disc_auc": "AUC", "disc_loss": "discriminator loss", "mlm_loss": "
 def render_text(found: Comparison) -> str:
     """Return the comparison as text: at most 25 lines of 100 columns."""
     head = f"{found.before} -> {found.after}, profile {' -> '.join(dict.fromkeys(found.profiles))}"
-    lines = [_cut(head), *(_cut(f"{name:<11} {told}") for name, told in _changed(found.changes))]
+    lines = [_cut(head), *(_cut(f"{name:<11} {text}") for name, text in _changed(found.changes))]
     lines.append(_cut(f"{'verdict':<11} {found.verdict}"))
-    lines += [_cut(f"{name:<11} {told}") for name, told in (("cost", cost_told(found)), ("flipped", flips_told(found)))]
+    lines += [_cut(f"{name:<11} {text}") for name, text in (("cost", cost_text(found)), ("flipped", flips_text(found)))]
     footer = list(_footer(found))
     if found.mean:
         shown = _chosen(found.rows, max(3, MOST_LINES - len(lines) - len(footer) - 2))
@@ -42,7 +42,7 @@ def render_text(found: Comparison) -> str:
 def render_markdown(found: Comparison) -> str:
     """Return the comparison as Markdown for a pull request: ``gh pr comment --body-file -``."""
     lines = [_harmless(f"### {found.before} → {found.after}"), "", f"**{found.verdict}**", ""]
-    lines += [f"- {name}: {_harmless(told)}" for name, told in _changed(found.changes)]
+    lines += [f"- {name}: {_harmless(text)}" for name, text in _changed(found.changes)]
     if found.mean:
         lines += [
             "",
@@ -55,12 +55,12 @@ def render_markdown(found: Comparison) -> str:
                 f"| {row.name} | {row.metric} | {f.before:.1f} | {f.after:.1f} | {f.difference:+.1f} | "
                 f"{_interval(f) or row.why} | {row.verdict} |"
             )
-    lines += ["", *(f"{_harmless(line)}  " for line in _footer(found)), "", f"- cost: {_harmless(cost_told(found))}"]
-    lines += [f"- flipped examples: {flips_told(found)}", *_curves_folded(found), *_flips_folded(found)]
+    lines += ["", *(f"{_harmless(line)}  " for line in _footer(found)), "", f"- cost: {_harmless(cost_text(found))}"]
+    lines += [f"- flipped examples: {flips_text(found)}", *_curves_folded(found), *_flips_folded(found)]
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 
 
-def cost_told(found: Comparison) -> str:
+def cost_text(found: Comparison) -> str:
     """Return minutes, tokens, FLOPs and processor of pre-training; before and after if they differ."""
     known = [
         _pair([f"{cost.minutes:g} min" for cost in found.cost if cost.minutes is not None]),
@@ -68,19 +68,19 @@ def cost_told(found: Comparison) -> str:
         _pair([f"{cost.flops:.3g} FLOPs" for cost in found.cost if cost.flops is not None]),
     ]
     unknown = [name for name, cost in (("before", found.cost[0]), ("after", found.cost[1])) if cost.minutes is None]
-    told = [part for part in known if part]
+    parts = [part for part in known if part]
     if unknown:
-        told.append(f"minutes of {' and '.join(unknown)} unknown (no results/machine.json)")
+        parts.append(f"minutes of {' and '.join(unknown)} unknown (no results/machine.json)")
     if len(processors := {cost.processor for cost in found.cost if cost.processor}) == 1:  # else in a line below
-        told += processors
-    return "pre-training " + ", ".join(part for part in told if part)
+        parts += processors
+    return "pre-training " + ", ".join(part for part in parts if part)
 
 
 def _pair(sides: list[str]) -> str:
     return " -> ".join(dict.fromkeys(sides))
 
 
-def flips_told(found: Comparison) -> str:
+def flips_text(found: Comparison) -> str:
     """Return how many examples became right or wrong, or why this is unknown."""
     known = [flips for flips in found.flips if not flips.why_not]
     if not known:
@@ -91,9 +91,9 @@ def flips_told(found: Comparison) -> str:
     fixed, broken, of = (sum(getattr(flips, name) for flips in known) for name in ("fixed", "broken", "num_examples"))
     most = sorted(known, key=lambda flips: -(flips.fixed + flips.broken))[:3]
     named = ", ".join(f"{flips.task} +{flips.fixed} -{flips.broken}" for flips in most if flips.fixed + flips.broken)
-    told = f"of {of:,} dev rows {fixed:,} became right and {broken:,} wrong" + (f"; most in {named}" if named else "")
+    text = f"of {of:,} dev rows {fixed:,} became right and {broken:,} wrong" + (f"; most in {named}" if named else "")
     missing = [flips.task for flips in found.flips if flips.why_not]
-    return told + (f"; not known of {', '.join(missing)}" if missing else "")
+    return text + (f"; not known of {', '.join(missing)}" if missing else "")
 
 
 def _curves_folded(found: Comparison) -> Iterator[str]:
@@ -157,8 +157,8 @@ def render_page(found: Comparison) -> str:
         found=found,
         style=page_style(),
         changed=list(_changed(found.changes, most=50)),
-        cost=cost_told(found),
-        flips=flips_told(found),
+        cost=cost_text(found),
+        flips=flips_text(found),
         footer=list(_footer(found)),
         interval=_interval,
         curves=draw_both(*found.curves),
@@ -182,8 +182,8 @@ def _changed(changes: Changes, most: int = 3) -> Iterator[tuple[str, str]]:
         yield "processor", "; ".join(f"{old} -> {new}" for old, new in pairs)
 
 
-def _some(told: list[str], most: int = 3) -> str:
-    return "; ".join(told[:most]) + (f"; and {len(told) - most} more" if len(told) > most else "")
+def _some(changes: list[str], most: int = 3) -> str:
+    return "; ".join(changes[:most]) + (f"; and {len(changes) - most} more" if len(changes) > most else "")
 
 
 def _short(value: Any) -> str:
@@ -191,12 +191,12 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _chosen(rows: list[Row], room: int) -> list[Row]:
+def _chosen(rows: list[Row], most_rows: int) -> list[Row]:
     """Return all rows, or the most relevant ones in their order, with one line left to count the others."""
-    if len(rows) <= room:
+    if len(rows) <= most_rows:
         return rows
     rank = ["worse", "better", "unknown noise", "underpowered", "noise", "same"]
-    kept = sorted(rows, key=lambda row: (rank.index(row.verdict), -abs(row.figures.difference)))[: room - 1]
+    kept = sorted(rows, key=lambda row: (rank.index(row.verdict), -abs(row.figures.difference)))[: most_rows - 1]
     return [row for row in rows if row in kept]
 
 
@@ -229,10 +229,10 @@ def _footer(found: Comparison) -> Iterator[str]:
                           if row.verdict != "same")  # fmt: skip
     if kinds:
         detectable = [row.figures.detectable for row in found.rows if row.figures.detectable]
-        told = (
+        power = (
             f"; detectable with 80% power: {min(detectable):.1f} to {max(detectable):.1f} points" if detectable else ""
         )
-        yield "noise: " + "; ".join(_NOISE[kind] for kind in kinds) + told
+        yield "noise: " + "; ".join(_NOISE[kind] for kind in kinds) + power
     if "fine-tuning" in kinds:
         yield "  next: measure pre-training noise once: electra noise"
     elif "none" in kinds or "bootstrap" in kinds:

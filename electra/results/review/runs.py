@@ -135,11 +135,11 @@ def render_runs(runs: list[Run]) -> str:
         mean = "-" if run.mean is None else f"{run.mean:.1f}" + ("" if run.spread is None else f" ± {run.spread:.1f}")
         auc = "-" if run.auc is None else f"{run.auc:.3f}"
         minutes = "-" if run.minutes is None else f"{run.minutes:.1f}"
-        told = ", ".join(run.changed[:3]) + (f" and {len(run.changed) - 3} more" if len(run.changed) > 3 else "")
+        text = ", ".join(run.changed[:3]) + (f" and {len(run.changed) - 3} more" if len(run.changed) > 3 else "")
         line = f"{run.name:.16}".ljust(16) + f" {run.commit} {run.date} {mean:>11} {auc:>5} {minutes:>6}  "
-        told = told or run.subject
-        room = WIDTH - len(line)
-        lines.append(line + (told if len(told) <= room else told[: room - 3] + "..."))
+        text = text or run.subject
+        width = WIDTH - len(line)
+        lines.append(line + (text if len(text) <= width else text[: width - 3] + "..."))
     return "\n".join(lines) + "\n"
 
 

@@ -123,7 +123,7 @@ class Side:
         """
         found = []
         for name, stage in self.stages.items():
-            if not self._is_asked(name):
+            if not self._is_requested(name):
                 continue
             for file, keys in stage.get("params", {}).items():
                 if file not in ("params.yaml", f"params/{self.profile}.yaml"):
@@ -134,15 +134,15 @@ class Side:
                     found.append(name)
         return list(dict.fromkeys(found))
 
-    def _is_asked(self, stage: str) -> bool:
+    def _is_requested(self, stage: str) -> bool:
         """Return True if the settings request a stage: all but fine-tuning runs of other tasks and seeds."""
         cell = stage.partition("@")[2]
         cells = self.yaml("params.yaml").get("cells")
         if not cell or cells is None:
             return True
         tasks = [*cells.get("tasks", []), *cells.get("intermediate", [])]
-        asked = tuple(f"{task}-{seed}-" for task in tasks for seed in cells.get("seeds", []))
-        return f"{cell}-".startswith(asked)
+        requested = tuple(f"{task}-{seed}-" for task in tasks for seed in cells.get("seeds", []))
+        return f"{cell}-".startswith(requested)
 
 
 def open_side(name: str | None, root: Path = Path(".")) -> Side:
