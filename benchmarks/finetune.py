@@ -109,7 +109,7 @@ def make_workspace(paths: Paths, vocab: Path) -> Settings:
 
 
 def read_jobs(settings: Settings, paths: Paths, glue: Path, limit: int | None) -> list[Job]:
-    vocabulary, source, options = Vocabulary.load(paths), OfficialSource(glue, None), settings.finetune
+    vocabulary, source, options = Vocabulary.load(paths), OfficialSource(glue=glue), settings.finetune
     jobs = []
     for name in NAMES:
         spec = TASKS[name]

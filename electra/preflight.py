@@ -31,7 +31,8 @@ from electra.common.urls import check_url
 from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.config.loading import load_settings
 from electra.readers.custom_schema import CustomTask, read_custom_task
-from electra.readers.tables import columns_of, read_table, table_files
+from electra.readers.tables import read_table, table_files
+from electra.readers.templates import columns_of
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import asked_cells, cell_key
 

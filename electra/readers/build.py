@@ -11,10 +11,12 @@ from electra.common.artifacts import building, renews, write_json, write_manifes
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import MAX_LINE_BYTES
 from electra.common.paths import Paths
-from electra.config import HubTasks, Settings
+from electra.config import Settings
+from electra.config.tasks import FilesTasks, HubTasks
 from electra.readers.custom import CustomSource, check_evaluation
 from electra.readers.custom_schema import read_custom_task
 from electra.readers.hub import HubSource
+from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import SPEC_FILE, TASKS, TaskSpec
 from electra.tasks.format import Row
 
@@ -45,7 +47,7 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
         custom_files = settings.tasks.custom_files
         evaluated = _evaluated_only(settings)
         public = [name for name in settings.cells.tasks if name not in custom_files]
-        official = _open_source(settings) if public else None
+        official = _open_source(settings.tasks.source) if public else None
         facts, evaluations = {}, {}
         specs: dict[str, TaskSpec] = {}
         for name in settings.cells.tasks:
@@ -62,8 +64,9 @@ def prepare_tasks(settings: Settings, paths: Paths) -> None:
             assert own.spec.fine_tuned_on is not None
             check_evaluation(own.spec, specs[own.spec.fine_tuned_on])
             evaluations[own.spec.name] = _write_custom(own, folder)
+        kind = settings.tasks.source.kind if settings.tasks.source else "own"
         more = {"evaluations": evaluations} if evaluations else {}
-        write_manifest(folder, source=_describe_source(settings), tasks=facts, **more)
+        write_manifest(folder, source={"kind": kind}, tasks=facts, **more)
 
 
 def _evaluated_only(settings: Settings) -> list[Path]:
@@ -105,20 +108,12 @@ def _write_task(source: Source, spec: TaskSpec, folder: Path) -> dict[str, Any]:
     return {"rows": rows, **repaired, **source.describe(spec)}
 
 
-def _open_source(settings: Settings) -> Source:
-    source = settings.tasks.source
+def _open_source(source: FilesTasks | HubTasks | None) -> Source:
+    assert source is not None, "the settings refuse public tasks without a source"
     if isinstance(source, HubTasks):
         return HubSource(source)
-    from electra.readers.official import OfficialSource
-
-    assert source is not None, "the settings refuse public tasks without a source"
     folders = {key: Path(value) for key, value in source.model_dump(exclude={"kind"}).items() if value}
-    return OfficialSource(folders.pop("glue", None), folders.pop("squad", None), **folders)
-
-
-def _describe_source(settings: Settings) -> dict[str, Any]:
-    source = settings.tasks.source
-    return {"kind": source.kind if source else "own"}
+    return OfficialSource(**folders)
 
 
 def _write_rows(spec: TaskSpec, split: str, rows: Iterator[Row], path: Path) -> int:

@@ -19,8 +19,9 @@ from electra.readers.custom_schema import (
     CustomTask,
     read_custom_task,
 )
-from electra.readers.official import read_questions
-from electra.readers.tables import as_label, columns_of, filled, is_template, read_table, table_files
+from electra.readers.questions import read_questions
+from electra.readers.tables import as_label, read_table, table_files
+from electra.readers.templates import columns_of, filled
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.format import (
     Row,
@@ -200,7 +201,10 @@ class CustomSource:
         Raises:
             DataError: a column is missing, a row is malformed, or the training table lacks a label.
         """
-        rows = self._questions(split) if self.task.format == "squad" else self._rows(spec, split)
+        rows = self._rows(split)
+        if self.task.format == "squad":
+            counts = self.counts[self.spec.name]
+            rows = (row for table in self._tables(split) for row in read_questions(self.spec, table, counts))
         yield from islice(rows, self.task.max_train_examples if split == "train" else None)
 
     def describe(self, spec: TaskSpec) -> dict[str, Any]:
@@ -224,15 +228,11 @@ class CustomSource:
         for table in self._tables(split):
             yield from read_table(table, columns, self.task.layout)
 
-    def _rows(self, spec: TaskSpec, split: str) -> Iterator[Row]:
+    def _rows(self, split: str) -> Iterator[Row]:
         labelled = not split.startswith("test")
         for number, (where, values) in enumerate(self._records(split, self._columns(labelled))):
             id = str(number) if self.task.id is None else _text(values, self.task.id, where)
-            yield self._row(spec, id, values, labelled, where)
-
-    def _questions(self, split: str) -> Iterator[Row]:
-        for table in self._tables(split):
-            yield from read_questions(self.spec, table, self.counts[self.spec.name])
+            yield self._row(id, values, labelled, where)
 
     def _columns(self, labelled: bool) -> list[str]:
         task = self.task
@@ -252,14 +252,14 @@ class CustomSource:
         columns = [task.id, *(column for text in texts if text is not None for column in columns_of(text))]
         return [name for name in [*columns, label if labelled else None] if name is not None]
 
-    def _row(self, spec: TaskSpec, id: str, values: dict[str, Any], labelled: bool, where: str) -> Row:
-        task = self.task
+    def _row(self, id: str, values: dict[str, Any], labelled: bool, where: str) -> Row:
+        task, spec = self.task, self.spec
         match task:
             case CustomTagging():
                 tags = as_words(values[task.tags], task.tags, where) if labelled else None
                 return tagged_row(spec, id, as_words(values[task.words], task.words, where), tags, where)
             case CustomSpan():
-                return self._question(task, spec, id, values, where)
+                return self._question(task, id, values, where)
             case CustomChoice():
                 label = as_label(values[task.label]) if labelled else None
                 if label is not None and task.names is not None and label in task.names:
@@ -270,7 +270,7 @@ class CustomSource:
         label = as_label(values[spec.label]) if labelled else None
         return sentence_row(spec, id, _text(values, spec.text_a, where), text_b, label, where)
 
-    def _question(self, task: CustomSpan, spec: TaskSpec, id: str, values: dict[str, Any], where: str) -> Row:
+    def _question(self, task: CustomSpan, id: str, values: dict[str, Any], where: str) -> Row:
         assert task.question is not None and task.context is not None and task.answer is not None  # format is not squad
         context = _text(values, task.context, where)
         answer = "" if values[task.answer] is None else _text(values, task.answer, where)
@@ -281,27 +281,25 @@ class CustomSource:
                 start = int(values[task.start])
             except (TypeError, ValueError, OverflowError):  # Overflow: infinity
                 given = f"{task.start} {values[task.start]!r}"
-                raise DataError(f"{spec.name}: {given} is not a whole number", where=where) from None
+                raise DataError(f"{self.spec.name}: {given} is not a whole number", where=where) from None
         return question_row(
-            spec,
+            self.spec,
             id=id,
             question=_text(values, task.question, where),
             context=context,
             answers=[(answer, start)] if answer else [],
             impossible=task.unanswerable and not answer,
             where=where,
-            counts=self.counts[spec.name],
+            counts=self.counts[self.spec.name],
         )
 
 
 def _text(values: dict[str, Any], text: str, where: str) -> str:
     """Return the text of a column or of a filled template."""
-    return (
-        filled(text, lambda column: _cell(values, column, where)) if is_template(text) else _cell(values, text, where)
-    )
+    return filled(text, lambda column: _column_text(values, column, where))
 
 
-def _cell(values: dict[str, Any], column: str, where: str) -> str:
+def _column_text(values: dict[str, Any], column: str, where: str) -> str:
     value = values[column]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise DataError(f"column {column!r} holds {type(value).__name__}, not text", where=where)

@@ -13,7 +13,8 @@ from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml, shown
 from electra.config import Section
 from electra.config.text import Encoding
-from electra.readers.tables import Layout, columns_of, taken_apart
+from electra.readers.tables import Layout
+from electra.readers.templates import columns_of, taken_apart
 
 _MIN_LABELS = 2
 

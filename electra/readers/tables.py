@@ -1,20 +1,15 @@
-"""Rows of a table by column name, one at a time, and templates that combine columns into texts.
+"""Rows of a table by column name, one at a time.
 
 Formats: .csv (quoted as by spreadsheets), .tsv (as in GLUE, quotes have no special meaning), .jsonl (an object per
 line), .json (an object or a list of objects), .parquet, column files (a word per line, a row per sentence) and lines
 split by a pattern. In objects, ``answer.text`` is the value ``text`` of the object ``answer``, and ``options.0`` the
 first item of the list ``options``.
-
-A template such as ``{title}: {body}`` names columns in braces; ``{{`` and ``}}`` are literal braces.
 """
 
 import codecs
 import json
-import re
-import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,76 +18,8 @@ from electra.common.globs import expanded
 from electra.common.lines import csv_records, open_input, recoded, text_lines
 from electra.common.parsing import is_text, parquet_errors, parse_json
 from electra.common.printing import listed
-
-DOCUMENT_START = "-DOCSTART-"
-# Only space and tab separate columns: a word may contain a no-break space.
-_BLANKS = re.compile("[ \t]+")
-_CHUNK = 2**20  # bytes decoded at a time
-
-Part = tuple[str, str | None]  # literal text, and the column after it
-
-
-def is_template(text: str) -> bool:
-    """Return whether ``text`` is a template instead of a column name."""
-    return "{" in text or "}" in text
-
-
-@cache
-def parts_of(template: str) -> tuple[Part, ...]:
-    """Return the parts of a template in order; only the last part may lack a column.
-
-    Raises:
-        ValueError: braces do not match, or a column has no name.
-    """
-    parts: list[Part] = []
-    before = ""
-    for text, column, form, conversion in string.Formatter().parse(template):
-        if column == "" or form or conversion:
-            raise ValueError(f"braces hold the name of a column and nothing else: {template!r}")
-        before += text
-        if column is not None:  # None: the formatter splits at a doubled brace
-            parts.append((before, column))
-            before = ""
-    if not parts:
-        raise ValueError(f"the template names no column: {template!r}")
-    return (*parts, (before, None)) if before else tuple(parts)
-
-
-def columns_of(text: str) -> list[str]:
-    """Return the columns of a text: the column it names, or those of the template."""
-    return [column for _, column in parts_of(text) if column is not None] if is_template(text) else [text]
-
-
-def filled(text: str, value: Callable[[str], str]) -> str:
-    """Return the value of a column, or a template filled with the values of its columns."""
-    if not is_template(text):
-        return value(text)
-    return "".join(part + ("" if column is None else value(column)) for part, column in parts_of(text))
-
-
-def taken_apart(template: str, line: str) -> dict[str, str] | None:
-    """Split a line into the columns of a template; None if the line does not match.
-
-    Each column ends at the first occurrence of the literal text after it.
-
-    Raises:
-        ValueError: as :func:`parts_of`; or there is no text between two columns.
-    """
-    parts = parts_of(template)
-    begin, *between = (text for text, column in parts if column is not None)
-    end = parts[-1][0] if parts[-1][1] is None else ""
-    *columns, last = columns_of(template)
-    if not all(between):
-        raise ValueError(f"there must be text between two columns: {template!r}")
-    if len(line) < len(begin) + len(end) or not line.startswith(begin) or not line.endswith(end):
-        return None
-    values, rest = {}, line[len(begin) : len(line) - len(end)]
-    for column, text in zip(columns, between, strict=True):
-        values[column], found, rest = rest.partition(text)
-        if not found:
-            return None
-    return {**values, last: rest}
-
+from electra.readers.conll import DOCUMENT_START, column_lines
+from electra.readers.templates import taken_apart
 
 Record = tuple[str, dict[str, Any]]  # the row's place for messages, and its values
 _MISSING = object()
@@ -106,7 +33,7 @@ class Layout:
         format: csv, tsv, jsonl, json, parquet or conll; None: by the file name's ending.
         header: whether the first line of a CSV or TSV names the columns; otherwise their names are numbers from 0.
         encoding: encoding of text files.
-        lines: template (:mod:`electra.readers.tables`) that splits a line into columns.
+        lines: template (:mod:`electra.readers.templates`) that splits a line into columns.
         each: lists in an object that are iterated in parallel: each item gives a row.
     """
 
@@ -333,33 +260,6 @@ def _record(header: Sequence[str], values: Sequence[str], where: str, separator:
             next_step=f"repair the row; the columns are {listed(header)}",
         )
     return where, dict(zip(header, values, strict=True))
-
-
-def column_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[str, list[str] | None]]:
-    """Yield the place and the columns of every line; None instead of columns for a blank line and at the end."""
-    where = str(path)
-    next_step = "set `encoding` in the task's YAML file, or convert it: iconv -f <its encoding> -t UTF-8"
-    with recoded(open_input(path), str(path), encoding, next_step) as file:
-        for line_number, line in text_lines(file, str(path)):
-            where = f"{path}:{line_number}"
-            values = _BLANKS.split(line.strip(" \t\r\n"))
-            yield where, None if values == [""] else values
-    yield where, None
-
-
-def encoding_of(path: Path, encodings: Sequence[str]) -> str:
-    """Return the first encoding in which the whole file can be decoded; the last one if there is none."""
-    for encoding in encodings[:-1]:
-        decode = codecs.getincrementaldecoder(encoding)().decode
-        try:
-            with open(path, "rb") as file:
-                while chunk := file.read(_CHUNK):
-                    decode(chunk)
-                decode(b"", final=True)
-        except UnicodeDecodeError:
-            continue
-        return encoding
-    return encodings[-1]
 
 
 def as_label(value: Any) -> str | None:

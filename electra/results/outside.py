@@ -24,9 +24,11 @@ from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import parse_json
-from electra.readers.official import ID, read_official, squad_items
-from electra.readers.questions import read_mrqa
-from electra.readers.tables import DOCUMENT_START, as_label, column_lines, encoding_of
+from electra.readers.conll import DOCUMENT_START, column_lines, encoding_of
+from electra.readers.official import read_official
+from electra.readers.official_tables import ID
+from electra.readers.questions import read_mrqa, squad_items
+from electra.readers.tables import as_label
 from electra.results.metrics import score, squad_v1, squad_v2
 from electra.tasks.catalogue import TASKS, TaskSpec
 from electra.tasks.format import Row, entities, is_entity_tag

@@ -39,19 +39,19 @@ class Endless:
 
 
 def glue(path):
-    return OfficialSource(path.parents[1], None).read(TASKS["SST-2"], "train")
+    return OfficialSource(glue=path.parents[1]).read(TASKS["SST-2"], "train")
 
 
 def conll(path):
-    return OfficialSource(None, None, conll=path.parents[1]).read(TASKS["CoNLL-2000"], "train")
+    return OfficialSource(conll=path.parents[1]).read(TASKS["CoNLL-2000"], "train")
 
 
 def swag(path):
-    return OfficialSource(None, None, swag=path.parent).read(TASKS["SWAG"], "train")
+    return OfficialSource(swag=path.parent).read(TASKS["SWAG"], "train")
 
 
 def mrqa(path):
-    return OfficialSource(None, None, mrqa=path.parents[1]).read(TASKS["NewsQA"], "train")
+    return OfficialSource(mrqa=path.parents[1]).read(TASKS["NewsQA"], "train")
 
 
 READERS = {  # file: what stands before the long line, the number of that line, the reader

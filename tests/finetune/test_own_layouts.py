@@ -11,7 +11,7 @@ from electra.common.errors import ConfigError, DataError
 from electra.finetune.run import finetune_cell
 from electra.readers.build import prepare_tasks
 from electra.readers.custom import CustomSource
-from electra.readers.tables import columns_of, filled, taken_apart
+from electra.readers.templates import columns_of, filled, taken_apart
 from electra.tasks.cells import read_rows
 from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings, write_squad

@@ -29,7 +29,7 @@ def write(path, text):
 
 
 def sentences(folder, spec, split="train"):
-    return list(OfficialSource(None, None, conll=folder).read(spec, split))
+    return list(OfficialSource(conll=folder).read(spec, split))
 
 
 def test_ner_is_read_from_iob1_and_documents_are_no_sentences(tmp_path):

@@ -275,7 +275,7 @@ def test_every_answer_of_real_squad_is_recovered_but_those_inside_a_wordpiece(pa
         str(paths.tokenizer / "tokenizer.json")
     )
     vocabulary = Vocabulary.load(paths)
-    rows = list(OfficialSource(None, SHARED / "squad").read(TASKS["SQuAD1.1"], split))
+    rows = list(OfficialSource(squad=SHARED / "squad").read(TASKS["SQuAD1.1"], split))
     assert len(rows) == num_rows
     paper = {"span_max_length": 512, "span_stride": 128, "max_question_length": 64}
     listed = answers_not_recoverable(rows, span_features(rows, vocabulary, SETTINGS.model_copy(update=paper)))

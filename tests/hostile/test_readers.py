@@ -88,7 +88,7 @@ def predictions(path: Path) -> object:
 
 def squad_file(path: Path) -> object:
     path = path.rename(path.with_name("dev-v1.1.json"))
-    return list(OfficialSource(None, path.parent).read(TASKS["SQuAD1.1"], "dev"))
+    return list(OfficialSource(squad=path.parent).read(TASKS["SQuAD1.1"], "dev"))
 
 
 def custom_json(path: Path) -> object:

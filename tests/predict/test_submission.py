@@ -215,5 +215,5 @@ def test_the_command_passes_its_options_on(paths, trained, monkeypatch):
 def test_labelled_rows_keep_their_place_as_name(tmp_path):
     write_tsv(tmp_path / "RTE/dev.tsv", [["7", "a", "b", "entailment"]], ["index", "sentence1", "sentence2", "label"])
     write_tsv(tmp_path / "RTE/test.tsv", [["7", "a", "b"]], ["index", "sentence1", "sentence2"])
-    source = OfficialSource(tmp_path, None)
+    source = OfficialSource(glue=tmp_path)
     assert [next(source.read(TASKS["RTE"], split))["id"] for split in ("dev", "test")] == ["0", "7"]

@@ -5,8 +5,8 @@ import pytest
 from electra.common.artifacts import read_manifest
 from electra.common.errors import DataError
 from electra.readers.build import prepare_tasks
+from electra.readers.conll import encoding_of
 from electra.readers.official import OfficialSource
-from electra.readers.tables import encoding_of
 from electra.tasks.catalogue import TASKS, TaskSpec
 from tests.small_tasks import make_settings
 
@@ -22,7 +22,7 @@ def write(path, text, encoding="utf-8"):
 
 
 def words_and_tags(folder, task, split):
-    rows = OfficialSource(None, None, conll=folder).read(TASKS[task], split)
+    rows = OfficialSource(conll=folder).read(TASKS[task], split)
     return [(" ".join(row["words"]), " ".join(row["tags"])) for row in rows]
 
 
@@ -35,7 +35,7 @@ def test_conll_2003_is_read_under_its_official_name_too(tmp_path, place):
 def test_every_split_of_conll_2003_has_its_official_name(tmp_path):
     for name in ("eng.train", "eng.testa", "eng.testb"):
         write(tmp_path / name, ENGLISH.replace("Mary", name))
-    source, spec = OfficialSource(None, None, conll=tmp_path), TASKS["CoNLL-2003"]
+    source, spec = OfficialSource(conll=tmp_path), TASKS["CoNLL-2003"]
     assert source.splits(spec) == ["train", "dev", "test"]
     first = [next(source.read(spec, split))["words"][0] for split in source.splits(spec)]
     assert first == ["eng.train", "eng.testa", "eng.testb"]

@@ -19,7 +19,7 @@ STS = ["index", "genre", "filename", "year", "old_index", "source1", "source2", 
 
 
 def rows(folder, task, split="dev"):
-    return list(OfficialSource(folder, folder).read(TASKS[task], split))
+    return list(OfficialSource(glue=folder, squad=folder).read(TASKS[task], split))
 
 
 def test_quotes_line_separators_and_carriage_returns_stay_inside_a_sentence(tmp_path):
@@ -33,7 +33,7 @@ def test_quotes_line_separators_and_carriage_returns_stay_inside_a_sentence(tmp_
 
 
 def test_test_splits_have_no_labels_and_are_optional(tmp_path):
-    source = OfficialSource(tmp_path, None)
+    source = OfficialSource(glue=tmp_path)
     assert source.splits(TASKS["CoLA"]) == ["train", "dev"]
     write_tsv(tmp_path / "CoLA/test.tsv", [["0", "the cat"]], ["index", "sentence"])
     assert source.splits(TASKS["CoLA"]) == ["train", "dev", "test"]
@@ -85,7 +85,7 @@ def test_rows_of_qqp_cut_short_are_left_out_and_counted(tmp_path):
     write_tsv(
         tmp_path / "QQP/dev.tsv", [[*"123", "a", "b", "1"], ["cut", "short", "0"], [*"456", "c", "d", "0"]], header
     )
-    source = OfficialSource(tmp_path, None)
+    source = OfficialSource(glue=tmp_path)
     assert [row["id"] for row in source.read(TASKS["QQP"], "dev")] == ["0", "1"]
     assert source.counts["QQP"]["broken_rows_left_out"] == 1
 
@@ -124,7 +124,7 @@ SUPERGLUE = {
 @pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.source == "superglue"])
 def test_a_task_of_superglue_is_read_and_a_malformed_row_is_named(tmp_path, task):
     record, row = SUPERGLUE[task]
-    source = OfficialSource(None, None, superglue=tmp_path)
+    source = OfficialSource(superglue=tmp_path)
     write_lines(tmp_path / task / "val.jsonl", record)
     assert list(source.read(TASKS[task], "dev")) == [{"id": "7", **row}]
     unlabelled = {key: value for key, value in record.items() if key != "label"}
@@ -146,7 +146,7 @@ def test_a_task_of_superglue_is_read_and_a_malformed_row_is_named(tmp_path, task
 def test_a_misplaced_answer_is_moved_to_the_nearest_occurrence_and_counted(tmp_path):
     context = "red cat, red dog, red house"
     write_squad(tmp_path / "dev-v1.1.json", [question([("red", 10), ("dog", 13), ("red", -1)])], context)
-    source = OfficialSource(None, tmp_path)
+    source = OfficialSource(squad=tmp_path)
     (row,) = source.read(TASKS["SQuAD1.1"], "dev")
     assert [answer["start"] for answer in row["answers"]] == [9, 13, 0]
     assert source.counts["SQuAD1.1"]["offsets_repaired"] == 2

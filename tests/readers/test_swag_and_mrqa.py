@@ -34,7 +34,7 @@ def write_csv(path, rows, header=HEADER):
 
 
 def rows_of(folder, split):
-    return list(OfficialSource(None, None, swag=folder).read(SWAG, split))
+    return list(OfficialSource(swag=folder).read(SWAG, split))
 
 
 def test_swag_is_read_with_quotes_commas_and_line_ends(tmp_path):
@@ -126,7 +126,7 @@ def write_mrqa(path, questions, header=True):
 
 
 def questions_of(folder, split="train"):
-    return list(OfficialSource(None, None, mrqa=folder).read(TASKS["NewsQA"], split))
+    return list(OfficialSource(mrqa=folder).read(TASKS["NewsQA"], split))
 
 
 @pytest.mark.parametrize("name", ["NewsQA.jsonl", "NewsQA.jsonl.gz"])
@@ -159,7 +159,7 @@ def test_mrqa_scores_count_every_answer_of_the_question(tmp_path):
         ([mrqa_question(spans=())], "a question needs qid"),
         ([mrqa_question(detected_answers=[])], "question q1 has no answer"),
         ([mrqa_question(spans=[(900, 905)])], "the answer '' of question q1 does not occur"),
-        ([mrqa_question(), mrqa_question()], "question id q1 stands twice"),
+        ([mrqa_question(), mrqa_question()], "question id q1 occurs twice"),
     ],
 )
 def test_malformed_mrqa_questions_are_named_with_file_and_line(tmp_path, questions, said):

@@ -170,14 +170,14 @@ def test_a_benchmarks_file_that_is_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA/train.tsv").write_bytes(b"gj04\t1\t\tOur \xff friends\n")
     with pytest.raises(ElectraError, match="not UTF-8"):
-        list(OfficialSource(tmp_path, tmp_path).read(TASKS["CoLA"], "train"))
+        list(OfficialSource(glue=tmp_path, squad=tmp_path).read(TASKS["CoLA"], "train"))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"data": ' + "9" * 5000 + "}", '{"data": 5}', '{"data": [5]}', "[]"])
 def test_question_files_that_no_writer_writes(text: str, tmp_path: Path) -> None:
     (tmp_path / "train-v1.1.json").write_text(text)
     with pytest.raises(ElectraError):
-        list(OfficialSource(tmp_path, tmp_path).read(TASKS["SQuAD1.1"], "train"))
+        list(OfficialSource(glue=tmp_path, squad=tmp_path).read(TASKS["SQuAD1.1"], "train"))
 
 
 CLASSES = {"kind": "classification", "text": "t", "label": "l", "train": "a", "dev": "a"}
