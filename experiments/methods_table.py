@@ -28,7 +28,7 @@ def counted_tasks(rows: Sequence[Row]) -> list[str]:
     """Return the tasks of the mean: on part A pre-training is above random weights by more than twice the spread.
 
     The gain is the median over the tuning runs of :data:`TUNED` at the smallest budget that has any; the spread is the
-    standard deviation over fine-tuning seeds, of both sides.
+    standard deviation over fine-tuning seeds, of both sides. All count if none does.
     """
     start = next(row["tasks"] for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
     tuned = [row for row in rows if row["split"] == CHOICE and row["run"]["method"] in TUNED]
@@ -40,7 +40,7 @@ def counted_tasks(rows: Sequence[Row]) -> list[str]:
         spread = math.hypot(statistics.stdev(values), statistics.fmean(statistics.stdev(run[task]) for run in runs))
         if gain > 2 * spread:
             found.append(task)
-    return found
+    return found or list(start)
 
 
 def tuning_scores(rows: Sequence[Row], budget: str, method: str) -> dict[float, float]:

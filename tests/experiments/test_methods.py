@@ -2,6 +2,8 @@
 
 import json
 import math
+import tarfile
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from electra.common.errors import ConfigError
 from experiments import methods, methods_table
 from experiments.methods import Place, Run, finished_rows, protocol, settings_of
 from experiments.methods_table import CHOICE, DEV, RANDOM
+from tests.reliability import faults
+from tests.workspace import PROFILE, ROOT, forked
 
 NAMES = list(protocol()["methods"])
 TASKS = list(protocol()["tasks"])
@@ -114,6 +118,95 @@ def test_a_run_with_a_missing_piece_is_not_reported(tmp_path: Path) -> None:
     found = [(row["run"]["method"], row["run"]["seed"], row["split"]) for row in rows]
     assert found == [("bert", 11, CHOICE), (RANDOM, 0, DEV), ("bert", 1, DEV)]
     assert rows[2]["tasks"] == {task: [51.0, 52.0, 53.0] for task in TASKS}
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A protocol of seconds, and a folder with its texts and its task; commands are forked instead of started."""
+    values = json.loads(json.dumps(protocol()))
+    values |= {"budgets": {"6M": 4}, "tuning_budget": {"6M": "6M"}, "rates": [1e-3], "finetuning_seeds": [1]}
+    values["tasks"] = {"sentiment": {**values["tasks"]["sentiment"], "rows": 8, "choice": 4, "epochs": 1}}
+    values["text"]["novels"] = ["first", "second"]
+    values["settings"] |= {key: {**values["settings"][key], **PROFILE[key]} for key in ("tokenizer", "shards", "model")}
+    values["settings"]["pretrain"] |= PROFILE["pretrain"]
+    data = tmp_path / "given"
+    for name in ("train", "dev"):
+        table(data, f"glue/SST-2/{name}.tsv", "sentence\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(12)))
+    (data / "prose").mkdir()
+    with tarfile.open(data / "prose/novels.tar.xz", "w:xz") as archive:
+        for name in ("first", "second"):
+            archive.add(ROOT / f"tests/fixtures/text/{name}.txt", f"novels/{name}.txt")
+    monkeypatch.setattr(methods, "protocol", lambda: values)
+    monkeypatch.setattr(methods, "MOST_RATES", 1)
+    return data
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that were run, each with its folder."""
+    found: list[str] = []
+
+    def electra(folder: Path, *arguments: str) -> None:
+        found.append(f"{folder.name} {arguments[0]}")
+        ended(forked(faults.run, list(arguments), folder, folder / "log.txt"), folder)
+        note = {"command": list(arguments), "processor_seconds": 1.0}
+        (folder / "commands.jsonl").write_text(json.dumps(note) + "\n")
+
+    def fine_tune(place: Place, run: Run, cells: list[str]) -> None:
+        found.append(f"{run.name} {' '.join(cells)}")
+        arguments = ["methods_cells", str(place.folder), json.dumps(vars(run)), *cells]
+        program = f"import sys; sys.argv = {arguments!r}; from experiments.methods_cells import main; main()"
+        folder = place.workspace(run)
+        ended(forked(faults.run, [], folder, folder / "log.txt", program), folder)
+
+    monkeypatch.setattr(methods, "electra", electra)
+    monkeypatch.setattr(methods, "fine_tune_in_process", fine_tune)
+    return found
+
+
+def ended(process: BaseProcess, folder: Path) -> None:
+    process.join()
+    assert process.exitcode == 0, (folder / "log.txt").read_text()
+
+
+def test_the_same_call_goes_on_where_it_stopped(
+    small: Path, commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "runs"
+    call = ["methods", str(folder), "--data", str(small), "--seeds", "1", "--jobs", "1"]
+    monkeypatch.setattr("sys.argv", call)
+    methods.main()
+
+    assert commands[:5] == [f"data {stage}" for stage in methods.STAGES]
+    assert commands[5:] == [
+        *("random sentiment:choice:1 sentiment:choice:2",),
+        *("6M-bert-0.001-11 pretrain", "6M-bert-0.001-11 sentiment:choice:1 sentiment:choice:2"),
+        *("6M-electra-0.001-11 pretrain", "6M-electra-0.001-11 sentiment:choice:1 sentiment:choice:2"),
+        *("6M-bert-0.001-1 pretrain", "6M-bert-0.001-1 sentiment:dev:1"),
+        *("6M-electra-0.001-1 pretrain", "6M-electra-0.001-1 sentiment:dev:1"),
+        "random sentiment:dev:1",
+    ]
+    rows = finished_rows(Place(folder))
+    pieces = {file.name: file.read_text() for file in (folder / "pieces").iterdir()}
+    assert [row["split"] for row in rows] == [CHOICE] * 3 + [DEV] * 3
+
+    commands.clear()
+    lost = ["6M-electra-0.001-1.json", "6M-electra-0.001-1-sentiment-dev-1.json"]  # as after a kill
+    for name in lost:
+        (folder / "pieces" / name).unlink()
+    assert len(finished_rows(Place(folder))) == 5
+    methods.main()
+    assert commands == ["6M-electra-0.001-1 sentiment:dev:1"], "the finished pre-training is read again"
+    again = {file.name: file.read_text() for file in (folder / "pieces").iterdir()}
+    assert again.keys() == pieces.keys()
+    assert all(again[name] == pieces[name] for name in pieces.keys() - set(lost))
+
+
+def test_a_folder_of_other_settings_is_refused(small: Path, commands: list[str], tmp_path: Path) -> None:
+    (tmp_path / "protocol.json").write_text(json.dumps({"tasks": {}}))
+    with pytest.raises(ConfigError, match="was begun with other settings"):
+        methods.prepare(Place(tmp_path), small)
+    assert commands == []
 
 
 def row(method: str, scores: dict[str, list[float]], *, split: str = DEV, seed: int = 1, rate: float = 1e-3) -> Any:
