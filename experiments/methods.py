@@ -31,13 +31,13 @@ from typing import Any
 import yaml
 
 from benchmarks import measure
-from benchmarks.equal_flops import ROOT, electra, steps_that_cost, training_flops, vocab_size_of, write_workspace
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
+from experiments.equal_flops import ROOT, electra, steps_that_cost, training_flops, vocab_size_of, write_workspace
 from experiments.methods_table import (
     CHOICE,
     DEV,

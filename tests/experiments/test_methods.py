@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from benchmarks.equal_flops import steps_that_cost, training_flops
 from electra.common.errors import ConfigError
 from experiments import methods, methods_table
+from experiments.equal_flops import steps_that_cost, training_flops
 from experiments.methods import Place, Run, finished_rows, protocol, settings_of
 from experiments.methods_table import CHOICE, DEV, RANDOM
 from tests.reliability import faults

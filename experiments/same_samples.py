@@ -1,12 +1,12 @@
 """Comparison of several options' discriminators on the same generators' samples.
 
-    python -m benchmarks.same_samples --folder logs/options --budget 16 --options baseline modern@2 --others rotary@1.5
+    python -m experiments.same_samples --folder logs/options --budget 16 --options baseline modern@2 --others rotary@1.5
 
 A run's figures depend on its generator: samples of a better generator are harder to detect. Here the generator of every
 run corrupts the same held-out examples, at the same positions, and the discriminator of every run is evaluated on them.
 The table shows each discriminator's mean without the samples of its own run. ``--others`` are options of which only the
-generators are used. The runs are those that ``benchmarks.options`` has written to ``--folder``. With ``--write`` the
-figures of this budget and these options go to ``benchmarks/results/same_samples.json`` and ``.md``.
+generators are used. The runs are those that ``experiments.options`` has written to ``--folder``. With ``--write`` the
+figures of this budget and these options go to ``experiments/results/same_samples.json`` and ``.md``.
 """
 
 import argparse
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from benchmarks import measure
-from benchmarks.equal_flops import ROOT
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
@@ -27,16 +26,17 @@ from electra.objectives.saved import load_electra
 from electra.pretrain.data.batches import DataParallel, ExampleDrawer, heldout_batches
 from electra.pretrain.data.dataset import Shards
 from electra.pretrain.metrics import HeldoutSums
+from experiments.equal_flops import ROOT
 
 Runs = dict[str, dict[int, Path]]  # option to seed to workspace
 Row = dict[str, Any]
-RESULTS = ROOT / "benchmarks/results"
+RESULTS = ROOT / "experiments/results"
 FIGURES = {"share": "of plateau", "auc": "AUC"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path("logs/options"), help="folder of benchmarks.options' runs")
+    parser.add_argument("--folder", type=Path, default=Path("logs/options"), help="folder of experiments.options' runs")
     parser.add_argument("--budget", type=int, default=1)
     parser.add_argument(
         "--options", nargs="+", default=["baseline", "modern@2"], help="options whose discriminators are compared"
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument(
         "--others", nargs="*", default=["rotary@1.5"], help="options of which only the generators are used"
     )
-    parser.add_argument("--write", action="store_true", help="write benchmarks/results/same_samples.json and .md")
+    parser.add_argument("--write", action="store_true", help="write experiments/results/same_samples.json and .md")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     runs = found_runs(arguments.folder, arguments.budget, [*arguments.options, *arguments.others])
@@ -83,7 +83,7 @@ def found_runs(folder: Path, budget: int, options: list[str]) -> Runs:
             raise ConfigError(
                 f"there is no finished run of {option!r} at budget {budget}",
                 where=str(folder),
-                next_step=f"python -m benchmarks.options --options {option} --budget {budget} --only-pretrain",
+                next_step=f"python -m experiments.options --options {option} --budget {budget} --only-pretrain",
             )
     return runs
 

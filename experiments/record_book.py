@@ -1,6 +1,6 @@
 """Rows of the record book: requirements of a track, tests for a record, and the tables of docs/records.md.
 
-A row is the result of :func:`benchmarks.speedrun.measure_record`, with ``wall`` from ``compare_wall`` if it was timed.
+A row is the result of :func:`experiments.speedrun.measure_record`, with ``wall`` from ``compare_wall`` if it was timed.
 """
 
 import math
@@ -177,7 +177,7 @@ def page_with(rows: Sequence[Row], page: str) -> str:
         DataError: the markers of a track are missing.
     """
     for track in TRACKS:
-        begin, end = f"<!-- {track}: written by benchmarks.speedrun -->\n", f"<!-- end of {track} -->"
+        begin, end = f"<!-- {track}: written by experiments.speedrun -->\n", f"<!-- end of {track} -->"
         if begin not in page or end not in page:
             raise DataError(
                 f"the page has no place for {track}", where="docs/records.md", next_step=f"add {begin}{end}"

@@ -1,6 +1,6 @@
 """Compare changes to the paper's recipe at equal hardware FLOPs on real text.
 
-    python -m benchmarks.options --data ../shared/data --options baseline modern@2 --seeds 1 2 --budget 4
+    python -m experiments.options --data ../shared/data --options baseline modern@2 --seeds 1 2 --budget 4
 
 A budget is a multiple of the baseline's FLOPs; 16 is what the profile ``tiny`` costs with the paper's block. An option
 is one or several names below joined by ``+``, with ``@`` before a factor on the learning rate: ``masking@2``,
@@ -19,7 +19,13 @@ from typing import Any
 import yaml
 
 from benchmarks import measure
-from benchmarks.equal_flops import (
+from benchmarks.measure import mean_and_spread
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.errors import ConfigError
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import parse_settings
+from experiments.equal_flops import (
     ROOT,
     electra,
     fine_tuned,
@@ -29,12 +35,6 @@ from benchmarks.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
-from benchmarks.measure import mean_and_spread
-from electra.common.artifacts import read_json, write_json, write_text
-from electra.common.errors import ConfigError
-from electra.common.paths import Paths
-from electra.config import Settings
-from electra.config.loading import parse_settings
 
 Changes = dict[str, dict[str, Any]]  # section to keys to values
 Run = tuple[int, str, int]  # budget, option, pre-training seed
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--folder", type=Path, default=Path("logs/options"))
     parser.add_argument(
-        "--write", type=Path, default=ROOT / "benchmarks/results", help="folder for options.json and .md"
+        "--write", type=Path, default=ROOT / "experiments/results", help="folder for options.json and .md"
     )
     arguments = parser.parse_args()
     settings = recipe(arguments.data.resolve(), arguments.as_is)
@@ -130,12 +130,12 @@ def main() -> None:
 
 def recipe(data: Path, as_is: bool = False) -> Settings:
     """Return the baseline's settings, with cleaned text or with the text as it is."""
-    merged = {"profile": "tiny", **yaml.safe_load((ROOT / "benchmarks/tracks/books.yaml").read_text())}
+    merged = {"profile": "tiny", **yaml.safe_load((ROOT / "experiments/tracks/books.yaml").read_text())}
     for section, keys in RECIPE.items():
         merged[section] = {**merged.get(section, {}), **_placed(keys, data)}
     if as_is:
         merged["corpus"] |= {"cleaning": [], "near_duplicates": None, "decontamination": None}
-    return parse_settings(merged, where="benchmarks/options.py")
+    return parse_settings(merged, where="experiments/options.py")
 
 
 def _placed(value: Any, data: Path) -> Any:

@@ -1,14 +1,14 @@
 """Record book: FLOPs and time that pre-training takes to reach fixed targets on fixed data.
 
-    python -m benchmarks.speedrun books --record modern --seeds 1 2 3 --data FOLDER --write
-    python -m benchmarks.speedrun books --record modern --compare-wall --data FOLDER --write
-    python -m benchmarks.speedrun --write
+    python -m experiments.speedrun books --record modern --seeds 1 2 3 --data FOLDER --write
+    python -m experiments.speedrun books --record modern --compare-wall --data FOLDER --write
+    python -m experiments.speedrun --write
 
 The first command pre-trains a record once per seed, each run in a separate workspace under ``--folder``, and tests its
 figures against the track's targets; an interrupted call can be repeated. The second compares the time of its steps with
-the baseline's. With ``--write`` the figures go to ``benchmarks/results/records.json`` and the tables to
+the baseline's. With ``--write`` the figures go to ``experiments/results/records.json`` and the tables to
 ``docs/records.md``, which has the rules; the third writes the tables again. ``books`` needs ``--data``, a folder with
-``prose/*.txt.xz``, ``glue/STS-B/`` and ``conll2000/``. Settings of the tracks: ``benchmarks/tracks/``.
+``prose/*.txt.xz``, ``glue/STS-B/`` and ``conll2000/``. Settings of the tracks: ``experiments/tracks/``.
 """
 
 import argparse
@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.equal_flops import (
+from benchmarks.training_run import watched_run
+from electra.common.artifacts import read_json, read_manifest, write_json, write_text
+from electra.common.errors import ConfigError, DataError
+from electra.common.parsing import read_yaml
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import load_settings, parse_settings
+from electra.pretrain.checkpoint import fingerprint
+from experiments.equal_flops import (
     ROOT,
     electra,
     fine_tuned,
@@ -33,7 +41,7 @@ from benchmarks.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
-from benchmarks.record_book import (
+from experiments.record_book import (
     AUC,
     BASELINE,
     DIGITS,
@@ -46,18 +54,10 @@ from benchmarks.record_book import (
     with_row,
     with_wall,
 )
-from benchmarks.training_run import watched_run
-from electra.common.artifacts import read_json, read_manifest, write_json, write_text
-from electra.common.errors import ConfigError, DataError
-from electra.common.parsing import read_yaml
-from electra.common.paths import Paths
-from electra.config import Settings
-from electra.config.loading import load_settings, parse_settings
-from electra.pretrain.checkpoint import fingerprint
 
 Changes = dict[str, dict[str, Any]]  # section to keys to values
-SETTINGS = ROOT / "benchmarks/tracks"
-RESULTS, PAGE = ROOT / "benchmarks/results/records.json", ROOT / "docs/records.md"
+SETTINGS = ROOT / "experiments/tracks"
+RESULTS, PAGE = ROOT / "experiments/results/records.json", ROOT / "docs/records.md"
 MODERN: dict[str, Any] = {
     "architecture": "modern",
     "positions": "rotary",
@@ -66,7 +66,7 @@ MODERN: dict[str, Any] = {
     "intermediate_size": 344,
 }
 SLOW: dict[str, Any] = {"batch_size": 16, "learning_rate": 1.0e-3, "generator_rate": 0.1}
-# A record is a set of changes to benchmarks/tracks/<track>.yaml, including the number of steps.
+# A record is a set of changes to experiments/tracks/<track>.yaml, including the number of steps.
 RECORDS: dict[str, dict[str, Changes]] = {
     "books": {
         BASELINE: {},
@@ -108,7 +108,7 @@ WARM_UP = 20  # untimed steps
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("track", nargs="?", choices=TRACKS)
-    parser.add_argument("--record", help="a name of RECORDS in benchmarks/speedrun.py")
+    parser.add_argument("--record", help="a name of RECORDS in experiments/speedrun.py")
     parser.add_argument(
         "--seeds", nargs="+", type=int, default=[1, 2, 3], help="seeds of pre-training: 1 to n for a record"
     )
@@ -176,7 +176,7 @@ def settings_of(track: str, record: str) -> Settings:
                 next_step="docs/records.md says what a track fixes",
             )
         values[section] = {**values.get(section, {}), **keys}
-    return parse_settings(values, where=f"benchmarks/tracks/{track}.yaml and {record}")
+    return parse_settings(values, where=f"experiments/tracks/{track}.yaml and {record}")
 
 
 def prepare(track: str, folder: Path, given: Path | None) -> Path:
@@ -231,7 +231,7 @@ def measure_record(track: str, name: str, seeds: list[int], data: Path, folder: 
         "track": track,
         "record": name,
         "revision": ", ".join(dict.fromkeys(run.pop("revision") for run in runs)),
-        "command": f"python -m benchmarks.speedrun {track} --record {name} --seeds {' '.join(map(str, seeds))}"
+        "command": f"python -m experiments.speedrun {track} --record {name} --seeds {' '.join(map(str, seeds))}"
         + needs_data,
         "changes": RECORDS[track][name],
         "steps": settings.pretrain.num_steps,
@@ -305,7 +305,7 @@ def revision() -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
-    code = ("electra", "benchmarks/*.py", "benchmarks/tracks")
+    code = ("electra", "experiments/*.py", "experiments/tracks")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
     return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("-dirty" if changed else "")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import same_samples
 from electra.common.errors import ConfigError
+from experiments import same_samples
 from tests.workspace import Workspace
 
 

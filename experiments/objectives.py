@@ -1,7 +1,7 @@
 """Pre-training methods at equal hardware FLOPs: the paper's table 5 on the chosen profile's data.
 
-    python -m benchmarks.objectives                       # the chosen profile, all methods of the table
-    python -m benchmarks.objectives --methods electra bert --seeds 1 2 3 4 5
+    python -m experiments.objectives                       # the chosen profile, all methods of the table
+    python -m experiments.objectives --methods electra bert --seeds 1 2 3 4 5
 
 Needs the profile's data (``dvc repro validate_shards validate_tasks``). Every method gets a separate workspace under
 ``--folder`` with the same data, and as many steps as cost the FLOPs of the profile's method; schedule and warm-up
@@ -14,7 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.equal_flops import (
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import load_settings
+from experiments.equal_flops import (
     fine_tuned,
     pretrained,
     steps_that_cost,
@@ -22,10 +26,6 @@ from benchmarks.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
-from electra.common.artifacts import read_json, write_json, write_text
-from electra.common.paths import Paths
-from electra.config import Settings
-from electra.config.loading import load_settings
 
 METHODS = ("electra", "electra_15", "replace_mlm", "all_tokens_mlm", "bert", "two_stage", "adversarial")
 PUBLISHED = {  # mean on GLUE's development sets at BERT-Base size (paper, table 5)

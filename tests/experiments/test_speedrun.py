@@ -11,12 +11,12 @@ import pytest
 import yaml
 from scipy import stats
 
-from benchmarks import equal_flops, record_book, speedrun
-from benchmarks.record_book import AUC, p_value, p_values, verdict, verdicts
 from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError, InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Settings
+from experiments import equal_flops, record_book, speedrun
+from experiments.record_book import AUC, p_value, p_values, verdict, verdicts
 from tests.reliability import faults
 from tests.workspace import COMMON, PROFILE, Workspace, forked
 
@@ -298,7 +298,7 @@ def test_changed_code_marks_the_revision_and_changed_results_do_not(tmp_path, mo
         who = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
-    code, results = tmp_path / "electra/model.py", tmp_path / "benchmarks/results/records.json"
+    code, results = tmp_path / "electra/model.py", tmp_path / "experiments/results/records.json"
     for file in (code, results):
         file.parent.mkdir(parents=True)
         file.write_text("1")

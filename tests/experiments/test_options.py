@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import equal_flops, options
 from electra.cluster.estimate.cost import flops_per_token
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
+from experiments import equal_flops, options
 
 
 @pytest.fixture
