@@ -27,6 +27,7 @@ class Table:
         description: content of the task's YAML file.
         splits: JSONL text of train and dev; empty if the user's tables are read directly.
         rows: number of rows by split.
+        labels: summary of the labels or scores, for the user.
     """
 
     name: str
@@ -82,22 +83,20 @@ def read_labelled(
     description: dict[str, Any] = {"kind": "regression" if scores else "classification"}
     if len(text_columns) == 2 and not scores:
         description["kind"] = "pair"
-    tables = {"train": table, "dev": dev or table}
-    for split, path in tables.items():
-        place = f"{name}/{split}.jsonl" if splits else os.path.relpath(root / path, root / OWN)
-        description[split] = place
-    one = "text_a" if description["kind"] != "classification" else "text"
-    description |= dict(zip([one, "text_b"], text_columns, strict=False)) | {"label": label}
+    for split, path in {"train": table, "dev": dev or table}.items():
+        description[split] = f"{name}/{split}.jsonl" if splits else os.path.relpath(root / path, root / OWN)
+    first = "text" if description["kind"] == "classification" else "text_a"
+    description |= dict(zip([first, "text_b"], text_columns, strict=False)) | {"label": label}
     if scores:
         description["range"] = [min(scores), max(scores)]
-        told = f"scores from {min(scores):g} to {max(scores):g}"
+        labels = f"scores from {min(scores):g} to {max(scores):g}"
     else:
         counts = Counter(values)
-        told = "labels " + ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
-        told += f" and {len(counts) - 6} more" if len(counts) > 6 else ""
+        labels = "labels " + ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
+        labels += f" and {len(counts) - 6} more" if len(counts) > 6 else ""
     if encoding != "utf-8" and not splits:
         description["encoding"] = encoding
-    return Table(name, table, description, splits, {"train": len(train), "dev": len(held)}, told)
+    return Table(name, table, description, splits, {"train": len(train), "dev": len(held)}, labels)
 
 
 # names of tables and folders that do not describe the task
@@ -108,8 +107,8 @@ def _name_of(root: Path, table: Path) -> str:
     """Return the table's name without its suffix, or its folder's name if the table is called train, dev or data."""
     here = root.absolute()
     path = Path(os.path.abspath(here / table))
-    places = [path.stem, *(folder.name for folder in path.parents if folder not in (here, *here.parents))]
-    return next((place for place in places if place and not GENERIC.fullmatch(place)), path.stem)
+    names = [path.stem, *(folder.name for folder in path.parents if folder not in (here, *here.parents))]
+    return next((name for name in names if name and not GENERIC.fullmatch(name)), path.stem)
 
 
 def _columns(path: Path, encoding: str) -> list[str]:

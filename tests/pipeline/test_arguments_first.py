@@ -34,7 +34,7 @@ EXPENSIVE = [  # what loads weights, reads all texts, compares runs or measures 
     "electra.hub.importing.huggingface.local_folder",
     "electra.hub.importing.tensorflow._read_checkpoint",
     "electra.cluster.estimate.machines.measured",
-    "electra.init.project._find_texts",
+    "electra.init.project.find_texts",
     "electra.results.review.compare.compare",
     "electra.predict.pseudo_likelihood.load_objective",
     "electra.text.tokenizer.build._fit_of",

@@ -1,0 +1,118 @@
+"""The new profile: the recipe of an existing one, with the texts, the tasks and what depends on their size."""
+
+from pathlib import Path
+from typing import Any
+
+from electra.common.errors import ConfigError
+from electra.common.parsing import read_yaml
+from electra.config import FilesCorpus
+from electra.config.loading import parse_settings
+from electra.init.table import OWN, Table
+from electra.init.texts import Texts
+
+BYTES_PER_TOKEN = 4.5
+PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
+MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
+EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
+
+
+def read_template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of the profile ``like``, and those of ``params.yaml``.
+
+    Raises:
+        ConfigError: there is no such profile.
+    """
+    try:
+        return read_yaml(root / "params" / f"{like}.yaml"), read_yaml(root / "params.yaml")
+    except FileNotFoundError as error:
+        known = ", ".join(sorted(path.stem for path in (root / "params").glob("*.yaml")))
+        raise ConfigError(
+            f"{error.filename} does not exist",
+            where="--like" if known else "this folder",
+            next_step=f"choose one of: {known}" if known else "run from the project's root, beside dvc.yaml",
+        ) from None
+
+
+def profile_values(
+    base: dict[str, Any],
+    common: dict[str, Any],
+    like: str,
+    name: str,
+    texts: Texts,
+    table: Table | None,
+    *,
+    cased: bool,
+    encoding: str,
+    steps: int | None,
+) -> dict[str, Any]:
+    """Return the values of the new profile: those of ``like``, except texts, tasks and what depends on their size.
+
+    Args:
+        base: settings of the profile ``like``; changed.
+        common: settings of ``params.yaml``.
+        steps: steps of pre-training; None: by the size of the text.
+    """
+    source = FilesCorpus(
+        kind="files",
+        name=name,
+        paths=texts.patterns,
+        text_field=texts.field,
+        encoding=encoding,
+        documents=texts.documents,
+        weight=1.0,
+    )
+    base["corpus"] |= {"sources": [source.model_dump(mode="json")], "documents_per_file": 5000}
+    if table is None:
+        base["corpus"]["decontamination"] = None
+    base["tokenizer"]["vocab_size"] = min(base["tokenizer"]["vocab_size"], max(MIN_ENTRIES, texts.vocabulary))
+    if cased:
+        base["tokenizer"]["lowercase"] = False
+    if texts.keeps_marks:
+        base["tokenizer"]["strip_accents"] = False
+    recipe = base["pretrain"]
+    tokens = texts.num_bytes / BYTES_PER_TOKEN
+    if steps is None and like in ("tiny", "books"):
+        examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
+        steps = int(examples / recipe["batch_size"] // 100 * 100)
+    if steps is not None:
+        recipe |= {
+            "num_steps": steps,
+            "eval_every": max(1, steps // 10),
+            "warmup_steps": min(recipe["warmup_steps"], max(1, steps // 10)),
+        }
+    base["tasks"] = {"source": None, "own": [str(OWN / f"{table.name}.yaml")] if table else []}
+    cells = {**common["cells"], "tasks": [table.name] if table else [], "intermediate": [], "from_intermediate": []}
+    merged = {**common, "profile": name, "cells": cells}
+    merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
+    settings = parse_settings(merged, where=f"params/{like}.yaml with your texts").model_dump(mode="json")
+    elsewhere = {
+        key: {name for name, value in section.items() if value is not None} if isinstance(section, dict) else set()
+        for key, section in common.items()
+    }
+    return {
+        section: {key: value for key, value in settings[section].items() if key not in elsewhere.get(section, ())}
+        for section in base
+    }
+
+
+def header(profile: str, like: str, texts: Texts, cased: bool) -> str:
+    """Return the comment at the top of the profile."""
+    chosen = "".join(f"# {line}\n" for line in reasons(texts, cased))
+    return (
+        f"# Profile {profile}, written by `electra init` after params/{like}.yaml; every value may be changed here.\n"
+        f"# Every key in a line: electra config --help-fields\n{chosen}"
+    )
+
+
+def reasons(texts: Texts, cased: bool) -> list[str]:
+    """Return the settings chosen from the texts, one line each: key, value, reason."""
+    lines = [f"corpus.sources documents: {texts.documents}: {texts.reason}"] if texts.reason else []
+    names = ", ".join(f"{script.name} {script.share:.0%}" for script in texts.scripts)
+    kept = next((script for script in texts.scripts if script.keeps_marks), None)
+    if kept:
+        word, left = kept.example
+        lost = f": stripped, {word} would be {left}" if word else ""
+        lines.append(f"tokenizer.strip_accents: false: the text is {names}, and marks belong to its letters{lost}")
+    elif names and not cased:
+        lines.append(f"tokenizer.lowercase: true, which strips accents: the text is {names}, and has few marks")
+    return lines

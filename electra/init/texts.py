@@ -1,0 +1,224 @@
+"""The user's texts: files, what separates documents in them, scripts, and the vocabulary that they can fill."""
+
+import glob
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from electra.common.errors import ConfigError, DataError
+from electra.common.lines import open_input
+from electra.config import FilesCorpus
+from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
+from electra.init.script import Script, scripts_of
+from electra.text.corpus.compression import SUFFIXES
+from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
+
+SAMPLE_BYTES = 1 << 18  # read from a file
+SAMPLED_FILES = 20
+MAX_COUNTED_BYTES = 16_000_000  # of text whose words are counted
+BYTES_PER_ENTRY = 120  # bytes of text per entry of the vocabulary
+COMPRESSION = 3.5  # approximate compression ratio of English text
+LONG_LINE = 120  # characters; a file of such lines without blank lines has a document per line
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Text files that were found.
+
+    Attributes:
+        patterns: paths for ``corpus.sources``.
+        num_bytes: bytes of text; estimated for compressed files.
+        documents: separator of documents in text files; ``reason``: why it was chosen.
+        scripts: scripts in a sample of the local files.
+        vocabulary: number of vocabulary entries for which the text is large enough.
+    """
+
+    patterns: list[str]
+    field: str
+    files: list[InputFile]
+    num_bytes: int
+    documents: str
+    reason: str
+    scripts: list[Script]
+    vocabulary: int
+
+    @property
+    def keeps_marks(self) -> bool:
+        """Whether stripping marks would change letters of a script in which they are regular."""
+        return any(script.keeps_marks for script in self.scripts)
+
+    @property
+    def size(self) -> str:
+        """Number of files and their size, as text for the user."""
+        size = self.num_bytes
+        shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+        about = "about " if any(file.compression for file in self.files) else ""
+        return f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}, {about}{shown}"
+
+
+def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts:
+    """Find and sample the texts.
+
+    Args:
+        given: files, folders, globs or URLs; relative to ``root``.
+        field: field of .jsonl and .parquet files with the text.
+
+    Raises:
+        ConfigError: a path does not exist.
+        DataError: there is no text, or a file cannot be read.
+    """
+    patterns = [pattern for text in given for pattern in _patterns(text, root)]
+    files = find_files([pattern if "://" in pattern else str(root / pattern) for pattern in patterns])
+    sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
+    num_bytes = sum(int(sizes[file.name] * (COMPRESSION if file.compression else 1)) for file in files)
+    plain = [file for file in files if file.is_local and not file.compression and file.format == ".txt"]
+    if not num_bytes:
+        raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
+    documents, reason = _separator([_sample(Path(file.path), encoding) for file in _spread(plain)], len(plain))
+    scripts = scripts_of("\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local))
+    vocabulary = _vocabulary(files, plain, num_bytes, encoding)
+    return Texts(patterns, field, files, num_bytes, documents, reason, scripts, vocabulary)
+
+
+def _spread(files: list[InputFile]) -> list[InputFile]:
+    """Return at most ``SAMPLED_FILES`` of the files, evenly spaced."""
+    return files[:: -(-len(files) // SAMPLED_FILES) or 1]
+
+
+def _beginning(file: InputFile, field: str, encoding: str) -> str:
+    """Return the first ``SAMPLE_BYTES`` characters of a file's lines or documents.
+
+    Raises:
+        DataError: the file cannot be read, or does not have the field.
+    """
+    source = FilesCorpus(
+        kind="files", name="sample", paths=[file.path], text_field=field, encoding=encoding, documents="line"
+    )
+    texts, size = [], 0
+    try:
+        for text in FilePart(file, source, None).texts():
+            texts.append(text[: SAMPLE_BYTES - size])
+            size += len(texts[-1])
+            if size >= SAMPLE_BYTES:
+                break
+    except DataError as error:
+        if "text_field" not in (error.next_step or ""):
+            raise
+        step = "name the one with the text: electra init ... --field NAME"
+        raise DataError(error.what, where=error.where, next_step=step) from None
+    return "\n".join(texts)
+
+
+def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, encoding: str) -> int:
+    """Return a lower bound on the entries of a vocabulary of these texts: each word that occurs twice becomes one.
+
+    A fifth is subtracted for text that cleaning removes. Large texts and files other than plain .txt are estimated by
+    their size.
+    """
+    if len(plain) < len(files) or num_bytes > MAX_COUNTED_BYTES:
+        return num_bytes // BYTES_PER_ENTRY
+    words: Counter[str] = Counter()
+    for file in plain:
+        words.update(re.findall(r"\w+", Path(file.path).read_text(encoding, errors="ignore").lower()))
+    characters = {character for word in words for character in word}
+    return len(characters) + int(0.8 * sum(count > 1 for count in words.values()))
+
+
+def _patterns(text: str, root: Path) -> list[str]:
+    """Return globs for the formats of the files in a folder, or any other path or URL as one pattern.
+
+    Paths in the workspace become relative to it.
+    """
+    if "://" in text:
+        return [text]
+    if not glob.has_magic(text) and not (root / text).exists():
+        raise ConfigError(f"no file matches {text}", where="the texts", next_step="correct the path of your texts")
+    path = relative_to(root / text, root)
+    if not (root / text).is_dir():
+        return [path]
+    found: set[str] = set()
+    for file in (root / text).rglob("*"):
+        suffixes = file.suffixes[-2:] if file.suffix in SUFFIXES else file.suffixes[-1:]
+        if file.is_file() and suffixes and suffixes[0] in FORMATS:
+            found.add(f"{glob.escape(path)}/**/*{''.join(suffixes)}")
+    if not found:
+        raise DataError(
+            f"no text in it: no file ends in {', '.join(FORMATS)}",
+            where=text,
+            next_step="name the files, or convert them; labelled tables go to --table",
+        )
+    if all(file.parent == root / text for file in (root / text).rglob("*") if file.is_file()):
+        return sorted(pattern.replace("/**/", "/") for pattern in found)
+    return sorted(found)
+
+
+def relative_to(path: Path, root: Path) -> str:
+    """Return a path in the workspace relative to it, any other path as absolute."""
+    absolute = Path(os.path.abspath(path))
+    inside = absolute.is_relative_to(root.absolute())
+    return str(absolute.relative_to(root.absolute()) if inside else absolute)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Statistics of the beginning of a text file.
+
+    Attributes:
+        documents: separator of documents, estimated from this file alone.
+        blocks: number of blocks between blank lines, estimated for the whole file.
+        block_characters: mean characters of a block.
+    """
+
+    documents: str
+    blocks: int
+    block_characters: float
+
+
+def _separator(samples: list[Sample], num_files: int) -> tuple[str, str]:
+    """Return the separator of documents in the text files, and the reason; many short blocks count as paragraphs."""
+    if not samples:
+        return "blank_line", ""
+    most = Counter(sample.documents for sample in samples).most_common(1)[0][0]
+    chosen = sorted((sample for sample in samples if sample.documents == most), key=lambda sample: sample.blocks)
+    middle = chosen[len(chosen) // 2]
+    blocks, characters = middle.blocks, middle.block_characters
+    if most == "line":
+        return most, "long lines, without blank lines between them: a line is a document"
+    if most == "file":
+        return most, "no blank lines, and lines are short: a file is a document"
+    what = f"{blocks:,} blocks of {characters:,.0f} characters between blank lines"
+    is_short = blocks >= MANY_PARAGRAPHS and characters < PARAGRAPH_CHARS
+    if is_short and num_files > 1:
+        return "file", f"files have about {what}, which look like paragraphs: a file is a document"
+    if is_short:
+        return most, f"about {what}: each is a document; if they are the paragraphs of one text, set file"
+    return most, f"about {what}" + (" in a file" if num_files > 1 else "") + ": each is a document"
+
+
+def _sample(path: Path, encoding: str) -> Sample:
+    """Return statistics of the beginning of a text file.
+
+    Raises:
+        DataError: the file is not in the encoding.
+    """
+    with open_input(path) as file:
+        head = file.read(SAMPLE_BYTES)
+    try:
+        text = head.decode(encoding) if len(head) < SAMPLE_BYTES else head.decode(encoding, "ignore")
+        if len(head) == SAMPLE_BYTES:
+            head[: SAMPLE_BYTES // 2].rpartition(b"\n")[0].decode(encoding)
+    except (UnicodeDecodeError, LookupError) as error:
+        raise DataError(
+            f"no text in {encoding}: {error}",
+            where=str(path),
+            next_step="say its encoding: electra init ... --encoding cp1252 (or latin-1, utf-16, shift_jis, ...)",
+        ) from None
+    blocks = [block for block in re.split(r"\n(?:[ \t\r]*\n)+", text) if block.strip()]
+    num_blocks = round(len(blocks) * path.stat().st_size / max(1, len(head)))
+    mean = sum(map(len, blocks)) / max(1, len(blocks))
+    if len(blocks) > 1:
+        return Sample("blank_line", num_blocks, mean)
+    lines = sorted(len(line) for line in text.splitlines())
+    return Sample("line" if lines and lines[len(lines) // 2] >= LONG_LINE else "file", num_blocks, mean)
