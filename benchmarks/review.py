@@ -81,13 +81,13 @@ def files_of(
         "dvc.lock": json.dumps(lock),
         "results/scores.json": "{}",
         "results/glue.json": json.dumps(tasks),
-        "results/metrics/pretrain.json": "{}",
+        "results/pretrain.json": "{}",
     }
 
 
 def side(name: str, files: dict[str, str]) -> Side:
     """Return a side whose files are in memory."""
-    names = ("results/pretrain.json", "results/pretrain.tsv", "results/machine.json", noise_file("simulated"))
+    names = ("results/pretrain.tsv", "results/machine.json", noise_file("simulated"))
     missing: dict[str, bytes | None] = dict.fromkeys([*names, *(f"results/{family}.json" for family in SCORE_FAMILIES)])
     return Side(name, NOWHERE, None, {**missing, **{path: text.encode() for path, text in files.items()}})
 

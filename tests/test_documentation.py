@@ -207,6 +207,7 @@ def test_the_site_builds_in_strict_mode_without_a_word(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_the_tutorial_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
     """Every block of commands and Python, in order, in one clone; its .venv is this environment."""
+    beside, tmp_path = tmp_path, tmp_path / "clone"
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     for name in filter(None, names):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -223,14 +224,15 @@ def test_the_tutorial_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
     output = ""
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     blocks = re.findall(r"^```(bash|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 7
+    assert len(blocks) == 10
     for language, block in blocks:
         command = ["bash", "-euc", block] if language == "bash" else [sys.executable, "-c", block]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{block}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         output += done.stdout
-    for said in ("found    ", "pretrain.num_steps 200 -> 300", "torch.Size([1, ", '"label"'):
+    for said in ("found    ", "pretrain.num_steps 200 -> 300", "torch.Size([1, ", '"label"', "up to date."):
         assert said in output
+    assert (beside / "my-encoder/discriminator/config.json").is_file()
 
 
 WORKFLOW = ROOT / "docs/examples/github/compare.yaml"

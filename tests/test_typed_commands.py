@@ -13,9 +13,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.test_documentation import MORE_PAGES, PAGES, commands_of
-from tests.typed import REVIEW, Typist, prepare
+from tests.typed import REVIEW, ROOT, Typist, prepare
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the workspace
 
@@ -55,6 +56,7 @@ SMALLER = [
     (r"dvc gc --workspace", "dvc gc --workspace --force"),
     (r"(dvc exp run .*)", r"\1 validate_tasks"),  # up to a stage that the rate does not change
     (r"cells\.seeds=\[[\d,]*\]", "cells.seeds=[1]"),
+    (r"https://git\.example\.org/\S+ encoder", ". encoder"),
 ]
 # Typed, and refused with this exit code and these words.
 REFUSED = {
@@ -62,7 +64,12 @@ REFUSED = {
     r"electra submission .*": (3, "neither of a GLUE test set nor of SQuAD"),  # the tasks here have no test sets
     r"python -m electra": (2, "Usage: "),
 }
-ALIKE = {r"python -m flows\.pipeline.*|make flow": "test_the_flow_runs_with_work_to_do_and_with_none"}
+ALIKE = {
+    r"python -m flows\.pipeline.*|make flow": "test_the_flow_runs_with_work_to_do_and_with_none",
+    r"dvc exp (run|apply|branch) .*(slower|faster|--run-all).*|electra compare HEAD slower": "test_experiments_are_run_"
+    "queued_compared_applied_and_made_a_branch",
+    r"dvc artifacts get \.\./colleague .*": "test_a_clone_of_what_was_pushed_has_nothing_to_run",
+}
 SERVES = r"electra demo.*"
 # What is said where a sentence names a command, or one of its options, without what it needs.
 INCOMPLETE = re.compile("Missing|requires an argument|are required|needs to be set")
@@ -90,7 +97,8 @@ def smaller(command: str) -> str:
 def revisions() -> set[str]:
     """Names of commits that the pages compare."""
     known = {"HEAD", "main", "origin/main"}
-    words = [re.sub(r" --\S+(=\S+)?( gate\.yaml)?", "", command).split() for command in listed()]
+    commands = [command for command in listed() if not is_one_of(command, ALIKE)]
+    words = [re.sub(r" --\S+(=\S+)?( gate\.yaml)?", "", command).split() for command in commands]
     compared = [line[3:] for line in words if line[0] == "dvc" and line[2:3] == ["diff"]]
     compared += [line[2:] for line in words if line[:2] == ["electra", "compare"]]
     return {name for names in compared for name in names} - known
@@ -190,6 +198,38 @@ def test_the_flow_runs_with_work_to_do_and_with_none(typist: Typist) -> None:
     assert (typist.root / "results/report.md").is_file()
     again = typist.run("python -m flows.pipeline --parallel 2")
     assert "stages are up to date: nothing to run" in again
+
+
+def test_experiments_are_run_queued_compared_applied_and_made_a_branch(typist: Typist) -> None:
+    """The commands of docs/reviewing.md, in their order; the runs up to a stage that the rate does not change."""
+    pattern = next(pattern for pattern in ALIKE if pattern.startswith("dvc exp"))
+    commands = [command for command in commands_of("docs/reviewing.md") if re.fullmatch(pattern, command)]
+    assert [command.split()[2] for command in commands] == ["run", "run", "run", "HEAD", "apply", "branch"]
+    for command in commands:
+        typist.run(f"{command} validate_tasks" if " -n " in command else command)
+    rates = [
+        yaml.safe_load(typist.run(f"git show {revision}:params/books.yaml"))["pretrain"]["learning_rate"]
+        for revision in ("half-rate", "HEAD")
+    ]
+    here = yaml.safe_load((typist.root / "params/books.yaml").read_text())["pretrain"]["learning_rate"]
+    assert rates[0] == here == 5e-4 != rates[1], "of the branch and the folder"
+    shown = typist.run("dvc exp show --only-changed --no-pager --csv")
+    assert "slower" in shown and "faster" in shown and "0.005" in shown
+
+
+def test_a_clone_of_what_was_pushed_has_nothing_to_run(typist: Typist) -> None:
+    """The last blocks of the tutorial."""
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8").partition("## 7.")[2]
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    typist.run("git tag -d encoder@v1.0.0")  # of the workspace
+    script = typist.root.parent / "share.sh"
+    script.write_text("set -e\n" + "".join(blocks))
+    output = typist.run(f"bash {script}")
+    assert "Data and pipelines are up to date." in output
+    beside = typist.root.parent
+    assert (beside / "colleague/corpus/0.txt").is_file()
+    encoder = (typist.root / "models/export/discriminator/model.safetensors").read_bytes()
+    assert (beside / "my-encoder/discriminator/model.safetensors").read_bytes() == encoder
 
 
 def test_every_command_is_typed_or_has_its_reason() -> None:

@@ -187,7 +187,8 @@ def prepare(folder: Path, revisions: Iterable[str]) -> Typist:
     for command in (
         "git init --quiet --initial-branch main", "dvc remote add --default near ../near",
         "dvc remote add storage s3://bucket/electra", "electra inputs --watch", "dvc commit --quiet --force",
-        "git add .", "git commit --quiet -m Everything", "dvc push --quiet --run-cache",
+        "git config --add core.excludesFile .texts", "git add .", "git commit --quiet -m Everything",
+        "git tag -a encoder@v1.0.0 -m Encoder", "dvc push --quiet --run-cache",
         *(f"git tag {name}" for name in revisions), "git update-ref refs/remotes/origin/main HEAD",
     ):  # fmt: skip
         typist.run(command, fresh=command.startswith("git"))
@@ -224,7 +225,7 @@ def write_files(folder: Path) -> None:
         "p.json": json.dumps(dict.fromkeys(ids, "")), "odds.json": json.dumps(dict.fromkeys(ids, 0.5)),
         "eng.testb": tags, "tagged.txt": tags,
         "both.txt": "\n".join(f"{line} {line.split()[1]}" for line in tags.splitlines()),
-        "gate.yaml": "worse: 0",
+        "gate.yaml": "worse: 0", ".texts": "/corpus/",  # what git leaves to `dvc add`
     }.items():  # fmt: skip
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f"{text}\n", encoding="utf-8")

@@ -90,7 +90,7 @@ class Paths:
 
     @property
     def metrics(self) -> Path:
-        """``pretrain.json`` and ``scores.json``: the headline figures, which ``dvc metrics diff`` compares."""
+        """``pretrain.json`` and ``scores.json``: the headline figures, which ``dvc exp show`` compares."""
         return self.results / "metrics"
 
     def scores(self, family: str) -> Path:

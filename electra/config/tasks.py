@@ -18,10 +18,11 @@ Milestone = Annotated[
 
 
 def _taken_names() -> dict[str, str]:
-    """Return reserved names in data/tasks, in lower case, since some file systems ignore case."""
+    """Return names that no task of a user may have, in lower case, since some file systems ignore case."""
     return {
         **{name.lower(): "a built-in task" for name in TASKS},
         **dict.fromkeys(["manifest.json", "official"], "something else in data/tasks"),
+        **dict.fromkeys(["mean", "scratch"], "a figure in results/metrics/scores.json"),
     }
 
 

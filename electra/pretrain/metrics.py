@@ -177,7 +177,6 @@ def token_counts(shards: Shards, special_ids: list[int], max_examples: int = 200
     return total
 
 
-HEADLINE = ("step", "examples_seen", "disc_auc", "alarms")  # of the metrics, with the held-out loss of every term
 HELDOUT_COLUMNS = ("mlm_loss", "mlm_accuracy", "disc_loss", "fake_rate_entropy", "disc_auc", "disc_recall")
 
 
@@ -237,7 +236,7 @@ class Curve:
         """Write the curve and the final figures.
 
         ``results/pretrain.tsv`` has one row a step (empty cells where it has no value); ``results/pretrain.json``
-        all final figures; ``results/metrics/pretrain.json`` the headline, which is held-out losses and AUC.
+        all final figures; ``results/metrics/pretrain.json`` the held-out loss of every term and the AUC.
         """
         found = dict.fromkeys(name for _, row in sorted(self.rows.items()) for name in row)
         train = [name for name in found if name.startswith("train_")]
@@ -252,7 +251,7 @@ class Curve:
             **{name: float(f"{value:.6g}") for name, value in final.items()},
         }
         write_json(paths.results / "pretrain.json", facts)
-        headline = {name: value for name, value in facts.items() if name in HEADLINE or name.endswith("_loss")}
+        headline = {name: value for name, value in facts.items() if name == "disc_auc" or name.endswith("_loss")}
         write_json(paths.metrics / "pretrain.json", headline)
 
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from electra.common.artifacts import TasksManifest, listed_files, read_json, read_manifest, verify_files, write_json
+from electra.common.artifacts import (
+    TasksManifest,
+    listed_files,
+    read_json,
+    read_manifest,
+    verify_files,
+    write_json,
+    write_text,
+)
 from electra.common.output import exclusive
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
@@ -129,8 +137,9 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     metric, its standard deviation (null for a single seed), the other metrics, every seed's values, a description of
     the data, and the same for the milestones, intermediate tasks and third-party encoders requested in ``cells``.
     ``results/scores.json``: the mean of the headlines over tasks, and the GLUE averages whose tasks are complete.
-    ``results/metrics/scores.json``: the figures a reviewer compares: mean and headline of every task, for both
-    initialisations.
+    ``results/metrics/scores.json``: the figures a reviewer compares: the mean over tasks from the pre-trained weights
+    (``mean``) and from random ones (``scratch``), and the headline of every task from the pre-trained weights.
+    ``results/scores.tsv``: the headlines of all tasks and initialisations, for ``dvc plots``.
 
     Runs that ``cells`` does not request are moved out of ``models/finetuned`` first: this folder is the stage's input
     for DVC, which would otherwise count them among the inputs of the scores.
@@ -162,10 +171,11 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
     write_json(
         paths.metrics / "scores.json",
         {
-            "mean": mean,
-            **{name: {init: entry[init] for init in ("pretrained", "scratch")} for name, entry in tasks.items()},
+            **({"mean": mean["pretrained"], "scratch": mean["scratch"]} if tasks else {}),
+            **{name: entry["pretrained"] for name, entry in tasks.items()},
         },
     )
+    write_text(paths.results / "scores.tsv", _table(tasks))
     if not tasks:
         print("no tasks to score: cells.tasks is empty")
         return
@@ -174,6 +184,20 @@ def evaluate_cells(settings: Settings, paths: Paths) -> None:
         f"scratch {mean['scratch']:.2f}"
     )
     print(f"data: {describe_card(manifest)}")
+
+
+def _table(tasks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return one line per task and initialisation: the task, the initialisation if not pre-trained, the headline."""
+    lines = ["run\tscore"]
+    for name, entry in tasks.items():
+        further = {
+            start: found["median"]
+            for group in ("milestones", "intermediate", "encoders")
+            for start, found in entry.get(group, {}).items()
+        }
+        scores = {"": entry["pretrained"], "scratch": entry["scratch"], **further}
+        lines += [f"{name}{start and ', '}{start}\t{score}" for start, score in scores.items()]
+    return "\n".join([*lines, ""])
 
 
 def set_others_aside(settings: Settings, paths: Paths) -> list[str]:

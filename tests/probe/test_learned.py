@@ -59,7 +59,7 @@ def labelled(paths: Paths) -> None:
         (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_the_stage_writes_the_same_bytes_again_and_two_headlines(prepared: Workspace, tmp_path: Path) -> None:
+def test_the_stage_writes_the_same_bytes_again(prepared: Workspace, tmp_path: Path) -> None:
     paths = workspace_of(prepared, tmp_path / "root")
     (paths.root / "data").unlink()
     (paths.root / "data").mkdir()
@@ -68,15 +68,13 @@ def test_the_stage_writes_the_same_bytes_again_and_two_headlines(prepared: Works
     labelled(paths)
     settings = settings_of(prepared, cells={"tasks": ["STS-B", "SQuAD1.1"]}, pairs=[str(PAIRS)])
     probe_pretrained(settings, paths)
-    files = [paths.results / "probe.json", paths.metrics / "probe.json"]
-    first = [file.read_bytes() for file in files]
+    first = (paths.results / "probe.json").read_bytes()
     probe_pretrained(settings, paths)
-    assert [file.read_bytes() for file in files] == first
-    found, headline = map(read_json, files)
+    assert (paths.results / "probe.json").read_bytes() == first
+    found = read_json(paths.results / "probe.json")
     assert found["pairs"] == 48 and set(found) >= {"accuracy", "similarity_spearman", "retrieval"}
     assert found["retrieval"]["questions"] == 6 and found["retrieval"]["paragraphs"] == 3
-    accuracy = found["accuracy"]["discriminator, sum"]["all"]
-    assert headline == {"similarity_spearman": found["similarity_spearman"], "minimal_pairs": accuracy}
+    assert 0 <= found["accuracy"]["discriminator, sum"]["all"] <= 1
     losses = [sentence["loss"] for sentence in found["sentences"]]
     assert len(losses) == 6 and losses == sorted(losses) and found["candidates"] > 6
 
@@ -94,7 +92,7 @@ def test_files_of_pairs_are_probed_and_watched_and_without_them_there_are_no_pai
 
     probe_pretrained(settings_of(prepared), probed)
     found = read_json(probed.results / "probe.json")
-    assert set(found) == {"candidates", "sentences"} and read_json(probed.metrics / "probe.json") == {}
+    assert set(found) == {"candidates", "sentences"}
 
 
 def test_a_sentence_is_shown_with_what_the_model_says_of_it(probed: Paths) -> None:

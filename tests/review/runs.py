@@ -35,7 +35,6 @@ class Run:
         self.counts = {
             name: json.loads((EXAMPLE / f"results/validation/{name}.json").read_text()) for name in ("corpus", "shards")
         }
-        self.auc = json.loads((EXAMPLE / "results/metrics/pretrain.json").read_text())
         self.common["cells"]["seeds"] = list(range(1, seeds + 1))
         if seeds > 1 or random:
             self.draw(seeds, random, gain)
@@ -72,8 +71,7 @@ class Run:
         if self.folder.exists():
             shutil.rmtree(self.folder)
         (self.folder / "params").mkdir(parents=True)
-        (self.folder / "results/metrics").mkdir(parents=True)
-        (self.folder / "results/validation").mkdir()
+        (self.folder / "results/validation").mkdir(parents=True)
         for name, value in (("params.yaml", self.common), ("params/smoke.yaml", self.profile)):
             (self.folder / name).write_text(yaml.safe_dump(value))
         (self.folder / "dvc.lock").write_text(yaml.dump(self.lock, Dumper=yaml.CSafeDumper))
@@ -81,7 +79,6 @@ class Run:
             (self.folder / "results" / name).write_text(json.dumps(value))
         for name, value in self.counts.items():
             (self.folder / f"results/validation/{name}.json").write_text(json.dumps(value))
-        (self.folder / "results/metrics/pretrain.json").write_text(json.dumps(self.auc))
         (self.folder / "results/machine.json").write_text(json.dumps(self.machine))
         return self
 

@@ -21,10 +21,8 @@ def commit(run: Run, message: str) -> str:
     keep = run.folder.parent / "git"
     if (run.folder / ".git").exists():
         (run.folder / ".git").rename(keep)
-    scores = run.results["scores.json"]["mean"]
     (run.folder.parent / "x").mkdir(exist_ok=True)
     run.write()
-    (run.folder / "results/metrics/scores.json").write_text(json.dumps({"mean": scores}))
     if keep.exists():
         keep.rename(run.folder / ".git")
     else:
@@ -39,7 +37,7 @@ def test_a_line_for_every_run_with_what_was_changed(tmp_path: Path) -> None:
     commit(run, "First figures")
     run.set_parameter("pretrain.learning_rate", 5e-3)
     run.results["scores.json"]["mean"]["pretrained"] = 51.25
-    run.auc["disc_auc"] = 0.8765
+    run.results["pretrain.json"]["disc_auc"] = 0.8765
     second = commit(run, "Faster")
     (run.folder / "README.md").write_text("no run")
     git(run.folder, "add", "-A")

@@ -127,10 +127,15 @@ def test_every_family_has_a_file_and_no_figure_stands_twice(paths, pretrained):
     assert names["squad.json"] == names["tagging.json"] == names["other.json"] == {}
     assert "tasks" not in names["scores.json"]
     metrics = json.loads((paths.metrics / "scores.json").read_text())
-    assert set(metrics) == {"mean", "CoLA", "STS-B"}, "what a reviewer compares: the mean and every task"
+    assert set(metrics) == {"mean", "scratch", "CoLA", "STS-B"}, "what a reviewer compares: the means and every task"
+    mean = names["scores.json"]["mean"]
+    assert (metrics["mean"], metrics["scratch"]) == (mean["pretrained"], mean["scratch"])
+    plotted = ["run\tscore"]
     for task in ("CoLA", "STS-B"):
-        assert metrics[task] == {init: names["glue.json"][task][init] for init in ("pretrained", "scratch")}
-    assert metrics["mean"] == {init: names["scores.json"]["mean"][init] for init in ("pretrained", "scratch")}
+        entry = names["glue.json"][task]
+        assert metrics[task] == entry["pretrained"]
+        plotted += [f"{task}\t{entry['pretrained']}", f"{task}, scratch\t{entry['scratch']}"]
+    assert (paths.results / "scores.tsv").read_text().splitlines() == plotted
     assert {"pretrained", "pretrained_sd", "data", "train_rows", "dev_rows", "seeds"} <= names["glue.json"][
         "CoLA"
     ].keys()

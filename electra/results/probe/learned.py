@@ -106,7 +106,7 @@ MAX_QUESTIONS = 2_000
 
 
 def probe_pretrained(settings: Settings, paths: Paths) -> None:
-    """Write ``results/probe.json`` and its headline, ``results/metrics/probe.json``.
+    """Write ``results/probe.json``.
 
     Includes minimal pairs of ``tasks.pairs``, similarity if STS-B is among the tasks, retrieval if a task has
     questions, and sentences of the held-out text in which the generator replaced tokens. Probes that do not apply are
@@ -134,10 +134,6 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
     shown = [show(probe, text, number) for number, text in enumerate(candidates)]
     found |= {"candidates": len(shown), "sentences": best_and_worst(shown)}
     write_json(paths.results / "probe.json", found)
-    headline = {name: found[name] for name in ("similarity_spearman",) if name in found}
-    for accuracies in list(found.get("accuracy", {}).values())[:1]:  # the discriminator's sum, if it has one
-        headline["minimal_pairs"] = accuracies["all"]
-    write_json(paths.metrics / "probe.json", headline)
     print(render(found), end="")
     print(f"probe: {paths.results / 'probe.json'}, {len(found['sentences'])} sentences")
 

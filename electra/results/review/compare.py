@@ -174,7 +174,7 @@ def _named(side: Side) -> str:
 
 def pretrain_figure(side: Side, key: str) -> float | None:
     """Return a headline figure of pre-training; None if the run lacks it."""
-    value = side.json("results/metrics/pretrain.json").get(key)
+    value = side.json("results/pretrain.json").get(key)
     return float(value) if isinstance(value, int | float) else None
 
 

@@ -16,7 +16,7 @@ from electra.config.loading import with_method
 from electra.results.review.sides import _git
 
 WIDTH = 100
-FILES = ("params.yaml", "results/metrics/pretrain.json", "results/metrics/scores.json", "results/machine.json")
+FILES = ("params.yaml", "results/pretrain.json", "results/scores.json", "results/machine.json")
 _SCORES = FILES[2]
 
 
@@ -60,7 +60,7 @@ def find_runs(root: Path = Path("."), most: int = 30) -> list[Run]:
 def _commits(root: Path, most: int) -> list[dict[str, str]]:
     """Return commits that changed the scores, and experiments, newest first."""
     form = "--format=%H%x09%cs%x09%s"
-    log = _git(root, "log", f"-{most}", form, "--", "results/metrics", _SCORES)
+    log = _git(root, "log", f"-{most}", form, "--", "results/metrics", *FILES[1:3])
     if log.returncode:
         raise ConfigError(
             "no git history here", next_step="run it in the project's folder: electra runs lists its commits"
@@ -100,8 +100,7 @@ def _run(commit: dict[str, str], side: dict[str, Any], before: dict[str, Any] | 
         for key in dict.fromkeys([*settings, *old])
         if settings.get(key) != old.get(key) and not key.startswith("cluster.")
     ]
-    mean = side[_SCORES].get("mean", {})
-    value = mean.get("pretrained") if isinstance(mean, dict) else None
+    value = side[_SCORES].get("mean", {}).get("pretrained")
     return Run(
         commit.get("name") or f"{side['profile']}-{method}",
         commit["hash"][:7],
@@ -109,7 +108,7 @@ def _run(commit: dict[str, str], side: dict[str, Any], before: dict[str, Any] | 
         changed,
         value,
         _spread(side["seeds"]),
-        side["results/metrics/pretrain.json"].get("disc_auc"),
+        side["results/pretrain.json"].get("disc_auc"),
         side["results/machine.json"].get("pretrain", {}).get("minutes"),
         commit["subject"],
     )
