@@ -9,6 +9,7 @@ from electra.config import FilesCorpus
 from electra.config.loading import parse_settings
 from electra.init.table import OWN, Table
 from electra.init.texts import Texts
+from electra.tasks.catalogue import TASKS
 
 BYTES_PER_TOKEN = 4.5
 PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
@@ -81,6 +82,8 @@ def profile_values(
             "warmup_steps": min(recipe["warmup_steps"], max(1, steps // 10)),
         }
     base["tasks"] = {"source": None, "own": [str(OWN / f"{table.name}.yaml")] if table else []}
+    for key in ("task_epochs", "task_max_train_examples"):  # the own tasks of ``like`` are not in the new profile
+        base["finetune"][key] = {task: value for task, value in (base["finetune"][key] or {}).items() if task in TASKS}
     cells = {**common["cells"], "tasks": [table.name] if table else [], "intermediate": [], "from_intermediate": []}
     merged = {**common, "profile": name, "cells": cells}
     merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}

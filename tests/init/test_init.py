@@ -269,6 +269,15 @@ def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(projec
     assert published.num_steps == 1_000_000, "a published recipe keeps its steps"
 
 
+@pytest.mark.parametrize("like", sorted(path.stem for path in (ROOT / "params").glob("*.yaml")))
+def test_every_profile_can_be_taken_as_a_template(project: Path, like: str) -> None:
+    plan = plan_project(
+        ["letters/"], like=like, table=Path("verdicts.csv"), text_columns=["review"], label="verdict", steps=100
+    )
+    write_project(plan)
+    assert load_settings(project).cells.tasks == ["verdicts"]
+
+
 def test_the_command_ends_with_2_for_a_users_mistake(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "electra", "init", "letters/", "--like", "tinny", "--no-time"],
