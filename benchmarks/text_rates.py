@@ -42,7 +42,8 @@ from electra.text.corpus.near_duplicates import SeenIds
 from electra.text.corpus.selection import kept_documents
 from electra.text.corpus.writer import split_files
 from electra.text.shards.build import build_shards, shard_file
-from electra.text.tokenizer.build import build_tokenizer, count_file, write_sample
+from electra.text.tokenizer.build import build_tokenizer, count_file
+from electra.text.tokenizer.sample import write_sample
 
 DOCUMENT_CHARACTERS = 3000
 

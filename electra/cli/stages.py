@@ -84,7 +84,8 @@ def tokenizer(
 
     Example: electra tokenizer --beside mbert/vocab.txt
     """
-    from electra.text.tokenizer.build import build_tokenizer, show_beside
+    from electra.text.tokenizer.build import build_tokenizer
+    from electra.text.tokenizer.measure import show_beside
 
     if beside:
         show_beside(load()[1], beside)

@@ -37,7 +37,7 @@ EXPENSIVE = [  # what loads weights, reads all texts, compares runs or measures 
     "electra.init.project.find_texts",
     "electra.results.review.compare.compare",
     "electra.predict.pseudo_likelihood.load_objective",
-    "electra.text.tokenizer.build._fit_of",
+    "electra.text.tokenizer.measure._measured",
 ]
 
 

@@ -38,7 +38,7 @@ from electra.readers.official import OfficialSource, read_official
 from electra.results.outside import outside_scores
 from electra.tasks.catalogue import TASKS
 from electra.text.corpus.files import FilesSource, read_checksums
-from electra.text.tokenizer.build import show_beside
+from electra.text.tokenizer.measure import show_beside
 from electra.text.tokenizer.wordpiece import make_tokenizer, read_vocab_file
 from tests.security.fuzzing import JSON, fuzz, json_bytes, mutated, only_documented
 from tests.tokenizer.small import write_corpus

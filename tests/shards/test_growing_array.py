@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from electra.text.shards.build import GrowingArray
+from electra.text.shards.growing_array import GrowingArray
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from electra.config.text import SPECIAL_TOKENS
-from electra.text.shards import build as words
-from electra.text.shards.build import WordEncoder
+from electra.text.shards import words
+from electra.text.shards.words import WordEncoder
 from electra.text.tokenizer.wordpiece import make_tokenizer
 
 PIECES = [*SPECIAL_TOKENS, *"abcdeĂéİσς.,-'[]<=~$+*中国가", *("##" + c for c in "abcdeéσς가"), "the", "##ing"]

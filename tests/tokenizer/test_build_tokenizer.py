@@ -17,7 +17,9 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
 from electra.config.text import SPECIAL_TOKENS
-from electra.text.tokenizer.build import _heldout_texts, build_tokenizer, in_sample, show_beside
+from electra.text.tokenizer.build import build_tokenizer
+from electra.text.tokenizer.measure import _heldout_texts, show_beside
+from electra.text.tokenizer.sample import in_sample
 from electra.text.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
 
 from .small import REPO, settings, write_corpus

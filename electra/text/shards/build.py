@@ -1,11 +1,6 @@
-"""The shards stage: cuts documents into fixed-length examples in ``.npy`` files.
-
-Text is encoded word by word, every distinct word once, because most words of a text occurred before. Rows are appended
-to the files, which are identical to numpy's, so that no whole array is held in memory."""
+"""The shards stage: cuts documents into fixed-length examples in ``.npy`` files."""
 
 import os
-import re
-from array import array
 from collections.abc import Iterator
 from itertools import accumulate, islice
 from pathlib import Path
@@ -13,8 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from numpy.lib import format as npy
-from tokenizers import Tokenizer
 
 from electra.cluster.executors import job_folder, open_workers
 from electra.common.artifacts import (
@@ -36,91 +29,9 @@ from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.config import Settings, Shards
 from electra.text.shards.examples import Boundaries, cut_document, document_generator
+from electra.text.shards.growing_array import GrowingArray
 from electra.text.shards.layout import write_example
-
-
-class GrowingArray:
-    """``.npy`` file to which rows are appended.
-
-    The header with the number of rows is rewritten at the end; numpy pads it so that the number fits.
-
-    Raises:
-        OSError: the disk is full.
-    """
-
-    def __init__(self, path: Path):
-        self._file = open(path, "wb")  # noqa: SIM115
-        self._rows = 0
-        self._like: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def append(self, rows: np.ndarray) -> None:
-        """Append rows [n, width] of the same width and type as the first ones."""
-        if self._like is None:
-            self._like = rows[:0]
-            self._write_header()
-        self._rows += len(rows)
-        self._file.write(np.ascontiguousarray(rows).data)
-
-    def close(self) -> None:
-        """Write the final header and close the file."""
-        self._file.seek(0)
-        self._write_header()
-        self._file.close()
-
-    def _write_header(self) -> None:
-        assert self._like is not None, "an array without rows has no width"
-        facts = npy.header_data_from_array_1_0(self._like)
-        npy.write_array_header_1_0(self._file, {**facts, "shape": (self._rows, *self._like.shape[1:])})
-
-
-WORD = re.compile(r"[!-/:-@\[-`{-~]|[^ !-/:-@\[-`{-~]+")  # one ASCII punctuation character, or the text between
-# The only mark that NFC composes with ASCII punctuation; the results (≮ ≠ ≯) are not ASCII punctuation. In lines that
-# contain it, "<", "=" and ">" before a non-ASCII character do not separate words.
-STROKE = "\u0338"
-WORD_WITH_STROKE = re.compile(r"(?:[^ !-/:-@\[-`{-~]|[<=>](?=[^\x00-\x7f]))+|[!-/:-@\[-`{-~]")
-WORD_BYTES = 250  # approximate memory of an entry besides its characters
-CACHE_BYTES = 25_000_000  # per generation; there are two
-
-
-class WordEncoder:
-    """Encoder of lines with a cache of words: the same ids as the tokenizer's, several times as fast.
-
-    BERT's pre-tokeniser splits at spaces and around ASCII punctuation, and neither its normaliser nor WordPiece looks
-    across such a split: the ids of a line are the concatenated ids of its words.
-
-    Args:
-        tokenizer: a tokenizer made by ``electra.text.tokenizer``.
-        dtype: type of the ids.
-    """
-
-    def __init__(self, tokenizer: Tokenizer, dtype: np.dtype):
-        self._tokenizer, self._dtype = tokenizer, dtype
-        # two generations: a full newer one replaces the older, whose words not used since are forgotten
-        self._ids: dict[str, bytes] = {}
-        self._older: dict[str, bytes] = {}
-        self._bytes = 0
-
-    def encode(self, lines: list[str]) -> list[bytes]:
-        """Return the ids of each line, as the bytes of an array of ``dtype``."""
-        words = [(WORD_WITH_STROKE if STROKE in line else WORD).findall(line) for line in lines]
-        self._learn(set().union(*words))
-        ids = self._ids.__getitem__
-        return [b"".join(map(ids, line)) for line in words]
-
-    def _learn(self, words: set[str]) -> None:
-        if self._bytes > CACHE_BYTES:
-            self._older, self._ids, self._bytes = self._ids, {}, 0
-        missing = words.difference(self._ids)
-        found = {word: self._older[word] for word in missing.intersection(self._older)}
-        new = list(missing.difference(found))
-        for word, encoding in zip(new, self._tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True):
-            found[word] = array(self._dtype.char, encoding.ids).tobytes()
-        self._ids |= found
-        self._bytes += sum(map(len, found)) + WORD_BYTES * len(found)
-
+from electra.text.shards.words import WordEncoder
 
 BATCH_CHARS = 1_000_000  # characters encoded at a time
 NPY_HEADER_BYTES = 128
