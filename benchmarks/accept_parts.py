@@ -343,7 +343,7 @@ def _time_step(
 
 def cells(bench: Bench) -> Figures:
     """Fine-tune a classification and a span task on the device and on the CPU."""
-    from electra.results.metrics import score
+    from electra.kinds.scores import score
     from electra.tasks.catalogue import find_spec
     from electra.tasks.cells import read_lines, read_rows
 

@@ -37,10 +37,10 @@ from electra.finetune.model import TaskModel
 from electra.finetune.run import DROPOUT
 from electra.finetune.trainer import num_steps, predict, train
 from electra.hub.export.pretrained import export_model
+from electra.kinds.classification import accuracy
 from electra.model.pretrained import load_encoder, save_pretrained, special_token_ids
 from electra.objectives.electra import Electra
 from electra.readers.official import OfficialSource
-from electra.results.metrics import accuracy
 from electra.tasks.catalogue import TASKS
 from electra.text.tokenizer.build import build_tokenizer
 

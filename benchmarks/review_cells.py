@@ -24,7 +24,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import load_settings
 from electra.finetune.run import finetune_cell
-from electra.results.metrics import score
+from electra.kinds.scores import score
 from electra.results.review.compare import compare
 from electra.tasks.catalogue import find_spec
 from electra.tasks.cells import read_lines, read_rows

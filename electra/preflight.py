@@ -349,15 +349,17 @@ def predict_cell_memory(settings: Settings) -> int:
 
     from electra.cluster.estimate.memory import FP32, WORKSPACES, LiveBytes
     from electra.cluster.hardware import choose_precision
+    from electra.finetune.kinds import FINETUNING
     from electra.model.attention import CuSeqlens
     from electra.model.encoder import Encoder
     from electra.model.shape import EncoderConfig
 
     options, specs = settings.finetune, [TASKS.get(name) for name in settings.cells.tasks]
-    has_spans = any(spec is None or spec.kind == "span" for spec in specs)  # None: an own task of unknown kind
-    length = max(options.max_length, options.span_max_length if has_spans else 0)
-    choices = [len(spec.labels) for spec in specs if spec is not None and spec.kind == "multiple_choice"]
-    inputs = options.batch_size * max([1, *choices])
+    # a task that is not in the catalogue is one of the user's: of any kind, with inputs of their own
+    kinds = {spec.kind for spec in specs if spec is not None} | (set(FINETUNING) if None in specs else set())
+    length = max([options.max_length, *(FINETUNING[kind].max_length(options) for kind in kinds)])
+    parts = [FINETUNING[spec.kind].inputs_per_row(spec) for spec in specs if spec is not None]
+    inputs = options.batch_size * max([1, *parts])
     bf16 = choose_precision(settings.cluster, "cuda") == "bf16"
     shape = EncoderConfig.discriminator(settings.model, settings.tokenizer.vocab_size)
     shape = dataclasses.replace(shape, dropout=0.1, attention_dropout=0.1)  # as in fine-tuning

@@ -26,7 +26,7 @@ from electra.finetune.features import Vocabulary
 from electra.finetune.kinds import FINETUNING
 from electra.finetune.run import _model, predict_rows, prepare_machine
 from electra.finetune.trainer import train
-from electra.results.metrics import constant_score, score
+from electra.kinds.scores import constant_score, score
 from electra.tasks.catalogue import find_spec
 from electra.tasks.cells import Start, read_rows
 

@@ -12,7 +12,9 @@ from electra.cluster.launchers.pretraining import LAUNCHERS
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Cells, Cluster, FilesTasks, ObjectiveName, Settings
 from electra.config.loading import load_settings
-from electra.results.metrics import score
+from electra.finetune.kinds import FINETUNING
+from electra.kinds import KINDS
+from electra.kinds.scores import score
 from electra.tasks.catalogue import TASKS, TaskSpec
 from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS
@@ -105,6 +107,34 @@ def test_no_code_compares_a_methods_name():
         if compares_a_method(node)
     ]
     assert found == []
+
+
+def test_a_kind_of_task_has_a_file_for_its_rows_and_scores_and_one_for_its_fine_tuning():
+    assert KINDS.keys() == FINETUNING.keys() == {spec.kind for spec in TASKS.values()}
+    for name in KINDS:
+        assert (ROOT / f"electra/kinds/{name}.py").is_file() and (ROOT / f"electra/finetune/{name}.py").is_file()
+
+
+def test_no_code_compares_the_name_of_a_kind_of_task():
+    """What other code must know of a kind is an attribute of its class. Readers know the kind of a layout."""
+    found = [
+        f"{name}: {ast.unparse(node)}"
+        for file in (ROOT / "electra").rglob("*.py")
+        if not (name := file.relative_to(ROOT).as_posix()).startswith(("electra/readers/", "electra/tasks/"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if compares_a_kind(node)
+    ]
+    assert found == []
+
+
+def compares_a_kind(node: ast.AST) -> bool:
+    """Whether a comparison or a look-up in a dictionary, ``.get(spec.kind)`` or ``[spec.kind]``, has kinds by name."""
+    if not isinstance(node, (ast.Compare, ast.Call, ast.Subscript, ast.match_case)):
+        return False
+    parts = list(ast.walk(node))
+    if not isinstance(node, ast.match_case) and not any(getattr(part, "attr", "") == "kind" for part in parts):
+        return False
+    return bool({part.value for part in parts if isinstance(part, ast.Constant)} & KINDS.keys())
 
 
 def compares_a_method(node: ast.AST) -> bool:

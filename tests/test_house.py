@@ -16,7 +16,7 @@ PRODUCT = ("electra", "flows")
 ORDER = (
     ("common",),
     ("tasks",),
-    ("config",),
+    ("config", "kinds"),
     ("cluster",),
     ("model", "optim", "text"),
     ("objectives",),

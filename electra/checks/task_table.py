@@ -16,7 +16,9 @@ import pandas as pd
 from electra.checks.judge import RowSample, Table, files_table
 from electra.common.artifacts import TasksManifest, read_manifest
 from electra.common.lines import batches, open_input, text_lines
-from electra.tasks.catalogue import Kind, TaskSpec, find_spec, has_official_counts
+from electra.kinds import KINDS
+from electra.kinds.base import Rule
+from electra.tasks.catalogue import TaskSpec, find_spec, has_official_counts
 
 BLOCK = 4096  # lines processed at a time
 BLOCK_CHARS = 1 << 24  # limit of a block of long lines
@@ -78,9 +80,9 @@ class TaskScan:
     """Scan every line of a task's files; ``train`` must come first, since other splits are compared with it."""
 
     def __init__(self, spec: TaskSpec, expected_rows: int):
-        self._spec, self._spans = spec, spec.kind == "span"
-        self._columns = PLACE + COLUMNS[spec.kind]
-        self._sample = RowSample(expected_rows, ["file", "line", "id", "begins", *(["found"] if self._spans else [])])
+        self._spec, self._kind = spec, KINDS[spec.kind]
+        self._columns = [*PLACE, *COMMON, *self._kind.checked]
+        self._sample = RowSample(expected_rows, ["file", "line", "id", "begins", *self._kind.named_by])
         self._train = np.empty(0, np.uint64)
 
     def split(self, path: Path, split: str) -> dict[str, Any]:
@@ -119,13 +121,13 @@ class TaskScan:
 
     def _majority_share(self, classes: Counter[Any]) -> float | None:
         """Return the share of the most frequent class: the accuracy of a constant answer."""
-        if self._spec.kind != "classification" or not classes:
+        if not self._kind.has_classes or not classes:
             return None
         return max(classes.values()) / classes.total()
 
     def _wanted(self, split: str) -> tuple[str, ...]:
         """Return labels that must occur in a split; of users' own tasks only train must have every label."""
-        if self._spec.kind != "classification" or split.startswith("test"):
+        if not self._kind.has_classes or split.startswith("test"):
             return ()
         return self._spec.labels if split == "train" or self._spec.source != "own" else ()
 
@@ -144,19 +146,12 @@ class TaskScan:
             return {"record": complaint, "begins": line.strip()[:40]}, 0
         text = text_of(record, self._spec).encode("utf-8", "surrogatepass")
         text_hash = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
-        return {"record": OK, **describe(record, self._spec, labelled)}, text_hash
+        return {"record": OK, "id": record["id"], **self._kind.columns(self._spec, record, labelled)}, text_hash
 
     def _breaks_rule(self, rows: pd.DataFrame) -> np.ndarray:
         wrong = (rows["record"] != OK) | rows["id_repeats"] | rows["text_missing"].eq(True)
-        if self._spans:
-            wrong |= rows["answers_fit"].eq(False) | rows["answer_at_start"].eq(False)
-        elif self._spec.kind == "tagging":
-            wrong |= rows["unknown_tag"].fillna("").ne("") | rows["tags_missing"].fillna(0).ne(0)
-        elif self._spec.labels:
-            wrong |= ~rows["label"].isin([*self._spec.labels, None]) | rows["label_missing"].eq(True)
-        else:
-            scores = pd.to_numeric(rows["label"], errors="coerce")
-            wrong |= ~scores.between(*self._spec.score_range) & rows["label"].notna() | rows["label_missing"].eq(True)
+        for rule in self._kind.rules(self._spec):
+            wrong |= breaks(rule, rows[rule.column])
         return wrong.to_numpy(bool)
 
 
@@ -168,122 +163,35 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 OK = "ok"
-Keys = dict[str, type | tuple[type, ...]]
-_SENTENCE: Keys = {"id": str, "text_a": str, "text_b": (str, type(None)), "label": (str, float, int, type(None))}
-_KEYS: dict[Kind, Keys] = {
-    "classification": _SENTENCE,
-    "regression": _SENTENCE,
-    "span": {"id": str, "question": str, "context": str, "answers": list, "impossible": bool},
-    "tagging": {"id": str, "words": list, "tags": (list, type(None))},
-    "multiple_choice": {"id": str, "text_a": str, "choices": list, "label": (str, type(None))},
-}
-_OPTIONAL_KEYS: Keys = {"references": list}  # of spans: valid answers, even if they do not occur in the context
-_COLUMNS = ["record", "id", "begins", "text_missing"]
-_LABEL_COLUMNS = [*_COLUMNS, "label", "label_missing"]
-COLUMNS: dict[Kind, list[str]] = {
-    "classification": _LABEL_COLUMNS,
-    "regression": _LABEL_COLUMNS,
-    "span": [*_COLUMNS, "answers_fit", "answer_at_start", "found"],
-    "tagging": [*_COLUMNS, "tags_missing", "unknown_tag"],
-    "multiple_choice": _LABEL_COLUMNS,
-}
-_TEXT_KEYS: dict[Kind, tuple[str, ...]] = {  # keys whose text must not occur in both train and dev
-    "classification": ("text_a", "text_b"),
-    "regression": ("text_a", "text_b"),
-    "span": ("context",),
-    "tagging": ("words",),
-    "multiple_choice": ("text_a", "choices"),
-}
+COMMON = ["record", "id", "begins", "text_missing"]  # columns of every kind of task
 
 
 def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
     """Return the record and ``ok``, or an empty record and a description of the error."""
-    expected = _KEYS[spec.kind]
+    kind = KINDS[spec.kind]
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         return {}, f"not JSON: {error.msg} at column {error.colno}"
     except (RecursionError, ValueError):
         return {}, "not JSON: nested too deeply, or a number of thousands of digits"
-    optional = _OPTIONAL_KEYS if spec.kind == "span" else {}
-    if not isinstance(record, dict) or set(record) - set(optional) != set(expected):
-        return {}, f"keys must be {', '.join(expected)}"
-    for key, types in {**expected, **optional}.items():
+    if not isinstance(record, dict) or set(record) - set(kind.optional_keys) != set(kind.keys):
+        return {}, f"keys must be {', '.join(kind.keys)}"
+    for key, types in {**kind.keys, **kind.optional_keys}.items():
         if key in record and not isinstance(record[key], types):
             return {}, f"{key} is a {type(record[key]).__name__}"
-    if spec.kind == "span" and not all(_is_answer(answer) for answer in record["answers"]):
-        return {}, "answers must be {text, start}"
-    lists = {"tagging": ("words", "tags"), "multiple_choice": ("choices",)}.get(spec.kind, ())
-    if not all(isinstance(item, str) for key in lists for item in record[key] or []):
-        return {}, f"{' and '.join(lists)} must be lists of strings"
-    return record, OK
+    complaint = kind.complaint(record)
+    return ({}, complaint) if complaint else (record, OK)
 
 
 def text_of(record: dict[str, Any], spec: TaskSpec) -> str:
     """Return a key that is equal for two records of the same example."""
-    parts = [record[key] or "" for key in _TEXT_KEYS[spec.kind]]
+    parts = [record[key] or "" for key in KINDS[spec.kind].example_keys]
     return "\x1f".join(" ".join(part) if isinstance(part, list) else part for part in parts)
 
 
-def describe(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
-    """Return the columns of a record, by the task's kind.
-
-    Args:
-        labelled: True if the split must have labels (train and dev).
-    """
-    if spec.kind == "span":
-        return describe_span(record, labelled)
-    if spec.kind == "tagging":
-        return describe_tagged(record, spec, labelled)
-    return describe_sentences(record, spec, labelled)
-
-
-def describe_sentences(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
-    """Return the columns of a classification, regression or multiple-choice record."""
-    texts = [record["text_a"]] if spec.text_b is None else [record["text_a"], record["text_b"]]
-    if spec.kind == "multiple_choice":
-        # A wrong number of choices counts as a missing text: the label would refer to another choice.
-        texts = [record["text_a"], *record["choices"], *([""] if len(record["choices"]) != len(spec.labels) else [])]
-    return {
-        "id": record["id"],
-        "begins": record["text_a"][:40],
-        "label": record["label"] if labelled else None,
-        "label_missing": labelled and record["label"] is None,
-        "text_missing": not all(text and text.strip() for text in texts),
-    }
-
-
-def describe_tagged(record: dict[str, Any], spec: TaskSpec, labelled: bool) -> dict[str, Any]:
-    """Return the columns of a tagged sentence; ``unknown_tag`` is the first tag that the task does not have."""
-    words, tags = record["words"], record["tags"] or []
-    return {
-        "id": record["id"],
-        "begins": " ".join(words)[:40],
-        "text_missing": not words or not all(word.strip() for word in words),
-        "tags_missing": len(words) - len(tags) if labelled or tags else 0,
-        "unknown_tag": next((tag for tag in tags if tag not in spec.row_tags), ""),
-    }
-
-
-def describe_span(record: dict[str, Any], labelled: bool) -> dict[str, Any]:
-    """Return the columns of a question with context; ``found``: the text at the first misplaced answer's position."""
-    answers, context = record["answers"], record["context"]
-    misplaced = [a for a in answers if not a["text"] or context[a["start"] : a["start"] + len(a["text"])] != a["text"]]
-    found = ""
-    if misplaced:
-        text, start = misplaced[0]["text"], misplaced[0]["start"]
-        found = f"{context[start : start + len(text)][:40]!r} for the answer {text[:40]!r} at {start}"
-    return {
-        "id": record["id"],
-        "begins": record["question"][:40],
-        "text_missing": not (record["question"].strip() and context.strip()),
-        "answers_fit": not labelled or bool(answers) != record["impossible"],
-        "answer_at_start": not misplaced,
-        "found": found,
-    }
-
-
-def _is_answer(answer: Any) -> bool:
-    if not isinstance(answer, dict) or set(answer) != {"text", "start"}:
-        return False
-    return isinstance(answer["text"], str) and isinstance(answer["start"], int) and answer["start"] >= 0
+def breaks(rule: Rule, column: pd.Series) -> pd.Series:
+    """Return which values of a column break a rule; missing ones do not."""
+    if rule.range is None:
+        return ~column.isin(rule.values) & column.notna()
+    return ~pd.to_numeric(column, errors="coerce").between(*rule.range) & column.notna()

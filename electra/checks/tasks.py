@@ -18,9 +18,9 @@ from electra.checks.task_table import OK, tasks_tables
 from electra.common.artifacts import refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Settings
+from electra.kinds import KINDS
+from electra.kinds.base import FIX_LINES
 from electra.tasks.catalogue import TaskSpec, find_spec
-
-FIX_LINES = "correct these examples in the source, then: dvc repro tasks"
 
 
 def validate_tasks(settings: Settings, paths: Paths) -> None:
@@ -101,52 +101,13 @@ def _examples(spec: TaskSpec) -> list[gxe.Expectation]:
         expect("id_repeats", is_in(False), CRITICAL, f"{spec.name}: ids are unique in their split", FIX_LINES),
         expect("text_missing", is_in(False), CRITICAL, f"{spec.name}: no text is missing or empty", FIX_LINES),
     ]
-    if spec.kind == "span":
-        return common + _span_rules(spec)
-    return common + (_tag_rules(spec) if spec.kind == "tagging" else _label_rules(spec))
-
-
-def _label_rules(spec: TaskSpec) -> list[gxe.Expectation]:
-    known: gxe.Expectation
-    if spec.labels:
-        known = expect(
-            "label", is_in(*list(spec.labels)), CRITICAL, f"{spec.name}: labels are {', '.join(spec.labels)}", FIX_LINES
-        )
-    else:
-        known = expect(
-            "label",
-            between(spec.score_range[0], spec.score_range[1]),
-            CRITICAL,
-            f"{spec.name}: scores are between {spec.score_range[0]:g} and {spec.score_range[1]:g}",
-            FIX_LINES,
-        )
-    return [
-        known,
-        expect("label_missing", is_in(False), CRITICAL, f"{spec.name}: train and dev are labelled", FIX_LINES),
-    ]
-
-
-def _tag_rules(spec: TaskSpec) -> list[gxe.Expectation]:
-    return [
-        expect("unknown_tag", is_in(""), CRITICAL, f"{spec.name}: tags are {', '.join(spec.row_tags)}", FIX_LINES),
-        expect("tags_missing", is_in(0), CRITICAL, f"{spec.name}: every word of train and dev has a tag", FIX_LINES),
-    ]
-
-
-def _span_rules(spec: TaskSpec) -> list[gxe.Expectation]:
-    return [
+    return common + [
         expect(
-            "answer_at_start",
-            is_in(True),
+            rule.column,
+            is_in(*rule.values) if rule.range is None else between(*rule.range),
             CRITICAL,
-            f"{spec.name}: every answer stands in its context at its offset",
-            "correct `start` (characters from the beginning of the context) in the source, then: dvc repro tasks",
-        ),
-        expect(
-            "answers_fit",
-            is_in(True),
-            CRITICAL,
-            f"{spec.name}: a question has answers, or is marked impossible",
-            FIX_LINES,
-        ),
+            f"{spec.name}: {rule.says}",
+            rule.next_step,
+        )
+        for rule in KINDS[spec.kind].rules(spec)
     ]

@@ -82,6 +82,10 @@ class Finetuning(ABC, Generic[AnyFeature]):
         """Return the maximum number of tokens of an input."""
         return options.max_length
 
+    def inputs_per_row(self, spec: TaskSpec) -> int:
+        """Return how many inputs of a batch a row becomes."""
+        return 1
+
     def unlearnable(self, rows: list[Row], features: Sequence[AnyFeature]) -> dict[str, int]:
         """Return counts of what no model can learn from these features, for ``run.json``."""
         return {}

@@ -31,6 +31,9 @@ class MultipleChoice(Classification):
         _, *names = self.fields(spec)
         return {**super().row(spec, given), "choices": [given[name] for name in names]}
 
+    def inputs_per_row(self, spec: TaskSpec) -> int:
+        return len(spec.labels)
+
     def features(self, spec: TaskSpec, rows: list[Row], vocabulary: Vocabulary, options: Finetune) -> Sequence[Feature]:
         return choice_features(spec, rows, vocabulary, options.max_length)
 

@@ -35,24 +35,16 @@ from electra.finetune.saved import SavedModel, load_model
 from electra.finetune.span import JointSpanHead, SpanHead
 from electra.hub.export import modernbert, papers, pretrained
 from electra.hub.importing.weights import check_target, tokenizer_files
+from electra.kinds import KINDS
+from electra.kinds.scores import score
 from electra.model.encoder import Encoder
 from electra.predict.run import find_model
 from electra.results.evaluate import describe_task
-from electra.results.metrics import score
 from electra.results.report.facts import gather
 from electra.tasks.catalogue import TaskSpec
 from electra.tasks.cells import PRETRAINED, cell_key, read_lines, read_rows
 from electra.text.tokenizer.wordpiece import normalizer_facts
 
-CLASSES = {
-    "classification": "ForSequenceClassification",
-    "regression": "ForSequenceClassification",
-    "tagging": "ForTokenClassification",
-    "span": "ForQuestionAnswering",
-    "multiple_choice": "ForMultipleChoice",
-}
-PIPELINES = {"ForSequenceClassification": "text-classification", "ForTokenClassification": "token-classification",
-             "ForQuestionAnswering": "question-answering", "ForMultipleChoice": "multiple-choice"}  # fmt: skip
 INITIALIZER_RANGE = 0.02  # config.json needs a value; no exported weight is initialised with it
 
 
@@ -125,8 +117,8 @@ def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, 
     output = model.head.get_submodule("span" if isinstance(model.head, SpanHead) else "output")
     assert isinstance(output, nn.Linear)
     weight, bias = _in_the_targets_units(spec, output)
-    shape, inputs, kind = encoder.config, saved.vocabulary.inputs, CLASSES[spec.kind]
-    names = _label_names(spec)
+    shape, inputs, task_kind = encoder.config, saved.vocabulary.inputs, KINDS[spec.kind]
+    kind, names = task_kind.transformers_class, task_kind.output_names(spec)
     if shape.is_modern:
         special = {"pad": inputs.pad, "cls": inputs.before[0], "sep": inputs.after[0]}
         facts = modernbert.modernbert_config(shape, f"ModernBert{kind}", INITIALIZER_RANGE, special)
@@ -138,22 +130,16 @@ def transformers_model(saved: SavedModel) -> tuple[dict[str, Tensor], dict[str, 
         facts = papers.huggingface_config(shape, f"{papers.family(shape)}{kind}", INITIALIZER_RANGE, inputs.pad)
         facts |= {"classifier_dropout": HEAD_DROPOUT, "summary_use_proj": False, "summary_activation": "linear"}
         weights = papers.encoder_weights(encoder) | _electra_head(kind, weight, bias)
-    if spec.kind == "regression":
-        facts["problem_type"] = "regression"
-    if spec.kind == "classification":
-        facts["problem_type"] = "single_label_classification"
+    if task_kind.problem_type:
+        facts["problem_type"] = task_kind.problem_type
     facts["id2label"] = {str(number): name for number, name in enumerate(names)}
     facts["label2id"] = {name: number for number, name in enumerate(names)}
     return weights, facts
 
 
-def _label_names(spec: TaskSpec) -> tuple[str, ...]:
-    return {"regression": ("score",), "span": ("start", "end")}.get(spec.kind, spec.labels)
-
-
 def _in_the_targets_units(spec: TaskSpec, output: nn.Linear) -> tuple[Tensor, Tensor]:
     """Return weight and bias of the last layer in units of the target: scores are learned scaled to 0..1."""
-    low, high = spec.score_range if spec.kind == "regression" else (0.0, 1.0)
+    low, high = KINDS[spec.kind].target_range(spec)
     return output.weight * (high - low), output.bias * (high - low) + low
 
 
@@ -239,20 +225,20 @@ def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
 def _card(paths: Paths, cell: Path, saved: SavedModel, facts: dict[str, Any]) -> str:
     """Return the model card: hub metadata, usage, scores, and limits."""
     spec, name = saved.spec, facts["architectures"][0]
-    kind = CLASSES[spec.kind]
+    kind = KINDS[spec.kind]
     scores = _scores(paths, cell, spec)
     manifest = paths.tasks / MANIFEST
     data = describe_task(spec, read_json(manifest)) if scores else "unknown data"
     facts_of_run = gather(load_settings(paths.root), paths) if _is_of_this_workspace(paths, saved) else None
     results = [pretrained.result(spec, metric, value, data) for metric, value in scores.items()]
     lines = [
-        pretrained.front_matter(facts_of_run, PIPELINES[kind], results, name=f"electra-{cell.name}"),
+        pretrained.front_matter(facts_of_run, kind.pipeline, results, name=f"electra-{cell.name}"),
         f"# ELECTRA, fine-tuned on {spec.name}",
         "",
         f"An encoder pre-trained by replaced token detection, fine-tuned on {spec.name} ({data}): {name}. Its logits "
         "are those of the model that was trained.",
         "",
-        *_usage(kind, spec),
+        *_usage(kind.transformers_class, kind.pipeline, spec),
         *(f"Note: {line}.\n" for line in left_out(saved)),
     ]
     if scores:
@@ -276,9 +262,9 @@ _BIOES = (
 )
 
 
-def _usage(kind: str, spec: TaskSpec) -> list[str]:
+def _usage(kind: str, pipeline_tag: str, spec: TaskSpec) -> list[str]:
     """Return example Python code that runs the model."""
-    path, pipeline_tag = '"path/to/this/folder"', PIPELINES[kind]
+    path = '"path/to/this/folder"'
     if kind in ("ForSequenceClassification", "ForTokenClassification"):
         pair = kind == "ForSequenceClassification" and spec.text_b
         text = '{"text": "One text.", "text_pair": "And another."}' if pair else '"A text."'

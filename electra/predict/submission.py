@@ -15,6 +15,7 @@ from electra.common.errors import DataError
 from electra.common.lines import open_input, text_lines
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
+from electra.kinds import KINDS
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import PRETRAINED, Start, cell_key, read_rows
 
@@ -150,22 +151,14 @@ def _write_glue(paths: Paths, path: Path, predicted: dict[Handed, list[dict[str,
         for file in GLUE_FILES:
             if lines := predicted.get(file):
                 _check_rows(paths, file.task, file.split, lines)
-                rows = [(line["id"], _word(file, line)) for line in lines]
+                spec = TASKS[file.task]
+                rows = [(line["id"], KINDS[spec.kind].submitted(spec, line)) for line in lines]
             else:
                 rows = [(str(index), file.fill) for index in range(file.rows)]
             text = "index\tprediction\n" + "".join(f"{index}\t{word}\n" for index, word in rows)
             entry = zipfile.ZipInfo(file.name, _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, text)
-
-
-def _word(file: Handed, line: dict[str, Any]) -> str:
-    """Return the label, or the score clipped to the scale."""
-    spec = TASKS[file.task]
-    if spec.kind == "regression":
-        low, high = spec.score_range
-        return f"{min(max(line['score'], low), high):.3f}"
-    return line["label"]
 
 
 def _write_squad(folder: Path, task: str, lines: list[dict[str, Any]], null_threshold: float) -> None:

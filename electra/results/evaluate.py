@@ -19,7 +19,7 @@ from electra.common.artifacts import (
 from electra.common.output import exclusive
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
-from electra.results.metrics import constant_score, is_constant, score
+from electra.kinds.scores import constant_score, is_constant, score
 from electra.tasks.catalogue import TASKS, TaskSpec, evaluations, find_spec, has_official_counts
 from electra.tasks.cells import (
     BASIC_STARTS,

@@ -24,12 +24,14 @@ from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import parse_json
+from electra.kinds import KINDS
+from electra.kinds.scores import score
+from electra.kinds.span import squad_v1, squad_v2
 from electra.readers.conll import DOCUMENT_START, column_lines, encoding_of
 from electra.readers.official import read_official
 from electra.readers.official_tables import ID
 from electra.readers.questions import read_mrqa, squad_items
 from electra.readers.tables import as_label
-from electra.results.metrics import score, squad_v1, squad_v2
 from electra.tasks.catalogue import TASKS, TaskSpec
 from electra.tasks.format import Row, entities, is_entity_tag
 
@@ -94,14 +96,15 @@ def outside_scores(
     for path in (predictions, gold, na_prob_file):
         if path is not None and not path.is_file():
             raise DataError(f"{path} is no file", next_step="correct its path")
-    if spec is None or spec.kind == "tagging":
+    format = "columns" if spec is None else KINDS[spec.kind].outside_format
+    if spec is None or format == "columns":
         return _column_scores(predictions, gold)
     if gold is None:
         raise ConfigError("no file with the right answers is given", next_step="give --gold FILE")
     try:
         if spec.has_unanswerable:
             return _squad_v2(spec, predictions, gold, na_prob_file, na_prob_thresh)
-        if spec.kind == "span":
+        if format == "answers":
             return _squad_v1(spec, predictions, gold)
         return _row_scores(spec, predictions, gold)
     except UnicodeDecodeError as error:
@@ -208,12 +211,11 @@ def _row_scores(spec: TaskSpec, predictions: Path, gold: Path) -> dict[str, Any]
 
 def _row_predictions(spec: TaskSpec, path: Path, rows: list[Row]) -> list[dict[str, Any]]:
     """Return the predictions in the order of the rows."""
-    key = "score" if spec.kind == "regression" else "label"
     found: dict[str, Any] = {}
     for index, value, where in _indexed(path):
         if index in found:
             raise DataError(f"index {index} stands twice", where=where, next_step="give one prediction for every row")
-        found[index] = {"id": index, key: _prediction(spec, value, where)}
+        found[index] = {"id": index, **KINDS[spec.kind].read_prediction(spec, value, where)}
     ids = [row["id"] for row in rows]
     if found.keys() != set(ids):
         missing, unknown = [id for id in ids if id not in found], [id for id in found if id not in set(ids)]
@@ -256,20 +258,6 @@ def _indexed(path: Path) -> Iterator[tuple[str, str, str]]:
                     next_step='give index<TAB>prediction as for GLUE, or JSON lines {"idx": ..., "label": ...}',
                 )
             yield values[0], values[1], where
-
-
-def _prediction(spec: TaskSpec, value: str, where: str) -> str | float:
-    if spec.kind != "regression":
-        if value not in spec.labels:
-            raise DataError(f"{value!r:.80} is not one of {', '.join(spec.labels)}", where=where)
-        return value
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise DataError(f"{value!r:.80} is no number", where=where)
-    return number
 
 
 def _column_scores(predictions: Path, gold: Path | None) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from electra.common.artifacts import read_facts
 from electra.common.errors import ConfigError, DataError
-from electra.tasks.format import GlueFile, Kind, SpanHeadName, TaskSpec, bioes_labels
+from electra.tasks.format import GlueFile, SpanHeadName, TaskSpec, bioes_labels
 
-__all__ = ["SPEC_FILE", "TASKS", "Kind", "SpanHeadName", "TaskSpec", "evaluations", "find_spec", "has_official_counts"]
+__all__ = ["SPEC_FILE", "TASKS", "SpanHeadName", "TaskSpec", "evaluations", "find_spec", "has_official_counts"]
 
 SPEC_FILE = "task.json"  # in data/tasks/<task>: the specification of an own task
 
@@ -44,7 +44,7 @@ def _entity_task(
 def _superglue_task(
     name: str,
     rows: dict[str, int],
-    kind: Kind = "classification",
+    kind: str = "classification",
     metrics: tuple[str, ...] = ("accuracy",),
     **more: Any,
 ) -> TaskSpec:

@@ -19,7 +19,6 @@ from typing import Any, Literal
 from electra.common.errors import DataError
 from electra.common.parsing import is_text
 
-Kind = Literal["classification", "regression", "span", "tagging", "multiple_choice"]
 SpanHeadName = Literal["joint", "plain"]
 Family = Literal["glue", "squad", "tagging", "other"]  # each has a file in results/
 _FAMILIES: dict[str, Family] = {"glue": "glue", "squad": "squad", "mrqa": "squad", "conll": "tagging"}  # else other
@@ -44,6 +43,7 @@ class TaskSpec:
     """Specification of one task.
 
     Attributes:
+        kind: a key of ``electra.kinds.KINDS`` and of ``electra.finetune.kinds.FINETUNING``.
         labels: label names of the official files, in the order of the hub's class numbers; for tagging the tags that
             the model predicts (BIOES for entities), for multiple choice the numbers of the choices; else empty.
         metrics: reported metrics; the first is the headline, which represents the task in means.
@@ -72,7 +72,7 @@ class TaskSpec:
     """
 
     name: str
-    kind: Kind
+    kind: str
     metrics: tuple[str, ...]
     official_rows: dict[str, int]
     source: Literal["glue", "squad", "conll", "swag", "mrqa", "superglue", "own"] = "glue"
@@ -113,7 +113,7 @@ class TaskSpec:
     @property
     def hub_dataset(self) -> str:
         """Key of :class:`electra.config.HubTasks` that names the dataset of this GLUE or SQuAD task."""
-        if self.kind != "span":
+        if self.source != "squad":
             return "glue"
         return "squad_v2" if self.has_unanswerable else "squad"
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from electra.results.metrics import entity_scores, word_accuracy
+from electra.kinds.tagging import entity_scores, word_accuracy
 from electra.tasks.format import bioes, bioes_labels, entities, iob2, is_entity_tag
 
 

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from electra.results import metrics
-from electra.results.metrics import best_threshold, exact_match, normalize, squad_v1, squad_v2, token_f1
+from electra.kinds.classification import accuracy, f1, macro_f1, matthews
+from electra.kinds.regression import pearson, ranks, spearman
+from electra.kinds.span import best_threshold, exact_match, normalize, squad_v1, squad_v2, token_f1
 
 RANDOM = np.random.default_rng(0)
 LABELS = [
@@ -30,17 +31,17 @@ NUMBERS = [
 @pytest.mark.parametrize(("gold", "predicted"), LABELS)
 @pytest.mark.filterwarnings("ignore")
 def test_class_metrics_agree_with_scikit_learn(gold, predicted):
-    assert metrics.accuracy(gold, predicted) == pytest.approx(sk.accuracy_score(gold, predicted), abs=1e-12)
-    assert metrics.matthews(gold, predicted) == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-12)
+    assert accuracy(gold, predicted) == pytest.approx(sk.accuracy_score(gold, predicted), abs=1e-12)
+    assert matthews(gold, predicted) == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-12)
     expected = sk.f1_score(gold == 1, predicted == 1, zero_division=0)
-    assert metrics.f1(gold, predicted) == pytest.approx(expected, abs=1e-12)
+    assert f1(gold, predicted) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(("gold", "predicted"), NUMBERS)
 def test_correlations_agree_with_scipy_and_average_ties(gold, predicted):
-    assert metrics.pearson(gold, predicted) == pytest.approx(stats.pearsonr(gold, predicted)[0], abs=1e-12)
-    assert metrics.spearman(gold, predicted) == pytest.approx(stats.spearmanr(gold, predicted)[0], abs=1e-12)
-    np.testing.assert_array_equal(metrics.ranks(predicted), stats.rankdata(predicted))
+    assert pearson(gold, predicted) == pytest.approx(stats.pearsonr(gold, predicted)[0], abs=1e-12)
+    assert spearman(gold, predicted) == pytest.approx(stats.spearmanr(gold, predicted)[0], abs=1e-12)
+    np.testing.assert_array_equal(ranks(predicted), stats.rankdata(predicted))
 
 
 def draw(case: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,10 +58,10 @@ def test_class_metrics_agree_with_scikit_learn_on_many_draws():
     for case in range(120):
         gold, predicted = draw(case)
         found = [
-            metrics.accuracy(gold, predicted),
-            metrics.matthews(gold, predicted),
-            metrics.f1(gold, predicted),
-            metrics.macro_f1(gold, predicted),
+            accuracy(gold, predicted),
+            matthews(gold, predicted),
+            f1(gold, predicted),
+            macro_f1(gold, predicted),
         ]
         expected = [
             sk.accuracy_score(gold, predicted),
@@ -79,19 +80,19 @@ def test_correlations_agree_with_scipy_on_many_draws():
         gold = random.integers(0, random.integers(1, 12), rows) / 2  # many ties, now and then one number only
         predicted = gold * random.normal() + random.normal(size=rows) * 10.0 ** random.integers(-6, 3)
         predicted = np.round(predicted, 1) if case % 3 == 0 else predicted
-        found = [metrics.pearson(gold, predicted), metrics.spearman(gold, predicted)]
+        found = [pearson(gold, predicted), spearman(gold, predicted)]
         expected = [float(stats.pearsonr(gold, predicted)[0]), float(stats.spearmanr(gold, predicted)[0])]
         assert found == pytest.approx(expected, abs=1e-12, nan_ok=True), case
 
 
 def test_the_correlation_with_a_constant_is_not_a_number():
-    assert math.isnan(metrics.pearson([1, 2, 3], [2, 2, 2]))
-    assert math.isnan(metrics.spearman([1, 2, 3], [0.1, 0.1, 0.1]))
+    assert math.isnan(pearson([1, 2, 3], [2, 2, 2]))
+    assert math.isnan(spearman([1, 2, 3], [0.1, 0.1, 0.1]))
 
 
 def test_class_metrics_take_words():
-    assert metrics.matthews(["a", "b", "b"], ["a", "b", "b"]) == 1
-    assert metrics.f1(["1", "0", "1"], ["1", "1", "0"], positive="1") == 0.5
+    assert matthews(["a", "b", "b"], ["a", "b", "b"]) == 1
+    assert f1(["1", "0", "1"], ["1", "1", "0"], positive="1") == 0.5
 
 
 @pytest.mark.parametrize(

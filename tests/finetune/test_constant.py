@@ -5,8 +5,8 @@ import json
 import pytest
 
 from electra.common.artifacts import write_manifest
+from electra.kinds.scores import constant_score, is_constant
 from electra.results.evaluate import evaluate_cells
-from electra.results.metrics import constant_score, is_constant
 from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS, TaskSpec
 

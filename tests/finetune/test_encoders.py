@@ -16,10 +16,10 @@ from electra.finetune.span import span_features
 from electra.finetune.tagging import tagging_features
 from electra.finetune.trainer import layer_rates, predict
 from electra.hub.export.pretrained import export_model
+from electra.kinds.scores import score
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
 from electra.optim import parameter_groups
-from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS
 from electra.tasks.cells import read_lines, read_rows
 from tests.fixtures import LABELLED

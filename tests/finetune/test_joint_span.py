@@ -11,8 +11,8 @@ from electra.finetune.features import Feature, collate
 from electra.finetune.model import TaskModel
 from electra.finetune.run import finetune_cell
 from electra.finetune.span import BestSpan, JointSpanHead, JointSpans, Window, answers, best_joint_spans
+from electra.kinds.scores import score
 from electra.readers.build import prepare_tasks
-from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import make_settings, write_squad, write_tsv
 

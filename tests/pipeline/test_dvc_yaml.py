@@ -131,7 +131,7 @@ LEARNING = {name for name in STAGES if name.startswith(("pretrain", "finetune"))
         "electra/predict/run.py": set(),
         "electra/hub/export/pretrained.py": {"export"},
         "electra/results/report/content.py": {"report", "export"},
-        "electra/results/metrics.py": {"evaluate", "probe"},
+        "electra/kinds/span.py": {"validate_tasks", "evaluate", "probe", "export"},
         "electra/readers/official.py": {"tasks"},
         "benchmarks/pretrain_step.py": set(),
         "flows/pipeline.py": set(),

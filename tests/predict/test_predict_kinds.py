@@ -12,10 +12,10 @@ from electra.config import Settings
 from electra.finetune.kinds import FINETUNING
 from electra.finetune.run import finetune_cell
 from electra.finetune.span import BestSpan, Window
+from electra.kinds.scores import score
 from electra.predict.inputs import words_of
 from electra.predict.run import predict_file
 from electra.readers.build import prepare_tasks
-from electra.results.metrics import score
 from electra.tasks.catalogue import TASKS, find_spec
 from electra.tasks.cells import read_rows
 from tests.small_tasks import CPU, make_settings, predict

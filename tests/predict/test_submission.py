@@ -9,13 +9,13 @@ from electra import __main__ as cli
 from electra.common.artifacts import read_manifest
 from electra.common.errors import DataError
 from electra.finetune.run import finetune_cell
+from electra.kinds.span import squad_v2
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
 from electra.predict.submission import GLUE_FILES, _write_squad, write_submission
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.results.evaluate import evaluate_cells
-from electra.results.metrics import squad_v2
 from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import VOCAB, make_settings, write_squad, write_tsv

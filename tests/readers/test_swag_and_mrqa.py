@@ -10,10 +10,10 @@ from electra.common.errors import DataError
 from electra.finetune.features import Vocabulary, collate
 from electra.finetune.multiple_choice import choice_features
 from electra.finetune.run import finetune_cell
+from electra.kinds.scores import score
 from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.results.evaluate import evaluate_cells
-from electra.results.metrics import score
 from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from tests.small_tasks import make_settings

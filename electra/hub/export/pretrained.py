@@ -21,6 +21,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.methods import METHODS
 from electra.hub.export import modernbert, papers
+from electra.kinds import KINDS
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
 from electra.model.pretrained import special_token_ids
@@ -186,14 +187,12 @@ def model_card(
 
 
 METRIC_NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # names on the hub
-HUB_TASKS = {"classification": "text-classification", "regression": "text-classification",
-             "tagging": "token-classification", "span": "question-answering"}  # fmt: skip
 
 
 def result(spec: TaskSpec, metric: str, value: float, data: str) -> EvalResult:
     """Return an entry of the hub's ``model-index``: a score in percent on a development set."""
     return EvalResult(
-        task_type=HUB_TASKS.get(spec.kind, "multiple-choice"),
+        task_type=KINDS[spec.kind].pipeline,
         dataset_type=re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-"),
         dataset_name=f"{spec.name}: {data}",
         dataset_split="validation",

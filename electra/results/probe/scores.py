@@ -16,11 +16,11 @@ from torch import Tensor
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
+from electra.kinds.regression import spearman
 from electra.model.encoder import Encoder
 from electra.model.pretrained import special_token_ids
 from electra.objectives.base import Objective
 from electra.objectives.saved import load_objective
-from electra.results.metrics import spearman
 from electra.tasks.cells import read_lines
 
 _BATCH = 64  # rows in one pass

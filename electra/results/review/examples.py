@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from electra.common.errors import DataError, ElectraError
-from electra.results.metrics import score
+from electra.kinds import KINDS
+from electra.kinds.scores import score
 from electra.results.review.sides import Side
 from electra.results.review.statistics import Difference, from_predictions
 from electra.tasks.catalogue import TaskSpec, find_spec
 
 MOST_SHOWN = 6  # flipped examples per task, split evenly between both directions if possible
-_PER_EXAMPLE = {"accuracy", "exact"}  # metrics that are means over rows, as is the F1 of spans
 _CACHE_CONFIGS = (".dvc/config.local", ".dvc/config")  # in order of precedence
 
 
@@ -60,15 +60,8 @@ class Pairs:
 
     def right(self, predictions: Sequence[dict[str, Any]]) -> np.ndarray | None:
         """Return how correct each prediction is, 0 to 1; None if the metric is not defined per row."""
-        if self.spec.kind == "regression":
-            return None
-        pairs = zip(self.rows, predictions, strict=True)
-        if self.spec.kind == "span":
-            return np.array([score(self.spec, [row], [line])["f1"] for row, line in pairs])
-        if self.spec.kind == "tagging":
-            return np.array([float(row["tags"] == line["tags"]) for row, line in pairs])
-        known = self.spec.label_map
-        return np.array([float(known.get(line["label"], line["label"]) == row["label"]) for row, line in pairs])
+        found = KINDS[self.spec.kind].correct(self.spec, self.rows, list(predictions))
+        return None if found is None else np.array(found)
 
 
 def pairs_of(task: str, before: Side, after: Side) -> Pairs | str:
@@ -133,14 +126,11 @@ def bootstrap(pairs: Pairs, metric: str, rows: float) -> Difference | None:
     gold, before, after = pairs.rows, pairs.before, pairs.after
     try:
         was, now = (100 * score(pairs.spec, gold, side)[metric] for side in (before, after))
-        if metric in _PER_EXAMPLE and pairs.spec.kind != "tagging" or pairs.spec.kind == "span" and metric == "f1":
-            right = [
-                np.array([score(pairs.spec, [row], [line])[metric] for row, line in zip(gold, side, strict=True)])
-                if pairs.spec.kind == "span"
-                else pairs.right(side)
-                for side in (before, after)
-            ]
-            gain = 100 * (right[1] - right[0])  # type: ignore[operator]
+        was_each, now_each = (
+            KINDS[pairs.spec.kind].row_scores(pairs.spec, metric, gold, side) for side in (before, after)
+        )
+        if was_each is not None and now_each is not None:
+            gain = 100 * (np.array(now_each) - np.array(was_each))
             return from_predictions(was, now, lambda chosen: float(gain[chosen].mean()), len(gold), rows)
 
         def difference_of(chosen: Any) -> float:
@@ -170,8 +160,9 @@ def flips_of(task: str, pairs: Pairs | str) -> Flips:
 
 def _flip(pairs: Pairs, number: int, fixed: bool) -> Flip:
     row = pairs.rows[number]
-    answers = [_answer(pairs.spec, side[number]) for side in (pairs.before, pairs.after)]
-    return Flip(str(row["id"]), " | ".join(_texts(row)), _gold(row), answers[0], answers[1], fixed)
+    kind = KINDS[pairs.spec.kind]
+    old, new = (kind.shown(side[number]) for side in (pairs.before, pairs.after))
+    return Flip(str(row["id"]), " | ".join(_texts(row)), kind.shown_gold(row), old, new, fixed)
 
 
 def _texts(row: dict[str, Any]) -> Iterator[str]:
@@ -182,15 +173,3 @@ def _texts(row: dict[str, Any]) -> Iterator[str]:
         value = row.get(key)
         if value:
             yield " / ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _gold(row: dict[str, Any]) -> str:
-    if "answers" in row:
-        return " / ".join(dict.fromkeys(answer["text"] for answer in row["answers"])) or "no answer"
-    return " ".join(row["tags"]) if "tags" in row else str(row["label"])
-
-
-def _answer(spec: TaskSpec, line: dict[str, Any]) -> str:
-    if spec.kind == "span":
-        return line["text"] if line.get("null_score", 0.0) <= 0 and line["text"] else "no answer"
-    return " ".join(line["tags"]) if "tags" in line else str(line["label"])
