@@ -3,6 +3,7 @@
 Another optimizer is a subclass of :class:`Optimizer` and a line of :data:`OPTIMIZERS`.
 """
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -27,6 +28,11 @@ class Optimizer(torch.optim.Optimizer):
     """
 
     moments: ClassVar[tuple[str, ...]] = ()
+
+    # PyTorch's methods without their decorator `_disable_dynamo`. It imports torch.compile's package at the first call,
+    # 1.5 s of a processor in each of a run's many short fine-tunings, and no step of an optimizer is compiled here.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """The optimizer of the original implementation, exactly."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -157,6 +159,40 @@ def test_clipping_in_the_step_is_that_of_pytorch_and_waits_for_nothing() -> None
         for one, other in zip(plain, clipped, strict=True):
             assert torch.allclose(one, other, rtol=1e-5)
         assert optimizer.take_skipped() == 0
+
+
+class Operations(TorchDispatchMode):
+    """The names of all operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_makes_one_count_for_all_groups() -> None:
+    parameters = [nn.Parameter(torch.ones(3)) for _ in range(4)]
+    optimizer = ElectraAdamW([{"params": [parameter]} for parameter in parameters], lr=0.1)
+    for parameter in parameters:
+        parameter.grad = torch.ones(3)
+    optimizer.step()
+    with Operations() as operations:
+        optimizer.step()
+    assert operations.names.count("aten.full.default") == 1
+    assert operations.names.count("aten._fused_adamw_.default") == 4
+
+
+def test_steps_do_not_import_pytorchs_compiler() -> None:
+    """It takes longer than the training of a small task."""
+    code = (
+        "import sys, torch; from electra.optim import ElectraAdamW; p = torch.nn.Parameter(torch.ones(2));"
+        "optimizer = ElectraAdamW([p], lr=0.1); p.grad = torch.ones(2); optimizer.step(); optimizer.zero_grad();"
+        "assert p.grad is None; print('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_a_step_that_is_not_finite_is_skipped_with_clipping_too() -> None:
