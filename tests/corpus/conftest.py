@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from electra.common.paths import Paths
-from electra.config import Corpus
-from electra.config.loading import load_settings
 from electra.text.corpus.build import build_corpus
-
-from .small import REPO, Build, Built
+from tests.corpus.small import Build, Built
+from tests.text_stages import text_settings
 
 
 @pytest.fixture
@@ -26,10 +24,7 @@ def build(workspace: Path) -> Build:
 
     def run(*sources: dict[str, Any], root: str = ".", **corpus: Any) -> Built:
         entries = [{"kind": "files", "name": f"source {i}", **source} for i, source in enumerate(sources)]
-        section = Corpus.model_validate({"sources": entries, "min_chars": 1, **corpus})
-        settings = load_settings(REPO)
-        cluster = settings.cluster.model_copy(update={"num_workers": 1})
-        build_corpus(settings.model_copy(update={"corpus": section, "cluster": cluster}), Paths(Path(root)))
+        build_corpus(text_settings(corpus={"sources": entries, "min_chars": 1, **corpus}), Paths(Path(root)))
         return Built(Path(root))
 
     return run

@@ -1,7 +1,7 @@
 """Outputs of a corpus build, and small inputs."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 
 from electra.common.artifacts import read_manifest
 from electra.common.paths import Paths
+from electra.config import Corpus
+from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
+from electra.text.corpus.document import CleanedDocument
 
-REPO = Path(__file__).resolve().parents[2]
 Build = Callable[..., "Built"]
 
 
@@ -34,6 +36,29 @@ class Built:
 
     def bytes(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in sorted(self.folder.iterdir())}
+
+
+def write_documents(name: str, texts: list[str]) -> None:
+    """Write a text file in which blank lines separate documents."""
+    Path(name).write_text("\n\n".join(texts))
+
+
+def cleaned_by_a_worker_too(
+    texts: list[str], corpus: Corpus, evaluation_texts: Path, file: Path
+) -> list[CleanedDocument]:
+    """Clean texts here and as a worker does, into ``file``; the documents must be the same."""
+
+    class Part:
+        def texts(self) -> Iterator[str]:
+            return iter(texts)
+
+        def facts(self, *, complete: bool) -> dict[str, Any]:
+            return {}
+
+    here = list(clean_documents(iter(texts), corpus, evaluation_texts))
+    written, _ = write_cleaned(Part(), corpus, evaluation_texts.absolute(), file)
+    assert list(read_cleaned(written)) == here
+    return here
 
 
 def sentences(num: int, start: int = 0) -> list[str]:

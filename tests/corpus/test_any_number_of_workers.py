@@ -13,13 +13,13 @@ from electra.common.artifacts import write_manifest
 from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Corpus, FilesCorpus, Settings
-from electra.config.loading import load_settings
 from electra.text.corpus import cleaned
 from electra.text.corpus.build import build_corpus
 from electra.text.corpus.decontamination import collect_evaluation_texts
 from electra.text.corpus.files import FilesSource
-from tests.corpus.small import REPO, Built
+from tests.corpus.small import Built
 from tests.reliability import jobs
+from tests.text_stages import text_settings
 
 VOCABULARY = "the of and to have that with be in a house river mountain child ship letter winter garden road".split()
 EVALUATION = "An evaluation text that somebody has copied into the corpus word by word without a thought about it."
@@ -53,19 +53,15 @@ def every_step(num_workers: int = 1, **cluster: Any) -> Settings:
     """All steps of the corpus stage on, for the inputs of :func:`write_inputs`."""
     steps = ["unwrap", "boilerplate", "markup", "personal_data", "gopher", "repetition", "fineweb", "repeated_lines"]
     cleaning = [{"kind": kind, **({"scope": "corpus"} if kind == "repeated_lines" else {})} for kind in steps]
-    corpus = Corpus.model_validate(
-        {
-            "sources": [{"kind": "files", "name": "a", "paths": ["*.txt"]}],
-            "cleaning": cleaning,
-            "near_duplicates": {},
-            "decontamination": {},
-            "held_out_fraction": 0.1,
-            "max_documents": 80,
-        }
-    )
-    settings = load_settings(REPO)
-    changed = settings.cluster.model_copy(update={"num_workers": num_workers, "executor": "local", **cluster})
-    return settings.model_copy(update={"corpus": corpus, "cluster": changed})
+    corpus = {
+        "sources": [{"kind": "files", "name": "a", "paths": ["*.txt"]}],
+        "cleaning": cleaning,
+        "near_duplicates": {},
+        "decontamination": {},
+        "held_out_fraction": 0.1,
+        "max_documents": 80,
+    }
+    return text_settings({"num_workers": num_workers, "executor": "local", **cluster}, corpus=corpus)
 
 
 @pytest.fixture

@@ -15,15 +15,11 @@ from electra.text.corpus.document import CleanedDocument, Document, text_hash
 from electra.text.corpus.near_duplicates import SeenIds
 from electra.text.corpus.selection import interleave, kept_documents
 from electra.text.corpus.writer import ROW_GROUP_CHARACTERS, ROW_GROUP_DOCUMENTS, split_files
+from tests.corpus.small import Build, sentences, write_documents
 from tests.fixtures import text_source
-
-from .small import REPO, Build, sentences
+from tests.text_stages import REPO
 
 BOOKS = REPO / "../shared/data/prose/books.txt.xz"
-
-
-def write(name: str, texts: list[str]) -> None:
-    Path(name).write_text("\n\n".join(texts))
 
 
 def make_document(source: str, text: str) -> Document:
@@ -52,8 +48,8 @@ def test_weights_hold_at_every_prefix() -> None:
 
 
 def test_when_a_source_ends_the_others_go_on_and_the_manifest_says_so(build: Build) -> None:
-    write("a.txt", ["a" * 100 + str(i) for i in range(10, 20)])
-    write("b.txt", ["b" * 100 + str(i) for i in range(10, 70)])
+    write_documents("a.txt", ["a" * 100 + str(i) for i in range(10, 20)])
+    write_documents("b.txt", ["b" * 100 + str(i) for i in range(10, 70)])
     built = build(
         {"name": "a", "paths": ["a.txt"], "weight": 3}, {"name": "b", "paths": ["b.txt"]}, held_out_fraction=1e-9
     )
@@ -70,16 +66,16 @@ def test_when_a_source_ends_the_others_go_on_and_the_manifest_says_so(build: Bui
 
 
 def test_dropped_documents_do_not_count_towards_the_share(build: Build) -> None:
-    write("a.txt", ["the very same long document " * 5] * 50 + sentences(40))
-    write("b.txt", sentences(200, start=1000))
+    write_documents("a.txt", ["the very same long document " * 5] * 50 + sentences(40))
+    write_documents("b.txt", sentences(200, start=1000))
     built = build({"name": "a", "paths": ["a.txt"]}, {"name": "b", "paths": ["b.txt"]}, max_documents=60)
     assert built.manifest["dropped"]["duplicate"] == 49
     assert built.manifest["sources"]["a"]["share"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_duplicates_are_found_across_files_and_sources_after_cleaning(build: Build) -> None:
-    write("a.txt", ["Une café.\nTwo  lines.", "Only in a."])
-    write("b.txt", ["Une cafe\u0301.\r\nTwo lines. ", "Only in b."])
+    write_documents("a.txt", ["Une café.\nTwo  lines.", "Only in a."])
+    write_documents("b.txt", ["Une cafe\u0301.\r\nTwo lines. ", "Only in b."])
     built = build({"name": "a", "paths": ["a.txt"]}, {"name": "b", "paths": ["b.txt"]})
     assert sorted(built.texts()) == ["Only in a.", "Only in b.", "Une café.\nTwo lines."]
     assert built.manifest["dropped"] == {"duplicate": 1, "too_short": 0}
@@ -87,7 +83,7 @@ def test_duplicates_are_found_across_files_and_sources_after_cleaning(build: Bui
 
 def test_documents_that_begin_alike_are_different_documents(build: Build) -> None:
     beginning = "The same title page. " * 5000
-    write("a.txt", [beginning + ending for ending in ("One.", "Two.", "Three.")])
+    write_documents("a.txt", [beginning + ending for ending in ("One.", "Two.", "Three.")])
     built = build({"paths": ["a.txt"]})
     assert sorted(text.removeprefix(beginning) for text in built.texts()) == ["One.", "Three.", "Two."]
     assert len({row["doc_id"] for row in built.rows()}) == 3
@@ -110,7 +106,7 @@ def test_the_split_is_decided_by_other_bytes_than_the_name() -> None:
 
 
 def test_length_limits(build: Build) -> None:
-    write("a.txt", ["short", "exactly ten", "long line one\nlong line two\nlong line three"])
+    write_documents("a.txt", ["short", "exactly ten", "long line one\nlong line two\nlong line three"])
     built = build({"paths": ["a.txt"]}, min_chars=11, max_chars=30)
     assert sorted(built.texts()) == ["exactly ten", "long line one\nlong line two"]
     assert built.manifest["dropped"] == {"duplicate": 0, "too_short": 1}
@@ -119,7 +115,7 @@ def test_length_limits(build: Build) -> None:
 
 def test_rows_and_manifest_agree(build: Build) -> None:
     texts = sentences(250)
-    write("a.txt", texts)
+    write_documents("a.txt", texts)
     built = build({"paths": ["a.txt"]}, documents_per_file=100, held_out_fraction=0.1)
     rows = built.rows()
     assert sorted(row["text"] for row in rows) == sorted(texts)
@@ -138,8 +134,8 @@ def test_rows_and_manifest_agree(build: Build) -> None:
 
 
 def test_the_split_of_a_document_does_not_depend_on_the_others(build: Build) -> None:
-    write("all.txt", sentences(400))
-    write("some.txt", sentences(400)[::-2] + sentences(300, start=5000))
+    write_documents("all.txt", sentences(400))
+    write_documents("some.txt", sentences(400)[::-2] + sentences(300, start=5000))
     everything = build({"paths": ["all.txt"]}, root="one", held_out_fraction=0.1)
     something = build({"paths": ["some.txt"]}, root="two", held_out_fraction=0.1)
     shared = set(everything.texts()) & set(something.texts())
@@ -150,14 +146,14 @@ def test_the_split_of_a_document_does_not_depend_on_the_others(build: Build) -> 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_tiny_corpus_holds_out_the_same_document_in_any_order(build: Build, order: int) -> None:
     texts = sentences(5)
-    write("a.txt", texts[::order])
+    write_documents("a.txt", texts[::order])
     built = build({"paths": ["a.txt"]}, held_out_fraction=1e-9)
     assert built.texts("heldout") == [min(texts, key=lambda text: make_document("", text).split_point)]
     assert len(built.texts("train")) == 4
 
 
 def test_same_input_same_bytes(build: Build) -> None:
-    write("a.txt", sentences(300))
+    write_documents("a.txt", sentences(300))
     sources = [
         text_source(weight=2.0),
         {"paths": ["a.txt"]},

@@ -21,8 +21,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from electra.common.errors import DataError, InfrastructureError
 from electra.text.corpus import file_formats as textfile
-
-from .small import REPO, Build, jsonl, sentences
+from tests.corpus.small import Build, jsonl, sentences, write_documents
+from tests.text_stages import REPO
 
 
 def check(build: Build, message: str, where: str, **source: Any) -> None:
@@ -76,7 +76,7 @@ def test_a_single_document_cannot_be_split(build: Build) -> None:
 
 
 def test_everything_held_out(build: Build) -> None:
-    Path("a.txt").write_text("\n\n".join(sentences(5)))
+    write_documents("a.txt", sentences(5))
     with pytest.raises(DataError, match="none is left to train on"):
         build({"paths": ["a.txt"]}, held_out_fraction=1 - 1e-9)
 
@@ -170,14 +170,14 @@ def test_a_lost_connection_is_an_infrastructure_error(build: Build) -> None:
 def test_a_full_disk_keeps_the_old_corpus_and_leaves_nothing_half_written(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("a.txt").write_text("\n\n".join(sentences(20)))
+    write_documents("a.txt", sentences(20))
     before = build({"paths": ["a.txt"]}).bytes()
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-    Path("a.txt").write_text("\n\n".join(sentences(30)))
+    write_documents("a.txt", sentences(30))
     with pytest.raises(InfrastructureError, match="No space left on device") as error:
         build({"paths": ["a.txt"]})
     assert error.value.exit_code == 5

@@ -14,8 +14,7 @@ import pytest
 import zstandard
 
 from electra.text.corpus.file_formats import text_documents
-
-from .small import Build, jsonl, sentences
+from tests.corpus.small import Build, jsonl, sentences
 
 TEXTS = sentences(6)
 

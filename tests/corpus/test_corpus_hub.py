@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from electra.common.errors import DataError, InfrastructureError
 from electra.config import Corpus
-
-from .small import Build, sentences
+from tests.corpus.small import Build, sentences
 
 TEXTS = sentences(8)
 

@@ -5,7 +5,6 @@ import random
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,13 @@ import pytest
 from electra.common.artifacts import read_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import Corpus, Settings
-from electra.config.loading import load_settings
-from electra.config.section import Section
+from electra.config import Settings
 from electra.results.report.facts import Facts, leakage
 from electra.text.corpus.build import build_corpus
-from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.text.corpus.decontamination import collect_evaluation_texts
 from electra.text.corpus.leaks import LEAST_LETTERS, EvaluationTexts, letters_of
-from tests.corpus.small import REPO, Built
+from tests.corpus.small import Built, cleaned_by_a_worker_too, write_documents
+from tests.text_stages import text_settings
 
 VOCABULARY = ["".join(random.Random(i).choices("abcdefghijklmnop", k=2 + i % 7)) for i in range(3000)]
 
@@ -164,7 +161,8 @@ DOCUMENTS = [
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def tasks_and_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``data/tasks`` and ``a.txt`` in the current folder."""
     monkeypatch.chdir(tmp_path)
     folder = Paths().tasks
     for (task, split), rows in ROWS.items():
@@ -175,18 +173,16 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
         name: {"rows": {split: len(rows) for (task, split), rows in ROWS.items() if task == name}} for name in names
     }
     write_manifest(folder, source={"kind": "files"}, tasks=dict(sorted(counts.items())))
-    Path("a.txt").write_text("\n\n".join([*DOCUMENTS, *(f"Filler document number {i} is here." for i in range(20))]))
-    loaded = load_settings(REPO)
-    yield loaded.model_copy(update={"cluster": loaded.cluster.model_copy(update={"num_workers": 1})})
+    write_documents("a.txt", [*DOCUMENTS, *(f"Filler document number {i} is here." for i in range(20))])
 
 
-def corpus_section(**rules: Any) -> Section:
+def settings_of(**rules: Any) -> Settings:
     source = {"kind": "files", "name": "a", "paths": ["a.txt"]}
-    return Corpus.model_validate({"sources": [source], "held_out_fraction": 1e-9, **rules})
+    return text_settings(corpus={"sources": [source], "held_out_fraction": 1e-9, **rules})
 
 
-def built(settings: Settings, action: str) -> Built:
-    settings = settings.model_copy(update={"corpus": corpus_section(decontamination={"action": action})})
+def built(action: str) -> Built:
+    settings = settings_of(decontamination={"action": action})
     collect_evaluation_texts(settings, Paths())
     build_corpus(settings, Paths())
     return Built(Path())
@@ -196,9 +192,8 @@ def test_the_command_that_reads_the_tasks_is_named_where_there_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = load_settings(REPO).model_copy(update={"corpus": corpus_section(decontamination={})})
     with pytest.raises(DataError, match="next: .*electra tasks"):
-        collect_evaluation_texts(settings, Paths())
+        collect_evaluation_texts(settings_of(decontamination={}), Paths())
     assert not (tmp_path / "data/evaluation").exists()
 
 
@@ -217,10 +212,9 @@ SETS = [
         ("drop_paragraphs", [DOCUMENTS[0].replace(f"\n{LONG.upper()}!", ""), DOCUMENTS[1], DOCUMENTS[3]], 1),
     ],
 )
-def test_what_is_found_is_dropped_as_asked_and_counted_by_task(
-    settings: Settings, action: str, left: list[str], dropped: int
-) -> None:
-    corpus = built(settings, action)
+@pytest.mark.usefixtures("tasks_and_text")
+def test_what_is_found_is_dropped_as_asked_and_counted_by_task(action: str, left: list[str], dropped: int) -> None:
+    corpus = built(action)
     assert sorted(text for text in corpus.texts() if not text.startswith("Filler")) == sorted(left)
     assert corpus.manifest["dropped"] == {"duplicate": 0, "too_short": 0, "decontamination": dropped}
     assert corpus.manifest["decontamination"]["sets"] == SETS
@@ -228,7 +222,8 @@ def test_what_is_found_is_dropped_as_asked_and_counted_by_task(
     assert rule.startswith("decontamination.")
 
 
-def test_the_choices_of_an_example_are_looked_for(settings: Settings) -> None:
+@pytest.mark.usefixtures("tasks_and_text")
+def test_the_choices_of_an_example_are_looked_for() -> None:
     """The ends of SWAG, the alternatives of COPA: what a model must choose is no training text."""
     ends = [f"{name} closed the heavy door of the lighthouse and lit the lamp again." for name in ("Anna", "Peter")]
     row = {"id": "0", "text_a": "It grew dark.", "choices": [*ends, "Nobody.", "No."], "label": "0"}
@@ -237,23 +232,25 @@ def test_the_choices_of_an_example_are_looked_for(settings: Settings) -> None:
     (folder / "dev.jsonl").write_text(json.dumps(row) + "\n")
     tasks = {**read_json(Paths().tasks / "manifest.json")["tasks"], "SWAG": {"rows": {"dev": 1}}}
     write_manifest(Paths().tasks, source={"kind": "files"}, tasks=tasks)
-    Path("a.txt").write_text("\n\n".join([ends[1], *DOCUMENTS, "Filler document number 1 is here."]))
-    corpus = built(settings, "drop_documents")
+    write_documents("a.txt", [ends[1], *DOCUMENTS, "Filler document number 1 is here."])
+    corpus = built("drop_documents")
     assert ends[1] not in corpus.texts()
     found = [one for one in corpus.manifest["decontamination"]["sets"] if one["task"] == "SWAG"]
     assert [(one["compared"], one["found"], one["documents"]) for one in found] == [(1, 1, 1)]
 
 
-def test_the_card_has_a_row_for_each_set(settings: Settings) -> None:
-    manifest = built(settings, "drop_paragraphs").manifest
-    section = leakage(Facts(settings, None, None, None, {}, {"corpus": manifest}))
+@pytest.mark.usefixtures("tasks_and_text")
+def test_the_card_has_a_row_for_each_set() -> None:
+    manifest = built("drop_paragraphs").manifest
+    section = leakage(Facts(settings_of(), None, None, None, {}, {"corpus": manifest}))
     assert section.rows[1] == ["RTE", "dev", "2", "1", "1", "1", "1"]
     assert "13 words in a row" in section.note and "paragraphs were dropped" in section.note
-    assert leakage(Facts(settings, None, None, None, {}, {"corpus": {}})).rows == []
+    assert leakage(Facts(settings_of(), None, None, None, {}, {"corpus": {}})).rows == []
 
 
-def test_without_decontamination_nothing_depends_on_the_tasks(settings: Settings) -> None:
-    settings = settings.model_copy(update={"corpus": corpus_section()})
+@pytest.mark.usefixtures("tasks_and_text")
+def test_without_decontamination_nothing_depends_on_the_tasks() -> None:
+    settings = settings_of()
     shutil.rmtree(Paths().tasks)
     collect_evaluation_texts(settings, Paths())
     assert [path.name for path in Paths().evaluation_texts.iterdir()] == ["manifest.json"]
@@ -261,19 +258,9 @@ def test_without_decontamination_nothing_depends_on_the_tasks(settings: Settings
     assert "decontamination" not in Built(Path()).manifest
 
 
-def test_a_workers_file_says_what_this_process_would_have_said(settings: Settings, tmp_path: Path) -> None:
-    built(settings, "drop_paragraphs")
-    corpus = corpus_section(decontamination={"action": "drop_paragraphs"})
-    assert isinstance(corpus, Corpus)
-
-    class Part:
-        def texts(self) -> Iterator[str]:
-            return iter(DOCUMENTS)
-
-        def facts(self, *, complete: bool) -> dict[str, Any]:
-            return {}
-
-    here = list(clean_documents(iter(DOCUMENTS), corpus, Paths().evaluation_texts))
-    file, _ = write_cleaned(Part(), corpus, Paths().evaluation_texts.absolute(), tmp_path / "part.arrow")
-    assert list(read_cleaned(file)) == here
+@pytest.mark.usefixtures("tasks_and_text")
+def test_a_workers_file_says_what_this_process_would_have_said(tmp_path: Path) -> None:
+    built("drop_paragraphs")
+    corpus = settings_of(decontamination={"action": "drop_paragraphs"}).corpus
+    here = cleaned_by_a_worker_too(DOCUMENTS, corpus, Paths().evaluation_texts, tmp_path / "part.arrow")
     assert [bool(made.leaks) for made in here] == [True, False, True, False]

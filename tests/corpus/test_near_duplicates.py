@@ -1,7 +1,6 @@
 """Near-duplicates: their definition, and that exactly these are found, by every way of running the stage."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from electra.common.artifacts import read_json
 from electra.config import Corpus
 from electra.config.text import NearDuplicates
 from electra.text.corpus import near_duplicates
-from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.text.corpus.cleaning.notes import Notes
 from electra.text.corpus.near_duplicates import (
     KEPT_POWERS,
@@ -24,7 +22,7 @@ from electra.text.corpus.near_duplicates import (
     word_hashes,
     words_of,
 )
-from tests.corpus.small import Build
+from tests.corpus.small import Build, cleaned_by_a_worker_too, write_documents
 from tests.fixtures import text_source
 
 RULES = NearDuplicates()
@@ -171,8 +169,8 @@ def test_the_signature_of_a_text_never_changes() -> None:
 def write_texts() -> None:
     base = [" ".join(prose(seed, 60)) + "." for seed in range(30)]
     copies = [text.replace(text.split()[30], "another") for text in base[:10]]
-    Path("a.txt").write_text("\n\n".join(base))
-    Path("b.txt").write_text("\n\n".join([*copies, *(" ".join(prose(seed, 60)) for seed in range(100, 110))]))
+    write_documents("a.txt", base)
+    write_documents("b.txt", [*copies, *(" ".join(prose(seed, 60)) for seed in range(100, 110))])
 
 
 def test_the_first_document_stays_and_the_manifest_counts_the_others(build: Build) -> None:
@@ -206,17 +204,7 @@ def test_no_held_out_document_is_a_near_duplicate_of_a_training_document(build: 
 def test_a_workers_file_carries_the_signatures_that_this_process_would_have_made(tmp_path: Path) -> None:
     texts = [" ".join(prose(seed, 40)) for seed in range(8)] + ["..." * 20]
     corpus = Corpus.model_validate({"sources": [text_source()], "near_duplicates": {}})
-
-    class Part:
-        def texts(self) -> Iterator[str]:
-            return iter(texts)
-
-        def facts(self, *, complete: bool) -> dict[str, Any]:
-            return {}
-
-    here = list(clean_documents(iter(texts), corpus, tmp_path))
-    file, _ = write_cleaned(Part(), corpus, tmp_path, tmp_path / "part.arrow")
-    assert list(read_cleaned(file)) == here
+    here = cleaned_by_a_worker_too(texts, corpus, tmp_path, tmp_path / "part.arrow")
     assert all(len(made.bands) == 8 * RULES.bands for made in here[:8])
 
 

@@ -16,8 +16,7 @@ from electra.common.lines import LineFeeds, recoded
 from electra.config import FilesCorpus
 from electra.readers.custom import CustomSource
 from electra.text.corpus.file_formats import text_documents
-
-from .small import Build, jsonl
+from tests.corpus.small import Build, jsonl
 
 TEXTS = ["Ein Märchen.\nZweite Zeile.", "Übermut tut selten gut.", "Wörter und Sätze."]
 CONTENT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n"]), max_size=20).map(b"".join)

@@ -41,7 +41,7 @@ from electra.text.corpus.files import FilesSource, read_checksums
 from electra.text.tokenizer.measure import show_beside
 from electra.text.tokenizer.wordpiece import make_tokenizer, read_vocab_file
 from tests.security.fuzzing import JSON, fuzz, json_bytes, mutated, only_documented
-from tests.tokenizer.small import write_corpus
+from tests.text_stages import write_corpus
 
 
 def parquet(rows: dict[str, list[Any]]) -> bytes:
@@ -287,7 +287,7 @@ def test_tokenizers_to_compare_with(kind: str, tmp_path: Path) -> None:
         "BPE": lambda: Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], unk_token="a")),
     }[kind]()
     paths = Paths(tmp_path)
-    write_corpus(paths.corpus, "heldout", ["A text that is held out, ab."])
+    write_corpus(paths.corpus, "heldout-00000", ["A text that is held out, ab."])
     write_json(tmp_path / "other/tokenizer.json", json.loads(tokenizer.to_str()))
     paths.tokenizer.mkdir(parents=True)
     make_tokenizer([*SPECIAL_TOKENS, "a"], lowercase=True).save(str(paths.tokenizer / "tokenizer.json"))

@@ -1,11 +1,9 @@
 """The shards stage: same bytes for any number of workers, bounded files, whole documents, clear failures."""
 
-import hashlib
 import random
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer
@@ -13,29 +11,18 @@ from tokenizers import Tokenizer
 from electra.common.artifacts import read_manifest, sha256, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
-from electra.config import Settings, Shards
-from electra.config.loading import load_settings
+from electra.config import Settings
 from electra.config.text import SPECIAL_TOKENS
 from electra.pretrain.data.dataset import Shards as ShardReader
 from electra.text.shards import build
 from electra.text.tokenizer.wordpiece import make_tokenizer
+from tests.text_stages import text_settings, write_corpus
 
-REPO = Path(__file__).resolve().parents[2]
 WORDS = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
 
 
-def settings(num_workers: int = 1, **shards: object) -> Settings:
-    loaded = load_settings(REPO)
-    made = Shards.model_validate({"max_length": 32, "max_shard_bytes": 2**16, **shards})
-    cluster = loaded.cluster.model_copy(update={"num_workers": num_workers})
-    return loaded.model_copy(update={"shards": made, "cluster": cluster})
-
-
-def write_corpus_file(path: Path, texts: list[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ids = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
-    pq.write_table(pa.table({"doc_id": ids, "source": ["made up"] * len(texts), "text": texts}), path)
-    write_manifest(path.parent)
+def settings(num_workers: int = 1) -> Settings:
+    return text_settings({"num_workers": num_workers}, shards={"max_length": 32, "max_shard_bytes": 2**16})
 
 
 @pytest.fixture
@@ -49,7 +36,7 @@ def paths(tmp_path: Path) -> Paths:
         for word in own[number * 25 : number * 25 + 25]:
             lines = (" ".join(draw.choices(WORDS, k=draw.randint(1, 60))) for _ in range(draw.randint(1, 120)))
             texts.append(f"{word}\n" + "\n".join(lines))
-        write_corpus_file(paths.corpus / f"{name}.parquet", texts)
+        write_corpus(paths.corpus, name, texts)
     paths.tokenizer.mkdir(parents=True)
     vocabulary = [*SPECIAL_TOKENS, *WORDS, *own, "[", "]", "sep"]
     make_tokenizer(vocabulary, lowercase=True).save(str(paths.tokenizer / "tokenizer.json"))
@@ -107,7 +94,7 @@ def test_the_examples_are_the_documents_one_after_another(paths: Paths, split: s
 
 
 def test_special_tokens_in_the_text_are_text(paths: Paths) -> None:
-    write_corpus_file(paths.corpus / "train-00000.parquet", ["bal [SEP] bal"])
+    write_corpus(paths.corpus, "train-00000", ["bal [SEP] bal"])
     build.build_shards(settings(), paths)
     tokens = ShardReader(paths.shards, "train").gather(np.array([0]))[0][0]
     assert list(tokens).count(3) <= 2
@@ -120,7 +107,7 @@ def test_a_large_vocabulary_takes_four_bytes_a_token(paths: Paths) -> None:
     write_manifest(paths.tokenizer, vocab_size=len(vocabulary), lowercase=True)
     for file in paths.corpus.iterdir():
         file.unlink()
-    write_corpus_file(paths.corpus / "train-00000.parquet", ["bal sum kor\nbal"])
+    write_corpus(paths.corpus, "train-00000", ["bal sum kor\nbal"])
     build.build_shards(settings(), paths)
     assert np.load(paths.shards / "train-00000-00000.tokens.npy").dtype == np.uint32
     tokens, _ = ShardReader(paths.shards, "train").gather(np.array([0]))
@@ -143,6 +130,6 @@ def test_an_empty_corpus_is_refused(paths: Paths) -> None:
     write_manifest(paths.corpus)
     with pytest.raises(DataError, match="no training text"):
         build.build_shards(settings(), paths)
-    write_corpus_file(paths.corpus / "train-00000.parquet", [""])
+    write_corpus(paths.corpus, "train-00000", [""])
     with pytest.raises(DataError, match="no training document holds a word"):
         build.build_shards(settings(), paths)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,8 +22,7 @@ from electra.text.tokenizer.build import build_tokenizer
 from electra.text.tokenizer.measure import _heldout_texts, show_beside
 from electra.text.tokenizer.sample import in_sample
 from electra.text.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
-
-from .small import REPO, settings, write_corpus
+from tests.text_stages import REPO, text_settings, write_corpus
 
 BERT_VOCABULARY = REPO / "../shared/data/vocab/bert-base-uncased-vocab.txt"
 SENTENCES = ["The café's naïve owner (aged 42) re-opened it!", "中文 and unbelievable ﬁne print?", "x [SEP] y"]
@@ -39,9 +39,13 @@ def paths(tmp_path: Path) -> Paths:
         return "\n".join(" ".join(draw.choices(words, k=12)).capitalize() + "." for _ in range(20))
 
     paths = Paths(tmp_path)
-    write_corpus(paths.corpus, "train", [text() for _ in range(100)])
-    write_corpus(paths.corpus, "heldout", [text() for _ in range(20)])
+    write_corpus(paths.corpus, "train-00000", [text() for _ in range(100)])
+    write_corpus(paths.corpus, "heldout-00000", [text() for _ in range(20)])
     return paths
+
+
+def build(paths: Paths, **options: Any) -> None:
+    build_tokenizer(text_settings(tokenizer=options), paths)
 
 
 def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
@@ -65,7 +69,7 @@ def test_two_processes_write_the_same_bytes(paths: Paths) -> None:
 
 
 def test_a_trained_vocabulary_starts_with_special_tokens_and_the_sorted_alphabet(paths: Paths) -> None:
-    build_tokenizer(settings(vocab_size=400), paths)
+    build(paths, vocab_size=400)
     entries = (paths.tokenizer / "vocab.txt").read_text(encoding="utf-8").splitlines()
     assert entries[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     alphabet = sorted(set("abdefgiklmnoprstuß."))  # é loses its accent
@@ -93,8 +97,8 @@ def test_frequent_words_become_one_piece() -> None:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_transformers_loads_the_folder_with_the_same_ids(paths: Paths, lowercase: bool) -> None:
     transformers = pytest.importorskip("transformers")
-    write_corpus(paths.corpus, "train", SENTENCES)
-    build_tokenizer(settings(vocab_size=102, min_frequency=1, lowercase=lowercase), paths)
+    write_corpus(paths.corpus, "train-00000", SENTENCES)
+    build(paths, vocab_size=102, min_frequency=1, lowercase=lowercase)
     ours = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
     for loader in [transformers.AutoTokenizer, transformers.ElectraTokenizerFast]:
         theirs = loader.from_pretrained(paths.tokenizer)
@@ -110,18 +114,18 @@ def test_transformers_loads_the_folder_with_the_same_ids(paths: Paths, lowercase
 
 
 def test_a_vocabulary_larger_than_the_corpus_allows_is_refused(paths: Paths) -> None:
-    write_corpus(paths.corpus, "train", ["winter garden"] * 3)
+    write_corpus(paths.corpus, "train-00000", ["winter garden"] * 3)
     with pytest.raises(ConfigError, match="yields (\\d+) vocabulary entries, 5000 are asked for") as caught:
-        build_tokenizer(settings(vocab_size=5000), paths)
+        build(paths, vocab_size=5000)
     assert caught.value.exit_code == 2
     assert "lower tokenizer.vocab_size to at most 3" in str(caught.value)
     assert not paths.tokenizer.exists()
 
 
 def test_a_vocabulary_too_small_for_the_characters_is_refused(paths: Paths) -> None:
-    write_corpus(paths.corpus, "train", ["".join(map(chr, range(0x400, 0x500)))])
+    write_corpus(paths.corpus, "train-00000", ["".join(map(chr, range(0x400, 0x500)))])
     with pytest.raises(ConfigError, match="tokenizer.max_alphabet"):
-        build_tokenizer(settings(vocab_size=100), paths)
+        build(paths, vocab_size=100)
 
 
 def test_only_the_most_frequent_characters_get_entries() -> None:
@@ -159,14 +163,14 @@ def test_an_alphabet_of_a_thousand_characters_loses_none() -> None:
 
 
 def test_characters_that_were_left_out_are_named(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
-    build_tokenizer(settings(vocab_size=100, max_alphabet=17), paths)
+    build(paths, vocab_size=100, max_alphabet=17)
     facts = read_manifest(paths.tokenizer)["alphabet"]
     assert (facts["characters"], facts["left_out"], facts["most_frequent_left_out"]) == (17, 2, "n.")
     assert 0.05 < facts["left_out_share"] < 0.06
     printed = capsys.readouterr().out
     assert f"2 characters, {facts['left_out_share']:.2%} of the text, have no entry" in printed
     assert "(the most frequent: n .)" in printed and "raise tokenizer.max_alphabet (now 17)" in printed
-    build_tokenizer(settings(vocab_size=100), paths)
+    build(paths, vocab_size=100)
     assert "alphabet" not in read_manifest(paths.tokenizer)
     assert "no entry" not in capsys.readouterr().out
 
@@ -174,17 +178,17 @@ def test_characters_that_were_left_out_are_named(paths: Paths, capsys: pytest.Ca
 def test_where_characters_are_left_out_they_are_the_remedy_for_a_small_vocabulary(paths: Paths) -> None:
     """A Chinese vocabulary is its characters: a smaller one would only make more of the text [UNK]."""
     text = "".join(character * min(count // 10**3, 50) for character, count in many_characters(1500).items())
-    write_corpus(paths.corpus, "train", [text])
+    write_corpus(paths.corpus, "train-00000", [text])
     with pytest.raises(ConfigError, match=r"yields 1\d{3} vocabulary entries, 5000 are asked for") as caught:
-        build_tokenizer(settings(vocab_size=5000, character_coverage=0.9), paths)
+        build(paths, vocab_size=5000, character_coverage=0.9)
     assert "raise tokenizer.character_coverage (now 0.9): " in str(caught.value)
     with pytest.raises(ConfigError) as caught:
-        build_tokenizer(settings(vocab_size=5000, character_coverage=1.0), paths)
+        build(paths, vocab_size=5000, character_coverage=1.0)
     assert "character_coverage" not in str(caught.value)
 
 
 def test_training_takes_a_sample_of_about_the_size_asked_for(paths: Paths) -> None:
-    build_tokenizer(settings(vocab_size=200, max_training_chars=60_000), paths)
+    build(paths, vocab_size=200, max_training_chars=60_000)
     assert 30_000 < read_manifest(paths.tokenizer)["trained_on"]["characters"] < 90_000
 
 
@@ -203,7 +207,7 @@ def test_the_sample_is_the_same_in_every_version() -> None:
 def test_an_existing_vocabulary_keeps_its_ids(paths: Paths) -> None:
     if not BERT_VOCABULARY.exists():
         pytest.skip("the BERT vocabulary is not on this machine")
-    build_tokenizer(settings(vocab_file=str(BERT_VOCABULARY.resolve())), paths)
+    build(paths, vocab_file=str(BERT_VOCABULARY.resolve()))
     facts = read_manifest(paths.tokenizer)
     assert facts["vocab_size"] == 30522
     assert facts["vocab_file"] == {"name": BERT_VOCABULARY.name, "sha256": sha256(BERT_VOCABULARY)}
@@ -216,7 +220,7 @@ def test_an_existing_vocabulary_keeps_its_ids(paths: Paths) -> None:
 def test_entries_of_a_given_vocabulary_may_hold_line_ends_of_other_kinds(paths: Paths, line_end: str) -> None:
     entries = [*SPECIAL_TOKENS, "a", "\u2028", "##\u2029", "b\rc", "\x85"]
     (paths.root / "own.txt").write_bytes("".join(entry + line_end for entry in entries).encode())
-    build_tokenizer(settings(vocab_file="own.txt"), paths)
+    build(paths, vocab_file="own.txt")
     tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
     assert tokenizer.get_vocab() == {entry: number for number, entry in enumerate(entries)}
     assert (paths.tokenizer / "vocab.txt").read_bytes() == ("\n".join(entries) + "\n").encode()
@@ -238,23 +242,23 @@ def test_entries_of_a_given_vocabulary_may_hold_line_ends_of_other_kinds(paths: 
 def test_an_unusable_vocabulary_file_is_named(paths: Paths, content: str, complaint: str) -> None:
     (paths.root / "own.txt").write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(DataError, match=complaint) as caught:
-        build_tokenizer(settings(vocab_file="own.txt"), paths)
+        build(paths, vocab_file="own.txt")
     assert "own.txt" in str(caught.value)
 
 
 def test_a_missing_vocabulary_file_is_a_wrong_setting(paths: Paths) -> None:
     with pytest.raises(ConfigError, match="own.txt"):
-        build_tokenizer(settings(vocab_file="own.txt"), paths)
+        build(paths, vocab_file="own.txt")
 
 
 def test_an_empty_or_damaged_corpus_is_refused(paths: Paths) -> None:
     (paths.corpus / "train-00000.parquet").write_bytes(b"no parquet")
     with pytest.raises(DataError, match="train-00000.parquet"):
-        build_tokenizer(settings(vocab_size=100), paths)
+        build(paths, vocab_size=100)
     (paths.corpus / "train-00000.parquet").unlink()
     write_manifest(paths.corpus)
     with pytest.raises(DataError, match="no training text"):
-        build_tokenizer(settings(vocab_size=100), paths)
+        build(paths, vocab_size=100)
 
 
 def beside(paths: Paths, *others: Path) -> list[list[str]]:
@@ -266,7 +270,7 @@ def beside(paths: Paths, *others: Path) -> list[list[str]]:
 
 
 def test_other_vocabularies_are_measured_on_the_same_words(paths: Paths, tmp_path: Path) -> None:
-    build_tokenizer(settings(vocab_size=900, lowercase=False), paths)
+    build(paths, vocab_size=900, lowercase=False)
     letters = [*SPECIAL_TOKENS, *"bdfgklmnprstaeiou.", *(f"##{letter}" for letter in "bdfgklmnprstaeiouß")]
     (tmp_path / "vocab.txt").write_text("\n".join(letters) + "\n")
     library = Tokenizer(models.Unigram([("<unk>", 0.0), ("\u2581", -1.0), ("b", -2.0)], unk_id=0))
@@ -307,7 +311,7 @@ def test_other_vocabularies_are_measured_on_the_same_words(paths: Paths, tmp_pat
 def test_a_vocabulary_beside_that_is_missing_or_broken_is_named(paths: Paths, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"manifest\.json"):
         beside(paths, tmp_path / "vocab.txt")
-    build_tokenizer(settings(vocab_size=900), paths)
+    build(paths, vocab_size=900)
     with pytest.raises(ConfigError, match=r"there is no file .*vocab\.txt"):
         beside(paths, tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")

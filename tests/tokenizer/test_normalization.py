@@ -12,8 +12,7 @@ from electra.common.paths import Paths
 from electra.config.text import SPECIAL_TOKENS
 from electra.text.tokenizer.build import build_tokenizer
 from electra.text.tokenizer.wordpiece import MAX_WORD_CHARS, alphabet_of, make_tokenizer, normalizer_facts
-
-from .small import settings, write_corpus
+from tests.text_stages import text_settings, write_corpus
 
 VIETNAMESE = "Tiếng Việt có sáu thanh điệu"
 JAPANESE = "ガギグ がぎぐ パピプ"
@@ -25,12 +24,12 @@ TEXTS = [VIETNAMESE, JAPANESE, YORUBA, "한국어", "Ünïcödé ÉTÉ", "हि
 def paths(tmp_path: Path) -> Paths:
     paths = Paths(tmp_path)
     for split in ("train", "heldout"):
-        write_corpus(paths.corpus, split, ["\n".join(TEXTS)] * 3)
+        write_corpus(paths.corpus, f"{split}-00000", ["\n".join(TEXTS)] * 3)
     return paths
 
 
 def built(paths: Paths, **tokenizer: object) -> Tokenizer:
-    build_tokenizer(settings(min_frequency=1, vocab_size=120, **tokenizer), paths)
+    build_tokenizer(text_settings(tokenizer={"min_frequency": 1, "vocab_size": 120, **tokenizer}), paths)
     return Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
 
 

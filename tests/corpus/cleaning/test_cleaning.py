@@ -2,7 +2,7 @@
 
 import io
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.text import CleaningStep, Gopher, Repetition
-from electra.text.corpus.cleaned import clean_documents, read_cleaned, write_cleaned
 from electra.text.corpus.cleaning.lines import unwrap
 from electra.text.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
 from electra.text.corpus.cleaning.quality import repetition
 from electra.text.corpus.cleaning.steps import apply_steps, before_cleaning
-from tests.corpus.small import Build, sentences
+from tests.corpus.small import Build, cleaned_by_a_worker_too, sentences, write_documents
 from tests.fixtures import text_source
 
 STEP: TypeAdapter[Any] = TypeAdapter(CleaningStep)
@@ -324,8 +323,8 @@ STEPS = [{"kind": "boilerplate"}, {"kind": "markup"}, {"kind": "gopher"}]
 
 def write_dirty() -> None:
     texts = ["\n".join(f"{line} <br> {PROSE}" for line in sentences(4, start)) for start in range(0, 400, 4)]
-    Path("a.txt").write_text("\n\n".join(texts[:50] + sentences(20, 5000)))
-    Path("b.txt").write_text("\n\n".join(texts[50:] + ["Scanned by John Doe"]))
+    write_documents("a.txt", texts[:50] + sentences(20, 5000))
+    write_documents("b.txt", texts[50:] + ["Scanned by John Doe"])
 
 
 def test_the_manifest_counts_what_cleaning_dropped_and_cleaning_json_says_why(build: Build) -> None:
@@ -344,19 +343,8 @@ def test_the_manifest_counts_what_cleaning_dropped_and_cleaning_json_says_why(bu
 
 def test_a_workers_file_says_what_this_process_would_have_said(tmp_path: Path) -> None:
     texts = [f"{PROSE} <i>{number}</i>" * (1 + number % 3 * 20) for number in range(30)]
-    sources = [text_source()]
-    corpus = Corpus.model_validate({"sources": sources, "cleaning": STEPS})
-
-    class Part:
-        def texts(self) -> Iterator[str]:
-            return iter(texts)
-
-        def facts(self, *, complete: bool) -> dict[str, Any]:
-            return {}
-
-    here = list(clean_documents(iter(texts), corpus, tmp_path))
-    file, _ = write_cleaned(Part(), corpus, tmp_path, tmp_path / "part.arrow")
-    assert list(read_cleaned(file)) == here
+    corpus = Corpus.model_validate({"sources": [text_source()], "cleaning": STEPS})
+    here = cleaned_by_a_worker_too(texts, corpus, tmp_path, tmp_path / "part.arrow")
     assert any(made.dropped for made in here) and any("markup.tag" in made.notes for made in here)
 
 
@@ -406,6 +394,5 @@ def test_show_says_when_there_is_nothing_to_show(build: Build) -> None:
     ],
 )
 def test_steps_that_cannot_be_are_refused(steps: list[dict[str, Any]], message: str) -> None:
-    sources = [text_source()]
     with pytest.raises(ValidationError, match=message):
-        Corpus.model_validate({"sources": sources, "cleaning": steps})
+        Corpus.model_validate({"sources": [text_source()], "cleaning": steps})
