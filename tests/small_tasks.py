@@ -1,8 +1,14 @@
 """Small settings, a small vocabulary, and official files to fill."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from electra.common.errors import DataError, ElectraError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
 from electra.config.loading import parse_settings
@@ -56,16 +62,35 @@ def make_settings(source: dict, tasks: list[str], seeds: list[int] | None = None
     )
 
 
-def write_tsv(path: Path, rows: list[list[str]], header: list[str] | None = None) -> None:
+def write_file(path: Path, text: str, encoding: str = "utf-8") -> Path:
+    """Write a text with its line ends as they are; make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["\t".join(row) for row in ([header] if header else []) + rows]
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+def write_lines(path: Path, *records: Any) -> Path:
+    """Write a JSON value a line."""
+    return write_file(path, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+
+def write_tsv(path: Path, rows: list[list[str]], header: list[str] | None = None) -> None:
+    write_file(path, "".join("\t".join(row) + "\n" for row in ([header] if header else []) + rows))
 
 
 def write_squad(path: Path, questions: list[dict], context: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]
-    path.write_text(json.dumps({"version": "x", "data": data}), encoding="utf-8")
+    write_lines(
+        path, {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
+    )
+
+
+@contextmanager
+def refused(*said: str, kind: type[ElectraError] = DataError) -> Iterator[None]:
+    """Check that the block raises an error whose message has all these parts."""
+    with pytest.raises(kind) as caught:
+        yield
+    for part in said:
+        assert part in f"{caught.value}\n"
 
 
 ANIMALS = ["cat", "dog"]

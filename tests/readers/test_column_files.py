@@ -8,17 +8,12 @@ from electra.readers.build import prepare_tasks
 from electra.readers.conll import encoding_of
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS, TaskSpec
-from tests.small_tasks import make_settings
+from tests.small_tasks import make_settings, refused, write_file
 
 ENGLISH = "-DOCSTART- -X- -X- O\n\nMary NNP I-NP I-PER\nsat VBD I-VP O\n\n"
 SPANISH = "Sao B-LOC\nPaulo I-LOC\n( O\n\nEspaña B-LOC\n"
 DUTCH = "-DOCSTART- -DOCSTART- O\nDe Art O\nIndonesië N B-LOC\n\n"
 TWEETS = "i\tO\nlike\tO\nNew\tB-creative-work\nYork\tI-creative-work\n\t\n#\tO\nMary\tB-person\n"
-
-
-def write(path, text, encoding="utf-8"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode(encoding))
 
 
 def words_and_tags(folder, task, split):
@@ -28,13 +23,13 @@ def words_and_tags(folder, task, split):
 
 @pytest.mark.parametrize("place", ["conll2003/train.txt", "conll2003/eng.train", "eng.train"])
 def test_conll_2003_is_read_under_its_official_name_too(tmp_path, place):
-    write(tmp_path / place, ENGLISH)
+    write_file(tmp_path / place, ENGLISH)
     assert words_and_tags(tmp_path, "CoNLL-2003", "train") == [("Mary sat", "B-PER O")]
 
 
 def test_every_split_of_conll_2003_has_its_official_name(tmp_path):
     for name in ("eng.train", "eng.testa", "eng.testb"):
-        write(tmp_path / name, ENGLISH.replace("Mary", name))
+        write_file(tmp_path / name, ENGLISH.replace("Mary", name))
     source, spec = OfficialSource(conll=tmp_path), TASKS["CoNLL-2003"]
     assert source.splits(spec) == ["train", "dev", "test"]
     first = [next(source.read(spec, split))["words"][0] for split in source.splits(spec)]
@@ -54,13 +49,13 @@ def test_every_split_of_conll_2003_has_its_official_name(tmp_path):
     ],
 )
 def test_conll_2002_is_read_in_latin_1_as_released_and_in_utf_8(tmp_path, place, encoding, task, name, text, expected):
-    write(tmp_path / f"{place}{name}.testa", text, encoding)
+    write_file(tmp_path / f"{place}{name}.testa", text, encoding)
     assert words_and_tags(tmp_path, task, "dev") == expected
 
 
 def test_the_manifest_says_in_which_encoding_a_file_was_read(tmp_path, paths):
     for split, encoding in [("train", "latin-1"), ("testa", "utf-8")]:
-        write(tmp_path / f"esp.{split}", SPANISH, encoding)
+        write_file(tmp_path / f"esp.{split}", SPANISH, encoding)
     prepare_tasks(make_settings({"kind": "files", "conll": str(tmp_path)}, ["CoNLL-2002-esp"]), paths)
     files = read_manifest(paths.tasks)["tasks"]["CoNLL-2002-esp"]["files"]
     assert [(file["name"], file["encoding"]) for file in files] == [("esp.train", "latin-1"), ("esp.testa", "utf-8")]
@@ -68,14 +63,14 @@ def test_the_manifest_says_in_which_encoding_a_file_was_read(tmp_path, paths):
 
 
 def test_other_tasks_stay_utf_8(tmp_path):
-    write(tmp_path / "eng.train", ENGLISH.replace("Mary", "José"), "latin-1")
+    write_file(tmp_path / "eng.train", ENGLISH.replace("Mary", "José"), "latin-1")
     with pytest.raises(DataError, match="not UTF-8"):
         words_and_tags(tmp_path, "CoNLL-2003", "train")
 
 
 def test_wnut_17_is_read_with_tabs_and_blank_lines_that_hold_one(tmp_path):
     for name in ("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"):
-        write(tmp_path / "wnut17" / name, TWEETS)
+        write_file(tmp_path / "wnut17" / name, TWEETS)
     for split in ("train", "dev", "test"):
         assert words_and_tags(tmp_path, "WNUT-17", split) == [
             ("i like New York", "O O B-creative-work I-creative-work"),
@@ -93,10 +88,9 @@ def test_wnut_17_is_read_with_tabs_and_blank_lines_that_hold_one(tmp_path):
     ],
 )
 def test_a_malformed_line_is_named(tmp_path, task, name, text, said):
-    write(tmp_path / name, text)
-    with pytest.raises(DataError) as caught:
+    write_file(tmp_path / name, text)
+    with refused(said, f"{name}:{1 if 'found 4' in said else 2}"):
         words_and_tags(tmp_path, task, "train")
-    assert said in str(caught.value) and f"{name}:{1 if 'found 4' in said else 2}" in str(caught.value)
 
 
 def test_a_missing_file_is_named_with_all_its_names(tmp_path):

@@ -12,7 +12,7 @@ from electra.readers.build import prepare_tasks
 from electra.readers.official import OfficialSource
 from electra.tasks.catalogue import TASKS
 from tests.fixtures import LABELLED, LABELLED_TASKS
-from tests.small_tasks import SHARED, make_settings, write_squad, write_tsv
+from tests.small_tasks import SHARED, make_settings, refused, write_lines, write_squad, write_tsv
 
 RTE = ["index", "sentence1", "sentence2", "label"]
 STS = ["index", "genre", "filename", "year", "old_index", "source1", "source2", "sentence1", "sentence2", "score"]
@@ -63,10 +63,8 @@ def test_mnli_takes_the_gold_label_among_annotators(tmp_path):
 def test_a_malformed_row_is_named_with_file_and_line(tmp_path, task, header, row, said):
     good = {"RTE": ["0", "a", "b", "entailment"], "STS-B": [*"abcdefghi", "2.5"], "CoLA": ["x", "1", "", "text"]}
     write_tsv(tmp_path / task / "dev.tsv", [good[task], row], header)
-    with pytest.raises(DataError) as caught:
+    with refused(said, f"{task}/dev.tsv:{3 if header else 2}"):
         rows(tmp_path, task)
-    assert said in str(caught.value)
-    assert f"{task}/dev.tsv:{3 if header else 2}" in str(caught.value)
 
 
 def test_a_missing_column_missing_file_and_binary_file_are_named(tmp_path):
@@ -92,11 +90,6 @@ def test_rows_of_qqp_cut_short_are_left_out_and_counted(tmp_path):
 
 def question(answers, **more):
     return {"id": "q", "question": "who?", "answers": [{"text": t, "answer_start": s} for t, s in answers], **more}
-
-
-def write_lines(path, *records):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 # An object of the official file, and the row that is made of it
@@ -138,9 +131,8 @@ def test_a_task_of_superglue_is_read_and_a_malformed_row_is_named(tmp_path, task
         ([1], "expected an object with idx"),
     ]:
         write_lines(tmp_path / task / "val.jsonl", record, bad)
-        with pytest.raises(DataError) as caught:
+        with refused(said, f"{task}/val.jsonl:2"):
             list(source.read(TASKS[task], "dev"))
-        assert said in str(caught.value) and f"{task}/val.jsonl:2" in str(caught.value)
 
 
 def test_a_misplaced_answer_is_moved_to_the_nearest_occurrence_and_counted(tmp_path):
@@ -178,10 +170,8 @@ def test_unanswerable_questions_are_read_from_version_two_only(tmp_path):
 )
 def test_a_malformed_question_is_named_with_its_place(tmp_path, item, said):
     write_squad(tmp_path / "dev-v1.1.json", [item], "the cat")
-    with pytest.raises(DataError) as caught:
+    with refused(said, "dev-v1.1.json: data[0].paragraphs[0].qas[0]"):
         rows(tmp_path, "SQuAD1.1")
-    assert said in str(caught.value)
-    assert "dev-v1.1.json: data[0].paragraphs[0].qas[0]" in str(caught.value)
 
 
 def test_broken_squad_files_are_named(tmp_path):
