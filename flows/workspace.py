@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ruamel.yaml import YAML
 
 from electra.common.errors import InfrastructureError
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 from flows.stages import NETWORK, InfrastructureFailure, StageFailure, stage_environment
 
 AUTHOR = {"GIT_AUTHOR_NAME": "flow", "GIT_AUTHOR_EMAIL": "flow@localhost"}

@@ -189,7 +189,7 @@ def init(
 
     Example: electra init corpus/ --table labels.csv --text review --label verdict
     """
-    from electra.common.output import exclusive
+    from electra.common.locks import exclusive
     from electra.init.project import describe_project, plan_project, write_project
 
     with exclusive(Path("params.yaml")):  # read first and written last

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from electra.common.artifacts import read_facts, read_json, write_json
 from electra.common.errors import DataError, ElectraError
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 from electra.common.parsing import flat
 from electra.common.paths import Paths
 

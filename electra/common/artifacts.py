@@ -22,7 +22,8 @@ from typing import Any, Literal, TextIO
 from pydantic import BaseModel, ValidationError
 
 from electra.common.errors import ConfigError, DataError
-from electra.common.output import beside, cannot_write, disk_errors, exchange, exclusive, holds, writing
+from electra.common.locks import exclusive, holds
+from electra.common.output import beside, cannot_write, disk_errors, exchange, writing
 from electra.common.parsing import parse_json
 from electra.common.paths import Paths
 
@@ -325,7 +326,7 @@ class TasksManifest(Manifest):
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFile:
     """A file listed in an artefact's manifest.
 
     Attributes:
@@ -360,27 +361,27 @@ class Listed:
         )
 
 
-def listed_files(folder: Path, pattern: str = "*") -> list[Listed]:
+def listed_files(folder: Path, pattern: str = "*") -> list[ListedFile]:
     """Return the files of an artefact whose paths match a shell pattern (``*`` also matches ``/``), sorted.
 
     Raises:
         DataError: there is no manifest, or it lists no files.
     """
     return [
-        Listed(folder / entry["path"], entry["bytes"], entry["sha256"])
+        ListedFile(folder / entry["path"], entry["bytes"], entry["sha256"])
         for entry in read_manifest(folder, Manifest)["files"]
         if fnmatchcase(entry["path"], pattern)
     ]
 
 
-def verify_files(files: Iterable[Listed]) -> None:
+def verify_files(files: Iterable[ListedFile]) -> None:
     """Check files against the manifest, in parallel threads.
 
     Raises:
         DataError: for the first file, in the given order, that differs from the manifest.
     """
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:
-        for _ in threads.map(Listed.verify, files):
+        for _ in threads.map(ListedFile.verify, files):
             pass
 
 

@@ -38,14 +38,14 @@ def _folders(base: str, root: str) -> Iterator[str]:
     waiting, linked = [base], list[str]()
     while waiting or linked:
         folder = waiting.pop() if waiting else linked.pop(0)
-        place = os.path.join(root, folder)
-        real = os.path.realpath(place)
-        if real in seen or not os.path.isdir(place):
+        path = os.path.join(root, folder)
+        real = os.path.realpath(path)
+        if real in seen or not os.path.isdir(path):
             continue
         seen.add(real)
         yield folder
         try:
-            with os.scandir(place) as entries:
+            with os.scandir(path) as entries:
                 below = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.name)
         except OSError:
             continue  # like glob, treat an unreadable folder as empty

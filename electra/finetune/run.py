@@ -15,7 +15,7 @@ from electra.cluster.memory import keep_freed_memory
 from electra.cluster.run_facts import Stopwatch, note_seconds
 from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
 from electra.common.errors import ConfigError, DataError
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 from electra.common.paths import Paths
 from electra.config import Cluster, Finetune, Settings
 from electra.finetune.base import Record

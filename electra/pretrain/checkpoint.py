@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from electra.common.artifacts import building, read_manifest, sha256, write_json, write_manifest, write_text
 from electra.common.errors import DataError
-from electra.common.output import disk_errors, exclusive
+from electra.common.locks import exclusive
+from electra.common.output import disk_errors
 from electra.common.paths import Paths
 from electra.common.tensors import read_tensors
 from electra.config import Cluster, Settings

@@ -11,7 +11,7 @@ import torch
 import torch.distributed
 
 from electra import config
-from electra.common.artifacts import Listed, listed_files, verify_files
+from electra.common.artifacts import ListedFile, listed_files, verify_files
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.common.tensors import read_tensors
@@ -48,13 +48,13 @@ def verify_inputs(recipe: Pretrain, paths: Paths, device: Literal["cpu", "cuda"]
         raise DataError("another process found damaged files; it names them above")
 
 
-def share_of(files: list[Listed], rank: int, num_processes: int) -> list[Listed]:
+def share_of(files: list[ListedFile], rank: int, num_processes: int) -> list[ListedFile]:
     """Return the files that one process checks: every file with one process, about the same number of bytes each."""
     largest_first = sorted(files, key=lambda file: (-file.num_bytes, str(file.path)))
     return largest_first[rank::num_processes]
 
 
-def _inputs(recipe: Pretrain, paths: Paths) -> list[Listed]:
+def _inputs(recipe: Pretrain, paths: Paths) -> list[ListedFile]:
     folders = [paths.tokenizer, paths.shards]
     if recipe.initialize_from and os.path.exists(recipe.initialize_from):  # else load_initial_weights says so
         folders.append(Path(recipe.initialize_from))

@@ -21,7 +21,7 @@ from electra.cluster.memory import keep_freed_memory
 from electra.cluster.peers import Peers, SignalMonitor
 from electra.cluster.processes import EndRequest
 from electra.common.errors import InfrastructureError
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.methods import METHODS

@@ -14,7 +14,8 @@ import torch.distributed
 from torch import Tensor
 
 from electra.cluster.hardware import Machine
-from electra.common.output import beside, exclusive
+from electra.common.locks import exclusive
+from electra.common.output import beside
 from electra.optim import Optimizer
 
 

@@ -16,7 +16,7 @@ from electra.common.artifacts import (
     write_json,
     write_text,
 )
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 from electra.common.paths import SCORE_FAMILIES, Paths
 from electra.config import Settings
 from electra.kinds.scores import constant_score, is_constant, score

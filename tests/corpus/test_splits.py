@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from electra.text.corpus.document import Document, text_hash
-from electra.text.corpus.writer import GROUP_CHARACTERS, last_paragraphs, pieces
+from electra.text.corpus.writer import GROUP_CHARACTERS, last_paragraphs, parts_by_split
 from tests.corpus.small import Build, Built
 
 
@@ -76,7 +76,7 @@ def test_a_part_depends_on_its_own_text_only() -> None:
     fraction = 0.2
 
     def held_out(text: str) -> set[str]:
-        found = [part for part in pieces(make(text), fraction) if part.split_point < fraction]
+        found = [part for part in parts_by_split(make(text), fraction) if part.split_point < fraction]
         assert all(part.digest[:8] == text_hash(part.text)[:8] for part in found)
         return {line for part in found for line in part.text.split("\n")}
 
@@ -88,12 +88,12 @@ def test_a_part_depends_on_its_own_text_only() -> None:
 
 def test_parts_join_to_the_document() -> None:
     document = make(book(3, 200_000))
-    parts = list(pieces(document, 0.3))
+    parts = list(parts_by_split(document, 0.3))
     assert len(parts) > 3
     assert "\n".join(part.text for part in parts) == document.text
     points = [part.split_point < 0.3 for part in parts]
     assert all(one != two for one, two in zip(points, points[1:], strict=False))
-    assert list(pieces(document, 1e-9)) == [document]
+    assert list(parts_by_split(document, 1e-9)) == [document]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 from electra.cluster.run_facts import machine_file, note_machine
 from electra.common.artifacts import building, sha256, write_manifest
 from electra.common.errors import InfrastructureError
-from electra.common.output import exclusive, holds
+from electra.common.locks import exclusive, holds
 from electra.common.paths import Paths
 from tests.fixtures import documents, text_source
 from tests.reliability.conftest import Start
@@ -191,7 +191,7 @@ def test_init_and_noise_are_refused_while_another_process_is_at_them(tmp_path: P
 HOLDER = """
 import multiprocessing, os, subprocess, sys, time
 from pathlib import Path
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 
 def wait():
     time.sleep(600)
@@ -243,7 +243,7 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Pa
 def test_workers_of_a_killed_command_do_not_keep_its_lock_and_end(tmp_path: Path, when: str) -> None:
     log = tmp_path / "log"
     script = (
-        "from pathlib import Path\nfrom electra.common.output import exclusive\nfrom electra.config import Cluster\n"
+        "from pathlib import Path\nfrom electra.common.locks import exclusive\nfrom electra.config import Cluster\n"
         "from electra.cluster.executors import open_workers\nfrom tests.reliability.jobs import sleep_for_long\n"
         "if __name__ == '__main__':\n"
         f"    with exclusive(Path('artefact')), open_workers(Cluster(num_workers=2), 2, Path('.'), 'x') as workers:\n"
@@ -288,7 +288,7 @@ def test_a_forked_child_that_leaves_the_block_does_not_free_the_lock(tmp_path: P
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert holds(tmp_path / "artefact") and (tmp_path / ".artefact.lock").exists()
     script = (
-        "import os\nfrom pathlib import Path\nfrom electra.common.output import exclusive\n"
+        "import os\nfrom pathlib import Path\nfrom electra.common.locks import exclusive\n"
         "with exclusive(Path('artefact')):\n"
         "    if child := os.fork():\n"
         "        os.waitpid(child, 0)\n"
@@ -314,7 +314,7 @@ def test_a_lock_is_of_the_folder_under_whatever_name(tmp_path: Path) -> None:
 def test_who_waits_for_the_lock_gets_it_when_its_holder_removes_the_file(tmp_path: Path) -> None:
     """The file that was waited for is gone by then: a lock on it would lock nothing."""
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom electra.common.output import exclusive\n"
+        "import sys, time\nfrom pathlib import Path\nfrom electra.common.locks import exclusive\n"
         "for _ in range(200):\n"
         "    with exclusive(Path('counter'), wait=True):\n"
         "        number = int(Path('counter').read_text())\n"

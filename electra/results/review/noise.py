@@ -12,7 +12,7 @@ from pathlib import Path
 
 from electra.common.artifacts import write_json
 from electra.common.errors import ConfigError, InfrastructureError
-from electra.common.output import exclusive
+from electra.common.locks import exclusive
 from electra.common.paths import Paths
 from electra.results.review.compare import PRETRAIN_FIGURES, changes_between, means_by_seed, noise_file, pretrain_figure
 from electra.results.review.sides import WORK_TREE, Side, open_side

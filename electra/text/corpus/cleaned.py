@@ -106,7 +106,7 @@ def clean_documents(texts: Iterator[str], corpus: Corpus, evaluation_texts: Path
         return
     signer = Signer(corpus.near_duplicates)
     for batch in document_batches(documents, SIGNED_CHARACTERS):
-        for document, signed in zip(batch, signer.sign([made.text for made in batch]), strict=True):
+        for document, signed in zip(batch, signer.sign([document.text for document in batch]), strict=True):
             yield replace(document, shingles=signed.shingles, bands=signed.bands)
 
 

@@ -56,9 +56,9 @@ def collect_evaluation_texts(settings: Settings, paths: Paths) -> None:
         comparable = np.zeros(number, dtype=bool)
         comparable[np.array(examples, dtype=np.int64)[table.comparable()]] = True
         start = 0
-        for one in sets:
-            one["compared"] = int(comparable[start : start + one["examples"]].sum())
-            start += one["examples"]
+        for counts in sets:
+            counts["compared"] = int(comparable[start : start + counts["examples"]].sum())
+            start += counts["examples"]
         write_manifest(folder, words=rules.words, min_words=rules.min_words, sets=sets)
     print(f"evaluation texts: {len(texts):,} texts of {number:,} examples in {len(sets)} sets")
 
@@ -105,35 +105,35 @@ def without_leaks(documents: Iterable[CleanedDocument], corpus: Corpus, folder: 
     assert rules is not None
     texts = load_texts(folder, rules.words)
     for batch in document_batches(documents, BATCH_CHARACTERS):
-        for document, leaks in zip(batch, texts.find([made.text for made in batch]), strict=True):
+        for document, leaks in zip(batch, texts.find([document.text for document in batch]), strict=True):
             yield _without(document, leaks, rules, corpus.min_chars) if leaks else document
 
 
 def _without(document: CleanedDocument, leaks: Leaks, rules: Decontamination, min_chars: int) -> CleanedDocument:
     lines = document.text.split("\n")
-    reached = set(leaks.lines)
+    leaked = set(leaks.lines)
     found = np.array(leaks.rows, dtype=np.int64).tobytes()
     notes = Notes()
     notes.add(document.notes)
     if rules.action == "drop_documents":
         notes.document(f"{RULE}.document", [lines[number] for number in leaks.lines])
         return CleanedDocument(
-            "", bytes(32), document.lost_lines, 0, notes.dump(), RULE, leaks=found, leaked_lines=len(reached)
+            "", bytes(32), document.lost_lines, 0, notes.dump(), RULE, leaks=found, leaked_lines=len(leaked)
         )
     rule = f"{RULE}.found" if rules.action == "report" else f"{RULE}.paragraph"
     for number in leaks.lines:
         notes.line(rule, lines[number], lines[number] if rules.action == "report" else "")
-    changed = replace(document, notes=notes.dump(), leaks=found, leaked_lines=len(reached))
+    changed = replace(document, notes=notes.dump(), leaks=found, leaked_lines=len(leaked))
     if rules.action == "report":
         return changed
-    text = "\n".join(line for number, line in enumerate(lines) if number not in reached)
+    text = "\n".join(line for number, line in enumerate(lines) if number not in leaked)
     if len(text) < min_chars:
         return replace(changed, text="", digest=bytes(32), cut_characters=0, dropped=RULE)
     return replace(changed, text=text, digest=text_hash(text))
 
 
 @dataclass
-class _Set:
+class _SetCounts:
     """Counts of one evaluation set; ``first`` is the number of its first example."""
 
     first: int
@@ -163,10 +163,10 @@ class LeakTable:
                 f"{folder / EXAMPLES} does not exist",
                 next_step="run: dvc repro evaluation_texts; or set corpus.decontamination: null",
             ) from None
-        self._sets: list[_Set] = []
+        self._sets: list[_SetCounts] = []
         first = 0
         for facts in read_manifest(folder)["sets"]:
-            self._sets.append(_Set(first, facts))
+            self._sets.append(_SetCounts(first, facts))
             first += facts["examples"]
 
     def add(self, document: CleanedDocument) -> None:
@@ -174,19 +174,19 @@ class LeakTable:
         if not document.leaks:
             return
         examples = set(self._examples[np.frombuffer(document.leaks, dtype=np.int64)].tolist())
-        for one in self._sets:
-            inside = {number for number in examples if 0 <= number - one.first < one.facts["examples"]}
+        for counts in self._sets:
+            inside = {number for number in examples if 0 <= number - counts.first < counts.facts["examples"]}
             if inside:
-                one.found |= inside
-                one.documents += 1
-                one.lines += document.leaked_lines
+                counts.found |= inside
+                counts.documents += 1
+                counts.lines += document.leaked_lines
 
     def report(self) -> dict[str, Any]:
         """Return the rules and ``sets``: for each set its task, split and examples, and the numbers of examples with
         a text long enough to be compared, of examples found, and of documents and paragraphs that contain them.
         """
         sets = [
-            {**one.facts, "found": len(one.found), "documents": one.documents, "paragraphs": one.lines}
-            for one in self._sets
+            {**counts.facts, "found": len(counts.found), "documents": counts.documents, "paragraphs": counts.lines}
+            for counts in self._sets
         ]
         return {**self._rules.model_dump(), "sets": sets}

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from electra.config.text import CleaningStep, RepeatedLines
 from electra.text.corpus.cleaning.lines import line_digest
 from electra.text.corpus.cleaning.notes import Notes
+from electra.text.corpus.decontamination import LeakTable
 from electra.text.corpus.document import CleanedDocument, Document, text_hash
 from electra.text.corpus.near_duplicates import NearDuplicateIndex, SeenIds, Signature
 
@@ -37,14 +37,6 @@ class RepeatedAcross:
         return text if len(kept) == len(lines) else "\n".join(kept)
 
 
-class LeakCounter(Protocol):
-    """Counter of evaluation text (:class:`electra.text.corpus.decontamination.LeakTable`)."""
-
-    def add(self, document: CleanedDocument) -> None:
-        """Count a document's leaks."""
-        ...
-
-
 def kept_documents(
     source: str,
     cleaned: Iterable[CleanedDocument],
@@ -53,7 +45,7 @@ def kept_documents(
     notes: Notes | None = None,
     near: NearDuplicateIndex | None = None,
     across: RepeatedAcross | None = None,
-    leaks: LeakCounter | None = None,
+    leaks: LeakTable | None = None,
 ) -> Iterator[Document]:
     """Yield the documents of a source that are long enough and new.
 
@@ -68,32 +60,32 @@ def kept_documents(
         across: filter of lines that earlier documents had; a document of only such lines counts as ``duplicate``.
     """
     notes = Notes() if notes is None else notes
-    for made in cleaned:
-        removed["lines_with_lost_letters"] += made.lost_lines
-        notes.add(made.notes)
+    for document in cleaned:
+        removed["lines_with_lost_letters"] += document.lost_lines
+        notes.add(document.notes)
         if leaks:
-            leaks.add(made)
-        if made.dropped:
-            removed[made.dropped] += 1
+            leaks.add(document)
+        if document.dropped:
+            removed[document.dropped] += 1
             continue
-        if not made.text:
+        if not document.text:
             removed["too_short"] += 1
             continue
-        if not seen.add(made.digest[:8]):
+        if not seen.add(document.digest[:8]):
             removed["duplicate"] += 1
             continue
-        text, digest = made.text, made.digest
-        if near and not near.add(text, Signature(made.shingles, made.bands)):
+        text, digest = document.text, document.digest
+        if near and not near.add(text, Signature(document.shingles, document.bands)):
             removed["near_duplicate"] += 1
             continue
-        if across and (text := across.remove(text)) != made.text:
+        if across and (text := across.remove(text)) != document.text:
             digest = text_hash(text)
             if not text or not seen.add(digest[:8]):
                 removed["duplicate"] += 1
                 continue
-        if made.cut_characters:
+        if document.cut_characters:
             removed["cut_documents"] += 1
-            removed["cut_characters"] += made.cut_characters
+            removed["cut_characters"] += document.cut_characters
         yield Document(source, text, digest)
 
 
@@ -118,9 +110,9 @@ def interleave(streams: Sequence[Iterator[Document]], weights: Sequence[float]) 
 @contextmanager
 def repeated_across(steps: list[CleaningStep], path: Path, notes: Notes) -> Iterator[RepeatedAcross | None]:
     """Yield the filter that the steps configure, or None; its table is stored at ``path`` until the block ends."""
-    asked = [step for step in steps if isinstance(step, RepeatedLines) and step.scope == "corpus"]
-    if not asked:
+    step = next((step for step in steps if isinstance(step, RepeatedLines) and step.scope == "corpus"), None)
+    if step is None:
         yield None
         return
     with SeenIds(path) as seen:
-        yield RepeatedAcross(seen, asked[0].min_chars, notes)
+        yield RepeatedAcross(seen, step.min_chars, notes)

@@ -34,7 +34,7 @@ def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, remov
         if longest is None or len(document.text) <= longest or corpus.held_out_fraction in (0, 1):
             yield document
             continue
-        parts = list(pieces(document, corpus.held_out_fraction))
+        parts = list(parts_by_split(document, corpus.held_out_fraction))
         if len(parts) == 1:
             yield document
             continue
@@ -46,7 +46,7 @@ def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, remov
                 removed["duplicate"] += 1
 
 
-def pieces(document: Document, held_out_fraction: float) -> Iterator[Document]:
+def parts_by_split(document: Document, held_out_fraction: float) -> Iterator[Document]:
     """Cut a long document into parts that belong to one split each.
 
     Each group of whole lines of about ``GROUP_CHARACTERS`` is held out or not by its hash; consecutive groups of the
@@ -219,10 +219,10 @@ class SplitFiles:
         if self._nearest is None:
             return
         size = len(self._nearest.text)
-        asked = self._fraction * (self.train.characters + size)
+        wanted = self._fraction * (self.train.characters + size)
         parts = None
-        if self._may_cut and self._fraction > 0 and asked < size / 2 and size >= GROUP_CHARACTERS:
-            parts = last_paragraphs(self._nearest, asked)
+        if self._may_cut and self._fraction > 0 and wanted < size / 2 and size >= GROUP_CHARACTERS:
+            parts = last_paragraphs(self._nearest, wanted)
         if parts:
             self.train.add(parts[0])
             self.cut = self._nearest

@@ -11,7 +11,7 @@ import numpy as np
 
 from electra.cluster.executors import job_folder, open_workers
 from electra.common.artifacts import (
-    Listed,
+    ListedFile,
     TokenizerManifest,
     building,
     listed_files,
@@ -40,7 +40,7 @@ BUFFER_ROWS = 4096  # examples in memory before they are written
 
 
 def shard_file(
-    corpus_file: Listed, tokenizer_file: Path, rules: Shards, folder: Path, unfinished: Path
+    corpus_file: ListedFile, tokenizer_file: Path, rules: Shards, folder: Path, unfinished: Path
 ) -> list[dict[str, Any]]:
     """Write all examples of ``train-00003.parquet`` as ``train-00003-00000.tokens.npy`` and ``.spans.npy``, and so on.
 

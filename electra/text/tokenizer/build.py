@@ -7,7 +7,7 @@ from typing import Any
 
 from electra.cluster.executors import job_folder, open_workers
 from electra.common.artifacts import (
-    Listed,
+    ListedFile,
     building,
     listed_files,
     renews,
@@ -38,7 +38,7 @@ from electra.text.tokenizer.wordpiece import (
 SHOWN_LEFT_OUT = 20  # left-out characters listed in the log and the manifest
 
 
-def count_file(file: Listed) -> Counter[str]:
+def count_file(file: ListedFile) -> Counter[str]:
     """Return the count of each character in a corpus file, whose checksum is verified first.
 
     Raises:
