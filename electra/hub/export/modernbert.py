@@ -1,27 +1,22 @@
-"""The modern architecture as ``transformers``' own ModernBERT: names, configuration and folded tables.
+"""The modern architecture as ``transformers``' own ModernBERT: weights, configuration and folded tables.
 
 ModernBERT has one embedding table as wide as its layers: a narrower table and its projection are written as their
-product, which is exact, since there is no norm between them. Names are those of modeling_modernbert.py.
+product, which is exact, since there is no norm between them.
 """
 
-from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
 from electra.common.errors import ConfigError
+from electra.hub.export.names import MODERN_TRANSFORM, WORD_HEADS, encoder_names, exported
 from electra.hub.export.papers import is_roformer
 from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead, VocabularyHead
 from electra.model.shape import EncoderConfig
 
-LAYER = {  # all but the norm after the feed-forward part
-    "attention.qkv": "attn.Wqkv",
-    "attention.output": "attn.Wo",
-    "attention_norm": "mlp_norm",
-    "feed_forward_in": "mlp.Wi",
-    "feed_forward_out": "mlp.Wo",
-}
+TABLE = "embeddings.tok_embeddings.weight"  # the word table, folded with its projection
+WORDS, PROJECTION = "embeddings.word.weight", "projection.weight"  # its two factors by the project's names
 LABELS = ("original", "replaced")  # labels of the token classifier
 
 
@@ -50,7 +45,8 @@ def check_home(shape: EncoderConfig) -> None:
 
 def encoder_weights(encoder: Encoder, prefix: str = "") -> dict[str, Tensor]:
     """Return the state of ``ModernBertModel``; with prefix ``model.``, the encoder part of the other classes."""
-    return {prefix + name: tensor for name, tensor in _encoder(encoder)}
+    weights = exported(dict(encoder.named_parameters()), encoder_names(encoder.config), prefix)
+    return {prefix + TABLE: folded_table(encoder), **weights}
 
 
 def detector_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Tensor]:
@@ -58,8 +54,7 @@ def detector_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str, Ten
     weight, bias = head.output.weight / 2, head.output.bias / 2  # halves are exact
     return {
         **encoder_weights(encoder, "model."),
-        "head.dense.weight": head.transform.weight,
-        "head.norm.weight": cast(Tensor, head.norm.weight),
+        **exported(dict(head.named_parameters()), MODERN_TRANSFORM),
         "classifier.weight": weight.repeat(2, 1) * weight.new_tensor([[-1.0], [1.0]]),
         "classifier.bias": bias.repeat(2) * bias.new_tensor([-1.0, 1.0]),
     }
@@ -70,12 +65,7 @@ def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dic
 
     The table is written once, as ``save_pretrained`` writes tied tables: version 5.0 unties tables it finds twice.
     """
-    return {
-        **encoder_weights(encoder, "model."),
-        "head.dense.weight": head.transform.weight,
-        "head.norm.weight": head.norm.weight,
-        "decoder.bias": head.bias,
-    }
+    return encoder_weights(encoder, "model.") | exported(dict(head.named_parameters()), WORD_HEADS["ModernBert"])
 
 
 def folded_table(encoder: Encoder) -> Tensor:
@@ -89,7 +79,7 @@ def own_parts(encoder: Encoder) -> dict[str, Tensor]:
     projection = getattr(encoder.projection, "weight", None)
     if projection is None:
         return {}
-    return {"embeddings.word.weight": encoder.plain_embeddings.word.weight, "projection.weight": projection}
+    return {WORDS: encoder.plain_embeddings.word.weight, PROJECTION: projection}
 
 
 def modernbert_config(
@@ -141,16 +131,3 @@ def modernbert_config(
 def tokenizer_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return ``tokenizer_config.json`` for a model without segments."""
     return {**facts, "model_input_names": ["input_ids", "attention_mask"]}
-
-
-def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
-    yield "embeddings.tok_embeddings.weight", folded_table(encoder)
-    yield "embeddings.norm.weight", encoder.embedding_norm.weight
-    last = len(encoder.layers) - 1
-    for number, layer in enumerate(encoder.layers):
-        weights = dict(layer.named_parameters())
-        for ours, theirs in LAYER.items():
-            yield f"layers.{number}.{theirs}.weight", weights[f"{ours}.weight"]
-        # the project's norms follow a part, ModernBERT's precede the next one
-        after = "final_norm" if number == last else f"layers.{number + 1}.attn_norm"
-        yield f"{after}.weight", weights["feed_forward_norm.weight"]

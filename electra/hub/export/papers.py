@@ -1,20 +1,25 @@
-"""The paper's blocks as ``transformers``' ELECTRA, and with rotary positions as its RoFormer: names and configuration.
+"""The paper's blocks as ``transformers``' ELECTRA, with rotary positions as its RoFormer: weights and configuration.
 
-Names are those of modeling_electra.py and modeling_roformer.py. Besides the heads, RoFormer differs in two ways: it
-rotates elements 2i and 2i + 1 of a head together where this project rotates i and i + d/2, so rows of query and key are
-reordered; and its angles are a table in the file, so any base is possible.
+RoFormer's angles are a table in the file, so any base is possible.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from electra.hub.export.names import (
+    DISCRIMINATOR_HEAD,
+    WORD_HEADS,
+    Family,
+    encoder_names,
+    exported,
+    interleaved,
+    is_rotated,
+)
 from electra.model.attention import rotation_of
-from electra.model.encoder import Encoder, Layer
+from electra.model.encoder import Encoder
 from electra.model.heads import DiscriminatorHead, VocabularyHead
-from electra.model.layers import Embeddings
 from electra.model.shape import EncoderConfig
 
 
@@ -24,7 +29,7 @@ def is_roformer(shape: EncoderConfig) -> bool:
     return parts == ("electra", "rotary", "post", "gelu", None)
 
 
-def family(shape: EncoderConfig) -> str:
+def family(shape: EncoderConfig) -> Family:
     """Return the prefix of the ``transformers`` classes for these blocks."""
     return "RoFormer" if is_roformer(shape) else "Electra"
 
@@ -36,11 +41,7 @@ def discriminator_weights(encoder: Encoder, head: DiscriminatorHead) -> dict[str
 
 def head_weights(head: DiscriminatorHead) -> dict[str, Tensor]:
     """Return the discriminator's head by the names of ``ElectraForPreTraining``."""
-    return {
-        f"discriminator_predictions.{theirs}.{kind}": getattr(getattr(head, ours), kind)
-        for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
-        for kind in ("weight", "bias")
-    }
+    return exported(dict(head.named_parameters()), DISCRIMINATOR_HEAD)
 
 
 def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dict[str, Tensor]:
@@ -49,21 +50,7 @@ def masked_language_model_weights(encoder: Encoder, head: VocabularyHead) -> dic
     The output matrix is the word table. It is written once, as ``save_pretrained`` writes tied tables: version 5.0
     unties tables it finds twice.
     """
-    transform, norm, bias = ROFORMER_HEAD if is_roformer(encoder.config) else ELECTRA_HEAD
-    return encoder_weights(encoder) | {
-        **dict(_both(transform, head.transform)),
-        **dict(_both(norm, head.norm)),
-        bias: head.bias,
-    }
-
-
-# Heads for masked words: two modules, and the bias of the output
-ELECTRA_HEAD = ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias")
-ROFORMER_HEAD = (
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-)
+    return encoder_weights(encoder) | exported(dict(head.named_parameters()), WORD_HEADS[family(encoder.config)])
 
 
 def huggingface_config(
@@ -104,8 +91,13 @@ def encoder_weights(encoder: Encoder, prefix: str | None = None) -> dict[str, Te
     Args:
         prefix: prefix of all names; ``electra.`` or ``roformer.`` if None. Bare models have none.
     """
-    prefix = f"{family(encoder.config).lower()}." if prefix is None else prefix
-    return {prefix + name: tensor for name, tensor in _encoder(encoder)}
+    shape = encoder.config
+    prefix = f"{family(shape).lower()}." if prefix is None else prefix
+    weights = exported(dict(encoder.named_parameters()), encoder_names(shape), prefix)
+    if shape.positions == "rotary":
+        weights |= {name: interleaved(rows, shape.num_heads) for name, rows in weights.items() if is_rotated(name)}
+        weights[f"{prefix}encoder.embed_positions.weight"] = angles(shape)
+    return weights
 
 
 def own_parts(encoder: Encoder) -> dict[str, Tensor]:
@@ -113,49 +105,8 @@ def own_parts(encoder: Encoder) -> dict[str, Tensor]:
     return {}
 
 
-def interleaved(width: int) -> Tensor:
-    """Return the indices of RoFormer's rows of a head in ours: 0, d/2, 1, d/2 + 1, ... with d = ``width``."""
-    return torch.arange(width).view(2, -1).t().flatten()
-
-
 def angles(shape: EncoderConfig) -> Tensor:
     """Return RoFormer's table [positions, d]: sines of all pairs, then their cosines."""
     places, width = torch.arange(shape.max_positions)[None], shape.hidden_size // shape.num_heads
     rotation = rotation_of(places, width, shape.rotary_base)
     return torch.cat([rotation.sines_BTh, rotation.cosines_BTh], -1)[0]
-
-
-def _encoder(encoder: Encoder) -> Iterator[tuple[str, Tensor]]:
-    embeddings, shape = encoder.embeddings, encoder.config
-    assert isinstance(embeddings, Embeddings)
-    yield "embeddings.word_embeddings.weight", embeddings.word.weight
-    if shape.positions == "learned":
-        yield "embeddings.position_embeddings.weight", embeddings.position.weight
-    else:
-        yield "encoder.embed_positions.weight", angles(shape)
-    yield "embeddings.token_type_embeddings.weight", embeddings.segment.weight
-    yield from _both("embeddings.LayerNorm", embeddings.norm)
-    if isinstance(encoder.projection, torch.nn.Linear):
-        yield from _both("embeddings_project", encoder.projection)
-    for number, layer in enumerate(encoder.layers):
-        assert isinstance(layer, Layer)
-        prefix = f"encoder.layer.{number}"
-        for kind in ("weight", "bias"):
-            for name, part in zip(("query", "key", "value"), getattr(layer.attention.qkv, kind).chunk(3), strict=True):
-                rotated = shape.positions == "rotary" and name != "value"
-                yield f"{prefix}.attention.self.{name}.{kind}", _in_their_order(part, shape) if rotated else part
-        yield from _both(f"{prefix}.attention.output.dense", layer.attention.output)
-        yield from _both(f"{prefix}.attention.output.LayerNorm", layer.attention_norm)
-        yield from _both(f"{prefix}.intermediate.dense", layer.feed_forward_in)
-        yield from _both(f"{prefix}.output.dense", layer.feed_forward_out)
-        yield from _both(f"{prefix}.output.LayerNorm", layer.feed_forward_norm)
-
-
-def _in_their_order(part: Tensor, shape: EncoderConfig) -> Tensor:
-    order = interleaved(shape.hidden_size // shape.num_heads)
-    return part.unflatten(0, (shape.num_heads, -1))[:, order].flatten(0, 1)
-
-
-def _both(name: str, module: Any) -> Iterator[tuple[str, Tensor]]:
-    yield f"{name}.weight", module.weight
-    yield f"{name}.bias", module.bias

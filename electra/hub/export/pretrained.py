@@ -21,6 +21,7 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.methods import METHODS
 from electra.hub.export import modernbert, papers
+from electra.hub.export.names import Family
 from electra.kinds import KINDS
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
@@ -93,7 +94,7 @@ class Exported(NamedTuple):
     own_parts: dict[str, Tensor]
 
 
-def family(shape: EncoderConfig) -> str:
+def family(shape: EncoderConfig) -> Family:
     """Return the prefix of the ``transformers`` classes: Electra, RoFormer or ModernBert."""
     return "ModernBert" if shape.is_modern else papers.family(shape)
 

@@ -9,21 +9,13 @@ import torch
 from torch import Tensor
 
 from electra.common.errors import ConfigError, DataError
+from electra.hub.export.modernbert import PROJECTION, TABLE, WORDS
+from electra.hub.export.names import MODERN_TRANSFORM, WORD_HEADS, encoder_names, imported
 from electra.hub.importing.weights import Half, Tensors
 from electra.model.shape import EncoderConfig
 
-LAYER = {
-    "attention.qkv": "attn.Wqkv",
-    "attention.output": "attn.Wo",
-    "attention_norm": "mlp_norm",
-    "feed_forward_in": "mlp.Wi",
-    "feed_forward_out": "mlp.Wo",
-}
-TABLE = "model.embeddings.tok_embeddings.weight"
+FOLDED = f"model.{TABLE}"
 THETA = {"full_attention": ("global_rope_theta", 160_000.0), "sliding_attention": ("local_rope_theta", 10_000.0)}
-
-
-WORDS, PROJECTION = "embeddings.word.weight", "projection.weight"
 
 
 @dataclass(frozen=True)
@@ -37,18 +29,12 @@ class ModernHalf(Half):
         return {WORDS: self.encoder()[WORDS]}
 
     def encoder(self) -> dict[str, Tensor]:
-        take, last = self.tensors.take, self.shape.num_layers - 1
+        take = self.tensors.take
         if self.shape.embedding_size == self.shape.hidden_size:
-            ours = {WORDS: take(TABLE)}
+            table = {WORDS: take(FOLDED)}
         else:
-            ours = {name: take(name) for name in (WORDS, PROJECTION)}
-        ours["embedding_norm.weight"] = take("model.embeddings.norm.weight")
-        for number in range(self.shape.num_layers):
-            for name, theirs in LAYER.items():
-                ours[f"layers.{number}.{name}.weight"] = take(f"model.layers.{number}.{theirs}.weight")
-            after = "final_norm" if number == last else f"layers.{number + 1}.attn_norm"
-            ours[f"layers.{number}.feed_forward_norm.weight"] = take(f"model.{after}.weight")
-        return ours
+            table = {name: take(name) for name in (WORDS, PROJECTION)}
+        return table | imported(take, encoder_names(self.shape), "model.")
 
     def discriminator_head(self) -> dict[str, Tensor] | None:
         """Return the head; None if there is none, or if its two labels are not one logit's (another classifier)."""
@@ -58,17 +44,13 @@ class ModernHalf(Half):
         if len(weight) != 2 or not (torch.equal(weight[0], -weight[1]) and torch.equal(bias[0], -bias[1])):
             return None
         output = {"output.weight": 2 * weight[1:], "output.bias": 2 * bias[1:]}
-        return self._transform() | output
+        return imported(self.tensors.take, MODERN_TRANSFORM) | output
 
     def generator_head(self) -> dict[str, Tensor]:
         decoder = self.tensors.by_name.get("decoder.weight")
-        if decoder is not None and not torch.equal(decoder, self.tensors.take(TABLE)):
+        if decoder is not None and not torch.equal(decoder, self.tensors.take(FOLDED)):
             raise DataError("the generator's output matrix must be its word table", where=self.tensors.where)
-        return self._transform() | {"bias": self.tensors.take("decoder.bias")}
-
-    def _transform(self) -> dict[str, Tensor]:
-        names = {"transform.weight": "head.dense.weight", "norm.weight": "head.norm.weight"}
-        return {ours: self.tensors.take(theirs) for ours, theirs in names.items()}
+        return imported(self.tensors.take, WORD_HEADS["ModernBert"])
 
 
 def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> ModernHalf:
@@ -84,7 +66,7 @@ def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> Mode
             f"only ModernBERT without biases and with gelu is supported, this has {', '.join(biased) or 'another one'}",
             where=where,
         )
-    vocab_size, hidden_size = tensors.take(TABLE).shape
+    vocab_size, hidden_size = tensors.take(FOLDED).shape
     numbers = [re.match(r"model\.layers\.(\d+)\.", name) for name in tensors.by_name]
     sizes = {
         "vocab_size": vocab_size,
@@ -122,7 +104,7 @@ def modernbert_half(facts: dict[str, Any], tensors: Tensors, where: str) -> Mode
 
 def _narrow_width(tensors: Tensors) -> int:
     """Return the width of the table before folding; the layers' width if it was not folded or was trained since."""
-    folded, words, projection = (tensors.by_name.get(name) for name in (TABLE, WORDS, PROJECTION))
+    folded, words, projection = (tensors.by_name.get(name) for name in (FOLDED, WORDS, PROJECTION))
     assert folded is not None
     if words is not None and projection is not None:
         again = (words.double() @ projection.double().t()).to(folded.dtype)

@@ -1,26 +1,26 @@
 """Convert RoFormer's names to ELECTRA's, which the import uses: the inverse of electra/hub/export/papers.py."""
 
+import re
 from typing import Any
 
 import torch
 
 from electra.common.errors import ConfigError, DataError
+from electra.hub.export.names import WORD_HEADS, halved, is_rotated
 from electra.hub.importing.weights import Tensors
 from electra.model.attention import rotation_of
 
 ANGLES = "electra.encoder.embed_positions.weight"
-NAMES = {
-    "roformer.": "electra.",
-    "cls.predictions.transform.": "generator_predictions.",
+HEAD = {
+    **{theirs: WORD_HEADS["Electra"][ours][0] for ours, (theirs,) in WORD_HEADS["RoFormer"].items()},
     "cls.predictions.decoder.weight": "generator_lm_head.weight",
-    "cls.predictions.bias": "generator_lm_head.bias",
 }
 
 
 def electra_tensors(facts: dict[str, Any], tensors: Tensors) -> tuple[Tensors, dict[str, Any]]:
     """Return the tensors by the names of ``transformers``' ELECTRA, and the fields of the shape for positions.
 
-    Rows of query and key are reordered from RoFormer's order, which rotates elements 2i and 2i + 1 of a head together.
+    Rows of query and key are reordered.
 
     Raises:
         ConfigError: values are rotated as well, or the angles are not rotary positions with one base.
@@ -36,16 +36,14 @@ def electra_tensors(facts: dict[str, Any], tensors: Tensors) -> tuple[Tensors, d
     if not torch.allclose(table, expected, atol=1e-3):
         raise ConfigError(f"its table of positions is not that of rotary ones with base {base:g}", where=tensors.where)
     for name, tensor in found.items():
-        if ".attention.self.query." in name or ".attention.self.key." in name:
+        if is_rotated(name):
             if len(tensor) != heads * width:
                 raise DataError(f"{name} has {len(tensor)} rows, expected {heads * width}", where=tensors.where)
-            found[name] = tensor.unflatten(0, (heads, width // 2, 2)).transpose(1, 2).flatten(0, 2)
+            found[name] = halved(tensor, heads)
     rotary = {"positions": "rotary", "rotary_base": base, "max_positions": positions}
     return Tensors(found, tensors.where), rotary
 
 
 def _named(name: str) -> str:
-    for theirs, ours in NAMES.items():
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
-    return name
+    """Return a name of RoFormer as ELECTRA's."""
+    return HEAD.get(name) or re.sub(r"^roformer\.", "electra.", name)

@@ -29,6 +29,7 @@ from electra.common.artifacts import (
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.common.tensors import FETCH_AGAIN
+from electra.hub.export.names import DISCRIMINATOR_HEAD, WORD_HEADS, embedding_names, encoder_names, imported
 from electra.model.pretrained import fill, save_pretrained
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Objective
@@ -37,32 +38,6 @@ from electra.text.tokenizer.wordpiece import normalizer_facts, transformers_conf
 
 SEED = 1  # of weights that the source lacks
 ORIGINS = {"imported_from", "resized_from"}  # keys of the manifests of folders written here
-EMBEDDINGS = {
-    "word.weight": "word_embeddings.weight",
-    "position.weight": "position_embeddings.weight",
-    "segment.weight": "token_type_embeddings.weight",
-    "norm.weight": "LayerNorm.weight",
-    "norm.bias": "LayerNorm.bias",
-}
-LAYER = {
-    "attention.output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feed_forward_in": "intermediate.dense",
-    "feed_forward_out": "output.dense",
-    "feed_forward_norm": "output.LayerNorm",
-}
-DISCRIMINATOR_HEAD = {
-    f"{ours}.{kind}": f"discriminator_predictions.{theirs}.{kind}"
-    for ours, theirs in (("transform", "dense"), ("output", "dense_prediction"))
-    for kind in ("weight", "bias")
-}
-GENERATOR_HEAD = {
-    "transform.weight": "generator_predictions.dense.weight",
-    "transform.bias": "generator_predictions.dense.bias",
-    "norm.weight": "generator_predictions.LayerNorm.weight",
-    "norm.bias": "generator_predictions.LayerNorm.bias",
-    "bias": "generator_lm_head.bias",
-}
 # fields in which a generator's shape must equal the one implied by the discriminator's
 SHAPE_FIELDS = (
     "vocab_size", "embedding_size", "hidden_size", "num_layers", "num_heads", "intermediate_size", "max_positions",
@@ -135,39 +110,23 @@ class Half:
     tensors: Tensors
     shape: EncoderConfig
 
-    @property
-    def _embeddings(self) -> dict[str, str]:
-        has_table = self.shape.positions == "learned"
-        return {ours: theirs for ours, theirs in EMBEDDINGS.items() if has_table or ours != "position.weight"}
-
     def embeddings(self) -> dict[str, Tensor]:
         """Return the tensors that a generator shares with its discriminator, by the names of ``transformers``."""
-        names = [f"electra.embeddings.{theirs}" for theirs in self._embeddings.values()]
+        names = [f"electra.{theirs}" for (theirs,) in embedding_names(self.shape).values()]
         return {name: self.tensors.take(name) for name in names}
 
     def discriminator_head(self) -> dict[str, Tensor] | None:
         """Return the head's tensors by the project's names; None if there is no head."""
         if not self.tensors.holds("discriminator_predictions."):
             return None
-        return {ours: self.tensors.take(theirs) for ours, theirs in DISCRIMINATOR_HEAD.items()}
+        return imported(self.tensors.take, DISCRIMINATOR_HEAD)
 
     def generator_head(self) -> dict[str, Tensor]:
-        return {ours: self.tensors.take(theirs) for ours, theirs in GENERATOR_HEAD.items()}
+        return imported(self.tensors.take, WORD_HEADS["Electra"])
 
     def encoder(self) -> dict[str, Tensor]:
         """Return the encoder's tensors, named as the parameters of :class:`electra.model.encoder.Encoder`."""
-        take = self.tensors.take
-        ours = {f"embeddings.{name}": take(f"electra.embeddings.{theirs}") for name, theirs in self._embeddings.items()}
-        for kind in ("weight", "bias"):
-            if self.shape.embedding_size != self.shape.hidden_size:
-                ours[f"projection.{kind}"] = take(f"electra.embeddings_project.{kind}")
-            for number in range(self.shape.num_layers):
-                theirs = f"electra.encoder.layer.{number}"
-                parts = [take(f"{theirs}.attention.self.{part}.{kind}") for part in ("query", "key", "value")]
-                ours[f"layers.{number}.attention.qkv.{kind}"] = torch.cat(parts)
-                for name, their_name in LAYER.items():
-                    ours[f"layers.{number}.{name}.{kind}"] = take(f"{theirs}.{their_name}.{kind}")
-        return ours
+        return imported(self.tensors.take, encoder_names(self.shape), "electra.")
 
 
 def model_of_pair(discriminator: Half, generator: Half | None, initializer_range: float = 0.02) -> config.Model:
