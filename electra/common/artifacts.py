@@ -100,7 +100,7 @@ def refuse_inside_artefact(target: Path) -> None:
     for folder in parents:
         if os.path.isfile(folder / MANIFEST):
             raise ConfigError(
-                f"{target} would be written into an artefact", where=str(folder), next_step="name another place"
+                f"{target} would be written into an artefact", where=str(folder), next_step="name a path outside of it"
             )
 
 
@@ -189,9 +189,9 @@ def refuse_earlier(paths: Paths, artefact: str) -> None:
     manifest = folder / MANIFEST
     if note.is_file() and manifest.is_file() and note.read_text(encoding="utf-8") == sha256(manifest):
         raise DataError(
-            f"this is of an earlier run: the last `electra {artefact}` did not end well",
+            f"this is the output of an earlier run: the last `electra {artefact}` did not end well",
             where=str(folder),
-            next_step=f"mend what it complained about, then run: electra {artefact} (or dvc repro -f {artefact})",
+            next_step=f"fix the error that it reported, then run: electra {artefact} (or dvc repro -f {artefact})",
         )
 
 
@@ -238,7 +238,7 @@ def read_facts(
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "(top level)"
         raise DataError(
-            f"this is not what is written there: {key}: {first['msg']}",
+            f"the file does not have the expected content: {key}: {first['msg']}",
             where=str(path),
             next_step=next_step,
         ) from None

@@ -185,7 +185,7 @@ class CustomSpan(_CustomTask):
         if self.format == "squad":
             extra = {**columns, "start": self.start, "id": self.id, "each": self.each or None}
             if named := [name for name, column in extra.items() if column is not None]:
-                raise ValueError(f"format: squad says where everything stands; leave out {', '.join(named)}")
+                raise ValueError(f"format: squad has fixed keys; leave out {', '.join(named)}")
             if self.encoding != "utf-8":
                 raise ValueError("format: squad is UTF-8")
         elif missing := [name for name, column in columns.items() if column is None]:

@@ -292,7 +292,7 @@ PLAIN = CLASSES.format("csv", "t", "y")
         (PLAIN + "format: squad\n", "format: squad is for kind: span"),
         (PLAIN + "format: xml\n", "format: Input should be 'csv'"),
         (PLAIN + "max_train_examples: 0\n", "max_train_examples: Input should be greater than 0"),
-        (SQUAD + "question: q\nid: i\n", "format: squad says where everything stands; leave out question, id"),
+        (SQUAD + "question: q\nid: i\n", "format: squad has fixed keys; leave out question, id"),
         (SQUAD + "encoding: latin-1\n", "format: squad is UTF-8"),
         (SQUAD.replace("format: squad\n", "question: q\n"), "context, answer: missing"),
     ],

@@ -119,10 +119,10 @@ def test_encoders_of_other_makes(name: str, bert_folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("config.json", b"null", "not what is written there"),
+        ("config.json", b"null", "not have the expected content"),
         ("config.json", b'{"model_type": "electra", "num_attention_heads": "2"}', "num_attention_heads"),
         ("tokenizer.json", b"", "the tokenizer cannot be read"),
-        ("tokenizer_config.json", b"null", "not what is written there"),
+        ("tokenizer_config.json", b"null", "not have the expected content"),
         ("model.safetensors", None, "the tensors do not fit together"),
     ],
 )
