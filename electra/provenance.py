@@ -210,11 +210,7 @@ FIELDS = {
 
 
 def describe_corpus(settings: Settings, paths: Paths) -> dict[str, Any]:
-    """Return the Croissant description of ``data/corpus``: files with sha256, columns, sources with licences.
-
-    Raises:
-        DataError: there is no corpus.
-    """
+    """Return the Croissant description of ``data/corpus``: files with sha256, columns, sources with licences."""
     manifest = read_manifest(paths.corpus)
     licences = sorted({licence for s in settings.corpus.sources if (licence := getattr(s, "license", None))})
     files = [file for file in manifest["files"] if file["path"].endswith(".parquet")]

@@ -98,10 +98,6 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
 
     The tables are ``documents``, ``sources``, ``text_files``, ``splits``, ``totals`` and ``files``. Files are processed
     by the workers of ``cluster``; the result does not depend on the number of workers.
-
-    Raises:
-        DataError: the folder has no manifest.
-        InfrastructureError: a worker died.
     """
     manifest = read_manifest(folder, CorpusManifest)
     files_state, readable = files_table(folder, manifest, pq.read_table, (pa.ArrowException, OSError))

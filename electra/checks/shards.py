@@ -63,9 +63,6 @@ def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
     """Return the tables of :func:`shards_suite` and the report's statistics.
 
     The tables are ``vocabulary``, ``tokenizer_files``, ``shard_files``, ``shards``, ``examples`` and ``totals``.
-
-    Raises:
-        DataError: a folder has no manifest.
     """
     tokenizer_manifest = read_manifest(paths.tokenizer, TokenizerManifest)
     manifest = read_manifest(paths.shards, JudgedShardsManifest)

@@ -29,9 +29,6 @@ def tasks_tables(folder: Path) -> tuple[dict[str, Table], dict[str, Any]]:
     """Return the tables of the tasks and the report's statistics.
 
     The tables are ``files`` and, if there are tasks, ``splits`` and one table per task.
-
-    Raises:
-        DataError: the folder has no manifest.
     """
     manifest = read_manifest(folder, TasksManifest)
     files, readable = files_table(folder, manifest, lambda path: path.read_text("utf-8"), (UnicodeDecodeError,))

@@ -164,9 +164,6 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Args:
         path: the file to write.
-
-    Raises:
-        InfrastructureError: the disk is full.
     """
     unfinished = beside(path, f".{uuid4().hex[:8]}")
     with disk_errors(path):

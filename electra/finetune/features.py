@@ -67,11 +67,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, paths: Paths) -> "Vocabulary":
-        """Read ``data/tokenizer/tokenizer.json``.
-
-        Raises:
-            DataError: the file is missing or is not a tokenizer.
-        """
+        """Read ``data/tokenizer/tokenizer.json``."""
         return cls.read(paths.tokenizer / "tokenizer.json")
 
     @classmethod

@@ -88,11 +88,7 @@ def _spread(files: list[InputFile]) -> list[InputFile]:
 
 
 def _beginning(file: InputFile, field: str, encoding: str) -> str:
-    """Return the first ``SAMPLE_BYTES`` characters of a file's lines or documents.
-
-    Raises:
-        DataError: the file cannot be read, or does not have the field.
-    """
+    """Return the first ``SAMPLE_BYTES`` characters of a file's lines or documents."""
     source = FilesCorpus(
         kind="files", name="sample", paths=[file.path], text_field=field, encoding=encoding, documents="line"
     )
@@ -198,11 +194,7 @@ def _separator(samples: list[Sample], num_files: int) -> tuple[str, str]:
 
 
 def _sample(path: Path, encoding: str) -> Sample:
-    """Return statistics of the beginning of a text file.
-
-    Raises:
-        DataError: the file is not in the encoding.
-    """
+    """Return statistics of the beginning of a text file."""
     with open_input(path) as file:
         head = file.read(SAMPLE_BYTES)
     try:

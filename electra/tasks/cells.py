@@ -124,11 +124,7 @@ def asked_cells(cells: Matrix) -> Iterator[tuple[str, int, Start]]:
 
 
 def read_rows(paths: Paths, task: str, split: str) -> list[Row]:
-    """Return the rows of ``data/tasks/<task>/<split>.jsonl``.
-
-    Raises:
-        DataError: the file is missing or damaged.
-    """
+    """Return the rows of ``data/tasks/<task>/<split>.jsonl``."""
     return read_lines(paths.tasks / task / f"{split}.jsonl", next_step="run: dvc repro tasks")
 
 

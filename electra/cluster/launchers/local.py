@@ -144,11 +144,7 @@ class DeepSpeedLauncher:
 
 
 def _visible_devices(number: int) -> list[int | str]:
-    """Return the first devices that this process may use, from which the launcher sets CUDA_VISIBLE_DEVICES again.
-
-    Raises:
-        ConfigError: CUDA_VISIBLE_DEVICES has fewer devices.
-    """
+    """Return the first devices that this process may use, from which the launcher sets CUDA_VISIBLE_DEVICES again."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not visible:  # on a CPU they only number the processes
         return list(range(number))

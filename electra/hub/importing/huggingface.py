@@ -209,12 +209,7 @@ def _read_weights(folder: Path) -> Tensors:
 
 
 def _tokenizer(folder: Path, max_length: int) -> tuple[list[str], dict[str, str], bool]:
-    """Return vocabulary, tokenizer files (missing ones are generated), and whether the tokenizer is WordPiece.
-
-    Raises:
-        ConfigError: it is neither WordPiece nor byte-level BPE.
-        DataError: there is neither vocab.txt nor tokenizer.json, one is unusable, or they disagree.
-    """
+    """Return vocabulary, tokenizer files (missing ones are generated), and whether the tokenizer is WordPiece."""
     is_wordpiece = True
     vocab_file, finished = folder / "vocab.txt", folder / "tokenizer.json"
     given = folder / "tokenizer_config.json"

@@ -111,9 +111,6 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
     Includes minimal pairs of ``tasks.pairs``, similarity if STS-B is among the tasks, retrieval if a task has
     questions, and sentences of the held-out text in which the generator replaced tokens. Probes that do not apply are
     left out.
-
-    Raises:
-        DataError: weights, corpus or a file of pairs are missing or broken.
     """
     device = choose_device(settings.cluster)
     if settings.cluster.num_threads != "auto":

@@ -42,11 +42,7 @@ class Facts:
 
 
 def gather(settings: Settings, paths: Paths) -> Facts:
-    """Read all results that exist.
-
-    Raises:
-        DataError: a file is broken.
-    """
+    """Read all results that exist."""
     folders = {"corpus": paths.corpus, "tokenizer": paths.tokenizer, "shards": paths.shards, "tasks": paths.tasks}
     tsv = paths.results / "pretrain.tsv"
     return Facts(
@@ -65,11 +61,7 @@ def gather(settings: Settings, paths: Paths) -> Facts:
 
 
 def read_scores(paths: Paths) -> dict[str, Any] | None:
-    """Return ``results/scores.json`` with the ``tasks`` of all score files, GLUE first; None before evaluation.
-
-    Raises:
-        DataError: a file is missing or broken.
-    """
+    """Return ``results/scores.json`` with the ``tasks`` of all score files, GLUE first; None before evaluation."""
     scores = _optional_json(paths.results / "scores.json")
     if scores is None:
         return None

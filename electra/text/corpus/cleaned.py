@@ -127,10 +127,6 @@ def write_cleaned(part: Part, corpus: Corpus, evaluation_texts: Path, file: Path
 
     Returns:
         The file, and the part's entry in the manifest.
-
-    Raises:
-        DataError: the part cannot be read.
-        InfrastructureError: the disk is full, or a remote source cannot be reached.
     """
     # Arrow's default allocator holds some 30 MiB for half a MiB in use, and a little more with every job
     pa.set_memory_pool(pa.system_memory_pool())

@@ -29,9 +29,6 @@ def collect_evaluation_texts(settings: Settings, paths: Paths) -> None:
     The texts are saved by :class:`electra.text.corpus.leaks.EvaluationTexts`; ``examples.npy`` holds the number of each
     text's example. Without ``corpus.decontamination`` nothing is collected, so that neither the output of this stage
     nor the corpus depends on the tasks.
-
-    Raises:
-        DataError: ``data/tasks`` is missing or damaged.
     """
     rules = settings.corpus.decontamination
     with building(paths.evaluation_texts) as folder:

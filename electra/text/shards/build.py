@@ -107,10 +107,6 @@ def shard_file(
 
     Returns:
         One entry per part: {name, examples, tokens}; none if no document has a wordpiece.
-
-    Raises:
-        DataError: the corpus file is damaged.
-        InfrastructureError: the disk is full.
     """
     corpus_file.verify()
     tokenizer = read_tokenizer(tokenizer_file)

@@ -39,11 +39,7 @@ SHOWN_LEFT_OUT = 20  # left-out characters listed in the log and the manifest
 
 
 def count_file(file: ListedFile) -> Counter[str]:
-    """Return the count of each character in a corpus file, whose checksum is verified first.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """Return the count of each character in a corpus file, whose checksum is verified first."""
     file.verify()
     return count_characters(texts for _, texts in read_documents(file.path))
 

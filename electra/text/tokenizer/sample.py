@@ -21,12 +21,7 @@ def sampled(path: Path, share: float) -> Iterator[list[str]]:
 
 
 def write_sample(path: Path, share: float, target: Path) -> Path:
-    """Write the texts of a corpus file that belong to the sample to an Arrow file, for another process to read.
-
-    Raises:
-        DataError: the corpus file is damaged.
-        InfrastructureError: the disk is full.
-    """
+    """Write the texts of a corpus file that belong to the sample to an Arrow file, for another process to read."""
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with (
         whole_file(target) as beside,
