@@ -18,25 +18,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from electra.checks.judge import (
-    CRITICAL,
-    WARNING,
-    RowSample,
+from electra.checks.expectations import (
     Suite,
-    Table,
     between,
-    conclude,
-    expect,
+    critical,
     files_expectations,
-    files_table,
     is_given,
     is_in,
     is_unique,
-    judge,
     matches,
+    warning,
 )
 from electra.checks.repeated_text import Repeat, RepeatedText
-from electra.checks.resemblance import is_mojibake, mean_word_chars
+from electra.checks.tables import RowSample, Table, files_table
+from electra.checks.text_measures import is_mojibake, mean_word_chars
+from electra.checks.validate import validate
 from electra.cluster.executors import open_workers
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
 from electra.common.paths import Paths
@@ -62,7 +58,7 @@ def validate_corpus(settings: Settings, paths: Paths) -> None:
     """
     refuse_earlier(paths, "corpus")
     tables, statistics = corpus_tables(settings.corpus, paths.corpus, settings.cluster)
-    conclude("corpus", judge(tables, corpus_suite(settings.corpus)), statistics, paths)
+    validate("corpus", tables, corpus_suite(settings.corpus), statistics, paths)
 
 
 @dataclass
@@ -308,104 +304,91 @@ def corpus_suite(corpus: Corpus) -> Suite:
     return {
         "files": files_expectations("data/corpus", "corpus"),
         "splits": [
-            expect(
+            critical(
                 "documents",
                 between(1),
-                CRITICAL,
                 "both splits have documents",
                 "give more text, or raise corpus.held_out_fraction",
             )
         ],
         "documents": [
-            expect("doc_id", matches(DOC_ID), CRITICAL, "doc_id is 16 hexadecimal digits", REBUILD),
-            expect("doc_id", is_unique(), CRITICAL, "no document stands twice", REBUILD),
-            expect("in_both_splits", is_in(False), CRITICAL, "no held-out document is in the training split", REBUILD),
-            expect("id_is_text_hash", is_in(True), CRITICAL, "doc_id is the hash of the text", REBUILD),
-            expect("begins", is_given(), CRITICAL, "text is not null", REBUILD),
-            expect(
+            critical("doc_id", matches(DOC_ID), "doc_id is 16 hexadecimal digits", REBUILD),
+            critical("doc_id", is_unique(), "no document stands twice", REBUILD),
+            critical("in_both_splits", is_in(False), "no held-out document is in the training split", REBUILD),
+            critical("id_is_text_hash", is_in(True), "doc_id is the hash of the text", REBUILD),
+            critical("begins", is_given(), "text is not null", REBUILD),
+            critical(
                 "chars",
                 between(corpus.min_chars, corpus.max_chars),
-                CRITICAL,
                 "length is within corpus.min_chars and corpus.max_chars",
                 REBUILD,
             ),
-            expect(
+            critical(
                 "replacement_chars",
                 between(high=0),
-                CRITICAL,
                 "no replacement characters (U+FFFD): text that was decoded wrongly and is lost",
                 CLEANING,
             ),
-            expect("control_chars", between(high=0), CRITICAL, "no control characters", CLEANING),
-            expect(
+            critical("control_chars", between(high=0), "no control characters", CLEANING),
+            warning(
                 "mean_word_chars",
                 between(2, 15, mostly=0.99),
-                WARNING,
                 "words have a usual length",
                 "look for tables, code or text without spaces in the source",
             ),
-            expect(
+            warning(
                 "digit_ratio",
                 between(high=0.3, mostly=0.99),
-                WARNING,
                 "few documents are mostly digits",
                 "look for tables and lists in the source",
             ),
         ],
         "totals": [
-            expect(
-                "documents_missing", is_in(0), CRITICAL, "there are as many documents as the manifest says", REBUILD
-            ),
-            expect(
+            critical("documents_missing", is_in(0), "there are as many documents as the manifest says", REBUILD),
+            warning(
                 "near_duplicate_share",
                 between(high=0.01),
-                WARNING,
                 "little text (by characters) is in another document too, whatever its case, spaces and punctuation",
                 "look at the documents that results/validation/corpus.json names (near_duplicates): texts in two "
                 "editions, extracts of others, boilerplate; remove them from the source, or set corpus.near_duplicates",
             ),
-            expect(
+            warning(
                 "mojibake_share",
                 between(high=0.001),
-                WARNING,
                 "few documents hold wrongly decoded characters",
                 "these could not be repaired: set `encoding` of the source to what its files are written in"
                 if corpus.repair_mojibake
                 else "set corpus.repair_mojibake: true, or `encoding` of the source to what its files are written in",
             ),
-            expect(
+            warning(
                 "held_out_share",
                 between(
                     corpus.held_out_fraction / 4, max(2 * corpus.held_out_fraction, corpus.held_out_fraction + 0.05)
                 ),
-                WARNING,
                 "about as much text is held out as corpus.held_out_fraction asks for",
                 "whole documents are held out, at least one: with few documents, or a few very long ones, the "
                 "share cannot be met; give more, or set `documents` of the source so that a file has several",
             ),
-            expect(
+            warning(
                 "small_parts",
                 is_in(0),
-                WARNING,
                 "the corpus is not in very many small files",
                 "raise corpus.documents_per_file: each file is a separate unit of work and a separate shard part",
             ),
         ],
         "text_files": [
-            expect(
+            warning(
                 "look_like_paragraphs",
                 is_in(False),
-                WARNING,
                 "the documents of text files are more than their paragraphs",
                 "where a file is one text, set `documents: file` of the source: now blank lines or line ends separate "
                 "its documents, and an example holds text of one only; where each is a text of its own, leave it",
             )
         ],
         "sources": [
-            expect(
+            warning(
                 "difference",
                 between(-0.03, 0.03),
-                WARNING,
                 "each source has the share of characters that its weight asks for",
                 "a source ran out of text: lower its weight or give it more",
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from electra.checks.resemblance import hash_bound
+from electra.checks.tables import hash_bound
 from electra.text.corpus.near_duplicates import ngram_hashes, word_hashes
 
 NGRAM_WORDS = 13  # same as in `corpus.decontamination`; no two of 199 novels share more than one in a thousand n-grams

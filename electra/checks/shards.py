@@ -10,24 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from electra.checks.judge import (
-    CRITICAL,
-    WARNING,
-    RowSample,
+from electra.checks.expectations import (
+    Expectation,
     Suite,
-    Table,
     between,
-    conclude,
-    expect,
+    critical,
     files_expectations,
-    files_table,
-    gxe,
     is_in,
     is_unique,
-    judge,
     matches,
+    warning,
 )
-from electra.checks.resemblance import DuplicateCount
+from electra.checks.tables import DuplicateCount, RowSample, Table, files_table
+from electra.checks.validate import validate
 from electra.common.artifacts import (
     JudgedShardsManifest,
     TokenizerManifest,
@@ -56,7 +51,7 @@ def validate_shards(settings: Settings, paths: Paths) -> None:
     refuse_earlier(paths, "tokenizer")
     refuse_earlier(paths, "shards")
     tables, statistics = shards_tables(paths)
-    conclude("shards", judge(tables, shards_suite(settings)), statistics, paths)
+    validate("shards", tables, shards_suite(settings), statistics, paths)
 
 
 def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
@@ -241,11 +236,10 @@ def shards_suite(settings: Settings) -> Suite:
     return {
         "tokenizer_files": files_expectations("data/tokenizer", "tokenizer"),
         "vocabulary": [
-            expect("token", is_unique(), CRITICAL, "no entry stands twice", RETOKENIZE),
-            expect(
+            critical("token", is_unique(), "no entry stands twice", RETOKENIZE),
+            critical(
                 "id_minus_line",
                 is_in(0),
-                CRITICAL,
                 "ids in tokenizer.json are the line numbers of vocab.txt: 0, 1, 2, ... without gaps",
                 RETOKENIZE,
             ),
@@ -253,100 +247,82 @@ def shards_suite(settings: Settings) -> Suite:
         ],
         "shard_files": files_expectations("data/shards", "shards"),
         "shards": [
-            expect("layout", is_in("as listed"), CRITICAL, "types and shapes are those of the manifest", RESHARD),
-            expect("examples_missing", is_in(0), CRITICAL, "examples are as many as the manifest says", RESHARD),
-            expect("tokens_missing", is_in(0), CRITICAL, "tokens are as many as the manifest says", RESHARD),
+            critical("layout", is_in("as listed"), "types and shapes are those of the manifest", RESHARD),
+            critical("examples_missing", is_in(0), "examples are as many as the manifest says", RESHARD),
+            critical("tokens_missing", is_in(0), "tokens are as many as the manifest says", RESHARD),
         ],
         "examples": [
-            *(expect(rule, is_in(True), CRITICAL, RULE_TEXT[rule], RESHARD) for rule in RULES),
-            expect(
+            *(critical(rule, is_in(True), RULE_TEXT[rule], RESHARD) for rule in RULES),
+            warning(
                 "stray_specials",
                 is_in(0),
-                WARNING,
                 "special tokens stand only at the ends of segments",
                 "the text itself holds [CLS], [SEP] or [MASK]: remove them from the source",
             ),
         ],
         "totals": [
-            expect("size_difference", is_in(0), CRITICAL, "the vocabulary has the size its manifest says", RETOKENIZE),
-            expect(
-                "shards_size_difference",
-                is_in(0),
-                CRITICAL,
-                "the shards were made with a vocabulary of this size",
-                RESHARD,
+            critical("size_difference", is_in(0), "the vocabulary has the size its manifest says", RETOKENIZE),
+            critical(
+                "shards_size_difference", is_in(0), "the shards were made with a vocabulary of this size", RESHARD
             ),
-            expect(
+            critical(
                 "other_tokenizer",
                 is_in(False),
-                CRITICAL,
                 "the shards were made with this tokenizer (sha256 of tokenizer.json)",
                 RESHARD,
             ),
-            expect(
-                "specials_missing",
-                is_in(0),
-                CRITICAL,
-                "[PAD], [UNK], [CLS], [SEP] and [MASK] are in the vocabulary",
-                RETOKENIZE,
+            critical(
+                "specials_missing", is_in(0), "[PAD], [UNK], [CLS], [SEP] and [MASK] are in the vocabulary", RETOKENIZE
             ),
             *(
-                expect(
+                critical(
                     f"{split}_examples",
                     between(1),
-                    CRITICAL,
                     f"the {split.replace('_', '-')} split has examples",
                     "give more text, or raise corpus.held_out_fraction",
                 )
                 for split in ("train", "held_out")
             ),
-            expect(
+            warning(
                 "vocabulary",
                 between(1 if settings.tokenizer.vocab_file else settings.tokenizer.vocab_size),
-                WARNING,
                 "the vocabulary is as large as tokenizer.vocab_size asks",
                 "lower tokenizer.vocab_size or tokenizer.min_frequency, or give more text",
             ),
-            expect(
+            warning(
                 "continuation_share",
                 between(0.03, 0.7),
-                WARNING,
                 "a usual share of entries continue a word (##)",
                 "look at data/tokenizer/vocab.txt: does it hold words and word parts?",
             ),
-            expect(
+            warning(
                 "held_out_unknown_share",
                 between(high=0.001),
-                WARNING,
                 "hardly any held-out token is [UNK]",
                 "look for foreign scripts in the corpus; or raise tokenizer.character_coverage (or max_alphabet, "
                 "where it is set): data/tokenizer/manifest.json says which characters have no entry",
             ),
-            expect(
+            warning(
                 "unused_entries_share",
                 between(high=0.5),
-                WARNING,
                 "most entries of the vocabulary occur in the training text",
                 "lower tokenizer.vocab_size, or use a vocabulary of the corpus' own language",
             ),
-            expect(
+            warning(
                 "pad_share",
                 between(high=0.5),
-                WARNING,
                 "less than half of the shards is padding",
                 "documents are short: check `documents` of the corpus' sources, or lower shards.max_length",
             ),
-            expect(
+            warning(
                 "duplicate_share",
                 between(high=0.05),
-                WARNING,
                 "few training examples stand twice",
                 "look for boilerplate in the corpus",
             ),
-            expect(
+            warning(
                 "held_out_seen_share",
                 between(high=0.05),
-                WARNING,
                 "few held-out examples are training examples too",
                 "look for boilerplate in the corpus",
             ),
@@ -354,23 +330,21 @@ def shards_suite(settings: Settings) -> Suite:
     }
 
 
-def _trained_entries() -> list[gxe.Expectation]:
+def _trained_entries() -> list[Expectation]:
     """Return expectations on trained vocabularies.
 
     Given vocabularies are not checked: for example, bert-base-chinese has U+2028 in two entries.
     """
     return [
-        expect(
+        critical(
             "token",
             matches(r"^[^\s\x00-\x1f\x7f-\x9f]+$"),
-            CRITICAL,
             "entries hold no spaces and no control characters",
             RETOKENIZE,
         ),
-        expect(
+        warning(
             "chars",
             between(high=100),
-            WARNING,
             "no entry is longer than 100 characters",
             "look for text without spaces in the corpus",
         ),

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from electra.checks.judge import RowSample, Table, files_table
+from electra.checks.tables import RowSample, Table, files_table
 from electra.common.artifacts import TasksManifest, read_manifest
 from electra.common.lines import batches, open_input, text_lines
+from electra.common.parsing import is_text
 from electra.kinds import KINDS
 from electra.kinds.base import Rule
 from electra.tasks.catalogue import TaskSpec, find_spec, has_official_counts
@@ -141,7 +142,7 @@ class TaskScan:
         record, complaint = parse(line, self._spec)
         if complaint != OK:
             return {"record": complaint, "begins": line.strip()[:40]}, 0
-        text = text_of(record, self._spec).encode("utf-8", "surrogatepass")
+        text = text_of(record, self._spec).encode()
         text_hash = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
         return {"record": OK, "id": record["id"], **self._kind.columns(self._spec, record, labelled)}, text_hash
 
@@ -161,24 +162,37 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 OK = "ok"
 COMMON = ["record", "id", "begins", "text_missing"]  # columns of every kind of task
+MAX_DIGITS = 18  # of an integer: more may not fit into 64 bits
 
 
 def parse(line: str, spec: TaskSpec) -> tuple[dict[str, Any], str]:
     """Return the record and ``ok``, or an empty record and a description of the error."""
     kind = KINDS[spec.kind]
     try:
-        record = json.loads(line)
+        record = json.loads(line, parse_int=_parse_int)
     except json.JSONDecodeError as error:
         return {}, f"not JSON: {error.msg} at column {error.colno}"
     except (RecursionError, ValueError):
-        return {}, "not JSON: nested too deeply, or a number of thousands of digits"
+        return {}, f"not JSON: nested too deeply, or an integer of more than {MAX_DIGITS} digits"
+    if "\\u" in line and not is_text(json.dumps(record, ensure_ascii=False)):
+        return {}, "holds half of a surrogate pair, which is no character"
     if not isinstance(record, dict) or set(record) - set(kind.optional_keys) != set(kind.keys):
         return {}, f"keys must be {', '.join(kind.keys)}"
     for key, types in {**kind.keys, **kind.optional_keys}.items():
-        if key in record and not isinstance(record[key], types):
+        if key in record and not _has_type(record[key], types):
             return {}, f"{key} is a {type(record[key]).__name__}"
     complaint = kind.complaint(record)
     return ({}, complaint) if complaint else (record, OK)
+
+
+def _has_type(value: Any, types: type | tuple[type, ...]) -> bool:
+    return isinstance(value, types) and (types is bool or not isinstance(value, bool))  # a bool is an int, too
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"{digits:.40}")
+    return int(digits)
 
 
 def text_of(record: dict[str, Any], spec: TaskSpec) -> str:

@@ -2,19 +2,9 @@
 
 from collections.abc import Iterable
 
-from electra.checks.judge import (
-    CRITICAL,
-    WARNING,
-    Suite,
-    between,
-    conclude,
-    expect,
-    files_expectations,
-    gxe,
-    is_in,
-    judge,
-)
+from electra.checks.expectations import Expectation, Suite, between, critical, files_expectations, is_in, warning
 from electra.checks.task_table import OK, tasks_tables
+from electra.checks.validate import validate
 from electra.common.artifacts import refuse_earlier
 from electra.common.paths import Paths
 from electra.config import Settings
@@ -33,7 +23,7 @@ def validate_tasks(settings: Settings, paths: Paths) -> None:
     tables, statistics = tasks_tables(paths.tasks)
     specs = [find_spec(paths.tasks, name) for name in sorted(statistics)]
     suite = {name: expectations for name, expectations in tasks_suite(specs).items() if name in tables}
-    conclude("tasks", judge(tables, suite), statistics, paths)
+    validate("tasks", tables, suite, statistics, paths)
 
 
 def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
@@ -41,52 +31,40 @@ def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
     return {
         "files": files_expectations("data/tasks", "tasks"),
         "splits": [
-            expect(
-                "rows",
-                between(1),
-                CRITICAL,
-                "every split has rows",
-                "look at tasks.source: is a file empty or missing?",
-            ),
-            expect(
+            critical("rows", between(1), "every split has rows", "look at tasks.source: is a file empty or missing?"),
+            critical(
                 "rows_missing",
                 is_in(0),
-                CRITICAL,
                 "splits have the rows that the manifest says",
                 "make the tasks again: dvc repro -f tasks",
             ),
-            expect(
+            critical(
                 "labels_absent",
                 is_in(""),
-                CRITICAL,
                 "every class occurs in train and dev",
                 "give more examples of the class, or leave the task out of cells.tasks",
             ),
-            expect(
+            warning(
                 "avoidable_share",
                 between(high=0.05),
-                WARNING,
                 "few texts of dev and test are in train (splits of a benchmark as released apart)",
                 "scores of this task flatter: split the data by text",
             ),
-            expect(
+            warning(
                 "dev_rows",
                 between(100),
-                WARNING,
                 "development sets have at least 100 rows (at 100, chance alone moves a score by 10 points)",
                 "give more rows, or treat differences on this task as noise",
             ),
-            expect(
+            warning(
                 "majority_share",
                 between(high=0.9),
-                WARNING,
                 "no class has more than nine tenths of a split",
                 "a constant answer scores as much: compare with the majority class, or balance the data",
             ),
-            expect(
+            warning(
                 "rows_beyond_official",
                 between(0, 0),
-                WARNING,
                 "row counts are those of the benchmark as released",
                 "scores are not comparable with published ones",
             ),
@@ -95,17 +73,16 @@ def tasks_suite(specs: Iterable[TaskSpec]) -> Suite:
     }
 
 
-def _examples(spec: TaskSpec) -> list[gxe.Expectation]:
-    common: list[gxe.Expectation] = [
-        expect("record", is_in(OK), CRITICAL, f"{spec.name}: every line is a record with the right keys", FIX_LINES),
-        expect("id_repeats", is_in(False), CRITICAL, f"{spec.name}: ids are unique in their split", FIX_LINES),
-        expect("text_missing", is_in(False), CRITICAL, f"{spec.name}: no text is missing or empty", FIX_LINES),
+def _examples(spec: TaskSpec) -> list[Expectation]:
+    common: list[Expectation] = [
+        critical("record", is_in(OK), f"{spec.name}: every line is a record with the right keys", FIX_LINES),
+        critical("id_repeats", is_in(False), f"{spec.name}: ids are unique in their split", FIX_LINES),
+        critical("text_missing", is_in(False), f"{spec.name}: no text is missing or empty", FIX_LINES),
     ]
     return common + [
-        expect(
+        critical(
             rule.column,
             is_in(*rule.values) if rule.range is None else between(*rule.range),
-            CRITICAL,
             f"{spec.name}: {rule.says}",
             rule.next_step,
         )

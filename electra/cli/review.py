@@ -107,20 +107,23 @@ def runs(
 
 @app.command(rich_help_panel=REVIEW)
 def data_docs(
-    file: Annotated[Path, typer.Argument(help="the page to write")] = Path("logs/data-docs.html"),
+    show: Annotated[bool, typer.Option("--open", help="open the page in the browser, too")] = False,
 ) -> None:
-    """Write one offline page with the validation results of corpus, shards and tasks, and what changed in them.
+    """Build Great Expectations' Data Docs: the expectations on corpus, shards and tasks with their last results.
 
-    Example: electra data-docs
+    Example: electra data-docs --open
     """
-    from electra.common.artifacts import writing_named
-    from electra.common.paths import Paths
-    from electra.results.review.data_docs import render_data_docs, reports
+    import webbrowser
 
-    page = render_data_docs(Paths())
-    with writing_named(file, reports(Paths()).values()) as out:
-        out.write(page)
-    typer.echo(f"written: {file}", err=True)
+    from electra.checks.gx_project import build_data_docs
+    from electra.common.paths import Paths
+
+    page, missing = build_data_docs(Paths())
+    for command in missing:
+        typer.echo(f"not validated in this workspace; run: {command}", err=True)
+    typer.echo(f"written: {page}", err=True)
+    if show:
+        webbrowser.open(page.absolute().as_uri())
 
 
 @app.command(rich_help_panel=REVIEW)

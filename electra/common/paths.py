@@ -43,6 +43,11 @@ class Paths:
         """``<task>/{train,dev,test}.jsonl`` + ``manifest.json``."""
         return self.root / "data/tasks"
 
+    @property
+    def gx(self) -> Path:
+        """The project of Great Expectations: suites, checkpoints, results, Data Docs; in neither DVC nor git."""
+        return self.root / "data/gx"
+
     # models/: made by the learning stages
     @property
     def pretrained(self) -> Path:
@@ -118,4 +123,4 @@ class Paths:
         """Folders that commands write to by default; paths chosen by the user must be elsewhere."""
         kinds = (self.finetuned, self.intermediate, self.kept, self.exported, self.set_aside)
         cells = [*(kind("x").parent for kind in kinds), self.submission(1).parent]
-        return [*self.stage_folders, *cells, self.results, self.checkpoints, self.logs]
+        return [*self.stage_folders, *cells, self.gx, self.results, self.checkpoints, self.logs]

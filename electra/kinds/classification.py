@@ -16,7 +16,7 @@ from electra.tasks.format import Row
 class Classification(TaskKind):
     """One label per row."""
 
-    keys = {"id": str, "text_a": str, "text_b": (str, type(None)), "label": (str, float, int, type(None))}
+    keys = {"id": str, "text_a": str, "text_b": (str, type(None)), "label": (str, type(None))}
     example_keys = ("text_a", "text_b")
     checked = ("label", "label_missing")
     has_classes = True

@@ -20,6 +20,7 @@ _SPREAD = 0.001  # of the score range: a smaller spread counts as constant
 class Regression(Classification):
     """One score per row; the texts are those of a classification."""
 
+    keys = Classification.keys | {"label": (float, int, type(None))}
     has_classes = False
     problem_type = "regression"
 

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from electra.checks.corpus import corpus_suite, validate_corpus
-from electra.checks.judge import Table, drift, judge
 from electra.checks.shards import validate_shards
+from electra.checks.tables import Table
 from electra.checks.tasks import validate_tasks
+from electra.checks.validate import drift, run_checkpoint
 from electra.common.artifacts import read_json, sha256, write_json, write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
@@ -148,10 +149,13 @@ def test_corpus_without_held_out_documents_is_refused(paths: Paths) -> None:
 @pytest.mark.parametrize(
     ("share", "fits"), [(0.0049, False), (0.0051, True), (0.02, True), (0.069, True), (0.071, False)]
 )
-def test_whole_documents_may_make_the_held_out_share_a_quarter_or_some_points_more(share: float, fits: bool) -> None:
+def test_whole_documents_may_make_the_held_out_share_a_quarter_or_some_points_more(
+    share: float, fits: bool, tmp_path: Path
+) -> None:
     suite = corpus_suite(Corpus.model_validate({"sources": [text_source()], "held_out_fraction": 0.02}))
     rules = [rule for rule in suite["totals"] if rule.column == "held_out_share"]  # type: ignore[attr-defined]
-    (check,) = judge({"totals": Table(pd.DataFrame([{"held_out_share": share}]), [])}, {"totals": rules})
+    tables = {"totals": Table(pd.DataFrame([{"held_out_share": share}]), [])}
+    (check,) = run_checkpoint("corpus", tables, {"totals": rules}, Paths(tmp_path))
     assert (check.success, check.severity) == (fits, "warning")
 
 

@@ -13,9 +13,9 @@ import pytest
 from electra.checks import corpus as corpus_table
 from electra.checks import repeated_text
 from electra.checks.corpus import _text_files, corpus_suite, corpus_tables
-from electra.checks.judge import judge
 from electra.checks.repeated_text import Repeat, RepeatedText
-from electra.checks.resemblance import is_mojibake, mean_word_chars
+from electra.checks.text_measures import is_mojibake, mean_word_chars
+from electra.checks.validate import run_checkpoint
 from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.text.corpus.build import build_corpus
@@ -254,7 +254,8 @@ def complaints(tmp_path: Path, table: str, source: dict[str, Any], **corpus: Any
     settings = small_settings().model_copy(update={"corpus": section})
     build_corpus(settings, paths)
     tables, _ = corpus_tables(section, paths.corpus, settings.cluster)
-    failed = [check for check in judge(tables, {table: corpus_suite(section)[table]}) if not check.success]
+    checks = run_checkpoint("corpus", tables, {table: corpus_suite(section)[table]}, paths)
+    failed = [check for check in checks if not check.success]
     assert all(check.severity == "warning" for check in failed)
     return "\n".join(f"{check.description} {check.observed} {check.examples} {check.hint}" for check in failed)
 
@@ -280,11 +281,10 @@ def test_paragraphs_of_novels_that_are_taken_for_documents_are_noticed(
     assert complaints(novels, "text_files", {}) == ""
 
 
-def test_a_corpus_without_text_files_is_not_asked_about_them() -> None:
+def test_a_corpus_without_text_files_is_not_asked_about_them(tmp_path: Path) -> None:
     corpus = small_settings().corpus
-    (check,) = judge(
-        {"text_files": _text_files(corpus, {"documents": 60})}, {"text_files": corpus_suite(corpus)["text_files"]}
-    )
+    tables = {"text_files": _text_files(corpus, {"documents": 60})}
+    (check,) = run_checkpoint("corpus", tables, {"text_files": corpus_suite(corpus)["text_files"]}, Paths(tmp_path))
     assert check.success
 
 

@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 
 from electra.checks.corpus import corpus_suite, corpus_tables
-from electra.checks.judge import Suite, Table, conclude, judge
+from electra.checks.expectations import Suite
 from electra.checks.shards import RULES, shards_suite, shards_tables
+from electra.checks.tables import Table
 from electra.checks.task_table import tasks_tables
 from electra.checks.tasks import tasks_suite
+from electra.checks.validate import report, run_checkpoint
 from electra.common.artifacts import write_manifest
 from electra.common.errors import DataError
 from electra.common.paths import Paths
@@ -77,7 +79,7 @@ BROKEN: dict[str, Breaks] = {
         ("splits", "rows_missing"): [4],
         ("splits", "labels_absent"): ["1"],
         ("splits", "avoidable_share"): [0.75],
-        ("splits", "dev_rows"): [12],
+        ("splits", "dev_rows"): [12.0],
         ("splits", "majority_share"): [0.96875],
         ("splits", "rows_beyond_official"): [-3],
         **{("MRPC", column): values for column, values in LABELS.items()},
@@ -149,9 +151,9 @@ def test_every_expectation_fires_and_names_column_value_row_and_next_step(
                 rows[table, column, place] = (row, value)
                 number += 1
         broken[table] = Table(frame.infer_objects(), given.named_by)
-    checks = judge(broken, suite)
+    checks = run_checkpoint(name, broken, suite, Paths(tmp_path))
     with pytest.raises(DataError) as error:
-        conclude(name, checks, {}, Paths(tmp_path))
+        report(name, checks, {}, Paths(tmp_path))
     said = f"{error.value}\n{capsys.readouterr().out}"
     for (table, column, place), (row, value) in rows.items():
         check = [check for check in checks if (check.table, check.column) == (table, column)][place]

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from electra.checks.judge import MAX_ROWS, RowSample
-from electra.checks.resemblance import MAX_HASHES, DuplicateCount
+from electra.checks.tables import MAX_HASHES, MAX_ROWS, DuplicateCount, RowSample
 
 NUM = 2 * MAX_ROWS
 KEYS = np.random.Generator(np.random.Philox(1)).integers(0, 2**64, NUM, np.uint64)

@@ -1,14 +1,10 @@
-"""Measures of texts: length of words, signs of wrong decoding, and the share of rows that repeat an earlier one."""
+"""Measures of texts: length of words, and signs of wrong decoding."""
 
 import re
-from dataclasses import dataclass, field
 
 import ftfy
-import numpy as np
 from ftfy.badness import BADNESS_RE, is_bad
 from ftfy.chardata import UTF8_DETECTOR_RE
-
-MAX_HASHES = 4_000_000  # hashes kept for finding duplicates: 32 MB
 
 # Scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, bopomofo, Han, Yi, with their
 # punctuation and wide forms. Hangul has spaces.
@@ -47,37 +43,3 @@ def is_mojibake(text: str) -> bool:
         return True
     signs = sum(not ORDINARY.fullmatch(sign) for line in lines for sign in BADNESS_RE.findall(line))
     return signs >= LEAST_SIGNS and signs >= LEAST_SHARE * sum(not c.isascii() for line in lines for c in line)
-
-
-@dataclass
-class DuplicateCount:
-    """Share of rows whose 64-bit hash was seen before.
-
-    Above ``MAX_HASHES`` expected rows only hashes below a bound are kept. Equal rows have equal hashes, so all or none
-    of them are kept, and the share is an unbiased estimate.
-    """
-
-    expected_rows: int
-    _held: list[np.ndarray] = field(default_factory=list)
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Count rows by their hashes, uint64 [N]."""
-        self._held.append(hashes[hashes <= hash_bound(self.expected_rows, MAX_HASHES)])
-
-    def add_all(self, part: "DuplicateCount") -> None:
-        """Add the rows of another count with the same ``expected_rows``."""
-        self._held += part._held
-
-    def hashes(self) -> np.ndarray:
-        """Return the kept hashes, uint64."""
-        return np.concatenate([*self._held, np.empty(0, np.uint64)])
-
-    def share(self) -> float:
-        """Return the rows that repeat an earlier one, as a share of all rows."""
-        hashes = self.hashes()
-        return (len(hashes) - len(np.unique(hashes))) / max(1, len(hashes))
-
-
-def hash_bound(expected: int, wanted: int) -> np.uint64:
-    """Return the bound on 64-bit hashes below which about ``wanted`` of ``expected`` hashes fall."""
-    return np.uint64(2**64 - 1) if expected <= wanted else np.uint64(2**64 * wanted // expected)
