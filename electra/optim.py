@@ -97,7 +97,7 @@ class Optimizer(torch.optim.Optimizer):
         if self.skip_non_finite:
             skip = (~torch.isfinite(norms).all()).float()
             if not self.max_grad_norm and _num_processes() > 1:
-                torch.distributed.all_reduce(skip, torch.distributed.ReduceOp.MAX)  # ZeRO: each process has a part
+                skip = _largest(skip)  # ZeRO: each process has a part
             self._skipped = skip if self._skipped is None else self._skipped + skip
         return skip, divisor
 
@@ -178,6 +178,14 @@ def build_optimizer(name: str, groups: list[dict[str, Any]], **settings: Any) ->
 
 def _num_processes() -> int:
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def _largest(flag: Tensor) -> Tensor:
+    """Return the largest value over all processes, on the flag's device."""
+    # an offloaded optimizer has its gradients on the host, and NCCL exchanges tensors of GPUs only
+    exchanged = flag.cuda() if torch.distributed.get_backend() == "nccl" else flag
+    torch.distributed.all_reduce(exchanged, torch.distributed.ReduceOp.MAX)
+    return exchanged.to(flag.device)
 
 
 def parameter_groups(

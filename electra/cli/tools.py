@@ -287,13 +287,23 @@ def estimate(
 @app.command(rich_help_panel=START)
 def config(
     help_fields: Annotated[bool, typer.Option("--help-fields", help="list every key with its description")] = False,
+    deepspeed: Annotated[
+        bool, typer.Option("--deepspeed", help="print DeepSpeed's configuration on this machine, as JSON")
+    ] = False,
 ) -> None:
     """Check the settings and print them, or list every key with its description.
 
     Example: electra config --help-fields
+
+    Example: electra config --deepspeed
     """
     from electra.config.loading import describe_fields, dump_settings
 
+    if deepspeed:
+        from electra.pretrain.engine import describe_deepspeed
+
+        print(describe_deepspeed(load()[0]))
+        return
     print(describe_fields() if help_fields else dump_settings(load()[0]), end="")
 
 

@@ -31,6 +31,7 @@ class Machine:
     activation_checkpointing: Literal["auto", "off", "layers"] = "off"
     compile: Literal["off", "layers", "model"] = "off"
     num_nodes: int = 1
+    offload: Literal["none", "optimizer", "parameters"] = "none"
     fits_itself: bool = False  # micro_batch_size is an upper bound, lowered by electra.cluster.estimate.memory.fitted
 
 
@@ -62,6 +63,7 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
         cluster.activation_checkpointing or ("auto" if device == "cuda" else "off"),
         choose_compile(cluster, device),
         cluster.num_nodes,
+        cluster.offload,
         device == "cuda" and cluster.micro_batch_size == "auto",
     )
 

@@ -1,7 +1,7 @@
 """Settings of the machine: section ``cluster``, with a subsection for each launcher."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -16,10 +16,66 @@ class Torchrun(Section):
     )
 
 
-class DeepSpeedLauncher(Section):
-    """Launcher ``deepspeed``: DeepSpeed's launcher, which reaches other nodes by ssh."""
+# Entries of DeepSpeed's configuration that the project decides, and the settings that decide them
+DECIDED = {
+    "train_batch_size": "pretrain.batch_size",
+    "train_micro_batch_size_per_gpu": "cluster.micro_batch_size",
+    "gradient_accumulation_steps": "pretrain.batch_size and cluster.micro_batch_size",
+    "gradient_clipping": "pretrain.max_grad_norm",
+    "optimizer": "section pretrain",
+    "scheduler": "section pretrain",
+    "zero_allow_untested_optimizer": "section pretrain",
+    "zero_force_ds_cpu_optimizer": "cluster.offload",
+    "fp16": "cluster.precision",
+    "bf16": "cluster.precision",
+    "amp": "cluster.precision",
+    "torch_autocast": "cluster.precision",
+    "data_types": "cluster.precision",
+    "communication_data_type": "cluster.precision",
+    "activation_checkpointing": "cluster.activation_checkpointing",
+    "compile": "cluster.compile",
+}
+DECIDED_OF_ZERO = {
+    "stage": "cluster.zero_stage",
+    "offload_optimizer": "cluster.offload",
+    "offload_param": "cluster.offload",
+    "cpu_offload": "cluster.offload",
+}
+# Entries that a user may add: DeepSpeed ignores a top-level key that it does not know. wall_clock_breakdown and
+# flops_profiler are none of them: the timers of DeepSpeed 0.19.8 end a run in its first backward pass.
+OPEN = {
+    "zero_optimization", "comms_logger", "memory_breakdown", "dump_state",
+    "steps_per_print", "tensorboard", "wandb", "csv_monitor", "comet", "aio",
+}  # fmt: skip
 
-    hostfile: Path | None = Field(None, description="lines such as `node1 slots=8`; none: this machine only")
+
+class DeepSpeed(Section):
+    """DeepSpeed's configuration, and its launcher (``deepspeed``), which reaches other nodes by ssh."""
+
+    hostfile: Path | None = Field(
+        None, description="launcher deepspeed: lines such as `node1 slots=8`; none: this machine only"
+    )
+    config: dict[str, Any] = Field(
+        {},
+        description="entries added to DeepSpeed's configuration, such as {comms_logger: {enabled: true}}; "
+        "`electra config --deepspeed` prints all of it",
+    )
+
+    @model_validator(mode="after")
+    def _leaves_the_recipe_alone(self) -> "DeepSpeed":
+        of_zero = self.config.get("zero_optimization", {})
+        if not isinstance(of_zero, dict):
+            raise ValueError("config.zero_optimization is a table of entries")
+        for name, entries, decided in (
+            ("", self.config, DECIDED),
+            ("zero_optimization.", of_zero, DECIDED_OF_ZERO),
+        ):
+            for key in entries:
+                if key in decided:
+                    raise ValueError(f"config.{name}{key} is decided by {decided[key]}: set that instead")
+        if unknown := sorted(self.config.keys() - OPEN):
+            raise ValueError(f"config has no entry {unknown[0]}; there are {', '.join(sorted(OPEN))}")
+        return self
 
 
 class Slurm(Section):
@@ -91,6 +147,11 @@ class Cluster(Section):
         "auto", description="precision of matrix products; auto: bf16 if it is faster (GPUs, AMX, AMD's AVX-512)"
     )
     zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage")
+    offload: Literal["none", "optimizer", "parameters"] = Field(
+        "none",
+        description="what ZeRO-Offload keeps in the host's memory instead of the GPU's: the optimizer with its state "
+        "(zero_stage 1 to 3), or the parameters as well (zero_stage 3)",
+    )
     micro_batch_size: Annotated[int, Field(ge=1, le=1_048_576)] | Literal["auto"] = Field(
         "auto",
         description="examples per process and forward pass; auto: the whole share of the global batch, on CUDA the "
@@ -165,7 +226,7 @@ class Cluster(Section):
         20, ge=0, le=10_000, description="resubmissions after a time limit or a lost node, while jobs make progress"
     )
     torchrun: Torchrun = Field(Torchrun(), description="settings of this launcher")
-    deepspeed: DeepSpeedLauncher = Field(DeepSpeedLauncher(), description="settings of this launcher")
+    deepspeed: DeepSpeed = Field(DeepSpeed(), description="DeepSpeed's configuration and its launcher")
     slurm: Slurm = Field(Slurm(), description="settings of this launcher")
     kubernetes: Kubernetes = Field(Kubernetes(), description="settings of this launcher")
 
@@ -175,6 +236,9 @@ class Cluster(Section):
             raise ValueError(f"num_processes {self.num_processes} does not split over num_nodes {self.num_nodes}")
         if self.compile in ("layers", "model") and self.zero_stage == 3:
             raise ValueError(f"compile: {self.compile} does not go with zero_stage 3, which swaps weights under it")
+        if self.offload != "none" and self.zero_stage not in ((3,) if self.offload == "parameters" else (1, 2, 3)):
+            stages = "3" if self.offload == "parameters" else "1, 2 or 3"
+            raise ValueError(f"offload: {self.offload} needs zero_stage {stages}")
         if self.launcher == "local" and self.num_nodes > 1:
             raise ValueError("launcher local is for one node: choose torchrun, deepspeed, slurm or kubernetes")
         if self.launcher in ("slurm", "kubernetes") and self.num_processes == "auto":

@@ -3,10 +3,11 @@
 Workarounds for DeepSpeed are in electra/pretrain/zero.py.
 """
 
+import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ import torch
 import torch.distributed
 
 from electra import config
-from electra.cluster.hardware import Machine, bucket_size
+from electra.cluster.hardware import Machine, bucket_size, resolve_machine
 from electra.cluster.processes import free_port
-from electra.common.errors import InfrastructureError
-from electra.objectives.base import Objective
+from electra.common.errors import ConfigError, InfrastructureError
+from electra.objectives.base import Objective, build_objective
 from electra.optim import Optimizer, build_optimizer, generator_rates, parameter_groups
 from electra.pretrain.zero import average_without_copies, clips_in_step, create_moments, full_gradient, load_collectives
 
@@ -78,14 +79,17 @@ def communication_device(machine: Machine) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if machine.device == "cuda" else torch.device("cpu")
 
 
-def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters: int = 0) -> dict[str, Any]:
-    """Return DeepSpeed's config, all of it derived: the project's settings stay the one source of truth.
+def deepspeed_config(
+    pretrain: config.Pretrain, machine: Machine, num_parameters: int = 0, added: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return DeepSpeed's config, derived from the settings, and the user's entries in it.
 
     Gradients are fp32 and are reduced in fp32, of all parameters: no module is listed as safe in a lower precision.
 
     Args:
         machine: the resolved ``cluster`` section.
         num_parameters: that are trained; decides the size of buckets.
+        added: ``cluster.deepspeed.config``, whose entries are none that the project decides.
     """
     rows_per_round = machine.num_processes * machine.micro_batch_size
     on_cuda = machine.device == "cuda"
@@ -96,12 +100,17 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters
         if machine.zero_stage == 3:
             zero.update(stage3_prefetch_bucket_size=size // 4)
             del zero["allgather_bucket_size"]
-    return {
+    if machine.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": on_cuda}
+    if machine.offload == "parameters":
+        zero["offload_param"] = {"device": "cpu", "pin_memory": on_cuda}
+    derived = {
         "train_micro_batch_size_per_gpu": machine.micro_batch_size,
         "gradient_accumulation_steps": pretrain.batch_size // rows_per_round,
         "gradient_clipping": 0.0 if clips_in_step(machine) else pretrain.max_grad_norm,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,  # offloaded or not, the optimizer is the project's
         # fp32 weights, matrix products in bf16: the loss, softmax and sampling stay in fp32
         "torch_autocast": {
             "enabled": machine.precision == "bf16",
@@ -113,11 +122,41 @@ def deepspeed_config(pretrain: config.Pretrain, machine: Machine, num_parameters
         "steps_per_print": 2**31,
         "wall_clock_breakdown": False,
     }
+    return merged(derived, added or {})
 
 
-def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) -> tuple[Any, Optimizer]:
-    """Return the engine around a pre-training method, and its optimizer."""
+def describe_deepspeed(settings: config.Settings) -> str:
+    """Return DeepSpeed's config on this machine as JSON."""
+    machine = resolve_machine(settings.cluster, settings.pretrain.batch_size)
+    with torch.device("meta"):
+        model = build_objective(settings.model, settings.tokenizer.vocab_size, 0, settings.pretrain)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    added = settings.cluster.deepspeed.config
+    return json.dumps(deepspeed_config(settings.pretrain, machine, num_parameters, added), indent=2)
+
+
+def merged(settings: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with added entries; tables are merged entry by entry."""
+    found = dict(settings)
+    for key, value in added.items():
+        is_table = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = merged(found[key], value) if is_table else value
+    return found
+
+
+def build_engine(
+    model: Objective, pretrain: config.Pretrain, machine: Machine, added: Mapping[str, Any] | None = None
+) -> tuple[Any, Optimizer]:
+    """Return the engine around a pre-training method, and its optimizer.
+
+    Args:
+        added: ``cluster.deepspeed.config``.
+
+    Raises:
+        ConfigError: DeepSpeed refuses an added entry.
+    """
     import deepspeed
+    from pydantic import ValidationError
 
     groups = parameter_groups(model, pretrain.weight_decay, generator_rates(model, pretrain.generator_rate))
     optimizer = build_optimizer(
@@ -130,8 +169,15 @@ def build_engine(model: Objective, pretrain: config.Pretrain, machine: Machine) 
         max_grad_norm=pretrain.max_grad_norm if clips_in_step(machine) else None,
     )
     num_parameters = sum(parameter.numel() for group in groups for parameter in group["params"])
-    settings = deepspeed_config(pretrain, machine, num_parameters)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    settings = deepspeed_config(pretrain, machine, num_parameters, added)
+    try:
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    except ValidationError as error:
+        raise ConfigError(
+            f"DeepSpeed refuses its configuration: {error.errors()[0]['loc'][-1]}: {error.errors()[0]['msg']}",
+            where="cluster.deepspeed.config",
+            next_step="electra config --deepspeed shows all of it",
+        ) from error
     average_without_copies(engine, machine)
     create_moments(engine, optimizer)
     return engine, optimizer

@@ -20,6 +20,7 @@ from electra.cluster.hardware import Machine, repeat_exactly, resolve_machine
 from electra.cluster.memory import keep_freed_memory
 from electra.cluster.peers import Peers, SignalMonitor
 from electra.cluster.processes import EndRequest
+from electra.common.artifacts import write_json
 from electra.common.errors import InfrastructureError
 from electra.common.locks import exclusive
 from electra.common.paths import Paths
@@ -339,7 +340,11 @@ class Pretraining:
         self.model, self.phase = model, phase
         model.set_phase(phase)
         make_fast(model, self.machine)
-        self.engine, self.optimizer = build_engine(model, self.recipe, self.machine)
+        self.engine, self.optimizer = build_engine(
+            model, self.recipe, self.machine, self.settings.cluster.deepspeed.config
+        )
+        if self.is_first:
+            write_json(self.paths.logs / "pretrain/deepspeed.json", self.engine.config)
 
     # ---- writing
 
