@@ -28,12 +28,12 @@ VOCABULARY = 30_522
 
 def measure(case: list[Any], ranks: int) -> dict[str, float]:
     """Peak of two steps in bytes, as allocated and as predicted."""
-    profile, micro_batch, length, stage, recompute, accumulation = case
+    profile, micro_batch, length, stage, recompute, accumulation, *offload = case
     written = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())
     shape = Model(**written["model"])
     batch_size = micro_batch * accumulation * ranks
     recipe = Pretrain(**{**written["pretrain"], "batch_size": batch_size, "length_curriculum": None})
-    machine = Machine("cuda", ranks, "bf16", stage, micro_batch, 1)
+    machine = Machine("cuda", ranks, "bf16", stage, micro_batch, 1, offload=offload[0] if offload else "none")
     predicted = predict_step_memory(shape, recipe, machine, length, VOCABULARY, recompute=recompute).peak
 
     torch._C._cuda_clearCublasWorkspaces()  # every case is to take its own

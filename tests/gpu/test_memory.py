@@ -13,8 +13,8 @@ from tests.workspace import ROOT
 
 pytestmark = pytest.mark.long
 
-Case = tuple[str, int, int, int, bool, int]
-# By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step
+Case = tuple[Any, ...]
+# By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step, offload
 CASES: dict[int, list[Case]] = {
     1: [
         ("small", 128, 128, 0, False, 1),
@@ -26,12 +26,16 @@ CASES: dict[int, list[Case]] = {
         ("large", 8, 512, 0, False, 1),
         ("large", 64, 512, 0, True, 1),  # logits in chunks
         ("large", 8, 128, 3, False, 1),
+        ("base", 16, 128, 2, False, 1, "optimizer"),
+        ("large", 4, 128, 3, False, 1, "optimizer"),
     ],
     8: [
         ("small", 16, 128, 0, False, 1),
         ("base", 16, 128, 1, False, 1),
         ("large", 8, 512, 1, True, 1),
         ("large", 4, 128, 3, False, 1),
+        ("base", 16, 128, 2, False, 1, "optimizer"),
+        ("large", 4, 128, 3, False, 1, "parameters"),
     ],
 }
 
@@ -59,4 +63,6 @@ def test_predicted_memory_is_within_10_percent_of_what_is_allocated(measured: An
 
 def most(case: Case) -> float:
     """Largest ratio of predicted to allocated: at ZeRO 3 the prediction is on the safe side (docs/gpu.md)."""
-    return 1.15 if case[3] == 3 else 1.1
+    if case[3] != 3:
+        return 1.1
+    return 1.25 if len(case) > 6 else 1.15

@@ -127,6 +127,16 @@ def test_a_run_goes_on_on_another_number_of_processes(probe: Probe, stage: int, 
     takes_its_last_steps(report)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "stage", "offload"), [(1, 2, "optimizer"), (1, 3, "parameters"), (8, 2, "optimizer")]
+)
+def test_an_offloaded_run_takes_its_steps_on_the_host(probe: Probe, ranks: int, stage: int, offload: str) -> None:
+    report = probe({"zero_stage": stage, "offload": offload, "compile": "off"}, ranks)
+    assert report["started"][-1] == 7, "the last of 8 steps"
+    for step in quiet_steps(report):
+        assert not any("adam" in name.lower() for name in step["by_name"]), "the optimizer ran on the device"
+
+
 def takes_its_last_steps(report: dict[str, Any]) -> None:
     assert report["started"][-1] == 7, "the last of 8 steps"
     for step in report["steps"][-2:]:

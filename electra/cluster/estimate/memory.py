@@ -331,6 +331,9 @@ def _phase_memory(
     num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     num_resting = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     engine, processes = _ENGINE[machine.zero_stage], machine.num_processes
+    if machine.device == "cuda" and machine.offload != "none":
+        # on the host; measured on the pretended device, where this is within 6% at ZeRO 2 and at most 25% too high at 3
+        engine = replace(engine, weights_share=0, gradients_share=0, moments_share=0)
     if machine.device == "cuda" and (machine.zero_stage or processes == 1):
         engine = replace(engine, gradients=0)  # buckets are counted below; one process at ZeRO 0 averages nothing
     weights = num_trained * engine.weights + num_trained * engine.weights_share // processes + num_resting * FP32
