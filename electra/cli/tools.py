@@ -149,19 +149,6 @@ def trace(
     print(render(trace_artefact(Paths(), artefact), all_files), end="")
 
 
-@app.command(rich_help_panel=REVIEW)
-def croissant() -> None:
-    """Print a Croissant description (JSON-LD) of data/corpus, for publishing it.
-
-    Example: electra croissant > corpus.json
-    """
-    import json
-
-    from electra.provenance import describe_corpus
-
-    print(json.dumps(describe_corpus(*load()), indent=2, ensure_ascii=False))
-
-
 @app.command(rich_help_panel=START)
 def init(
     texts: Annotated[list[str], typer.Argument(help="text files, folders, globs or URLs: .txt, .jsonl, .parquet")],
