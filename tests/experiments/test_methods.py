@@ -262,3 +262,34 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place for the table scores"):
         methods_table.page_with("scores", "table", "a page")
+
+
+def test_the_committed_page_has_the_tables_of_the_committed_rows() -> None:
+    page = methods.PAGE.read_text(encoding="utf-8")
+    assert methods.page_of(json.loads(methods.RESULTS.read_text())["rows"], page) == page
+
+
+def test_committed_rows_were_measured_with_the_committed_settings() -> None:
+    """Methods and budgets may be added; what rows share may not change."""
+    stored, rows = (json.loads(methods.RESULTS.read_text())[key] for key in ("settings", "rows"))
+    for key in ("reference", "rates", "tasks", "text", "settings", "tuning_seed", "finetuning_seeds"):
+        assert stored[key] == protocol()[key], key
+    for found in rows:
+        run, steps = Run(**found["run"]), found.get("steps")
+        if run.method != RANDOM:
+            assert stored["methods"][run.method] == protocol()["methods"][run.method]
+            reference = settings_of(protocol()["reference"])
+            flops = training_flops(reference, 8192) * protocol()["budgets"][run.budget] / reference.pretrain.num_steps
+            assert steps == steps_that_cost(flops, settings_of(run.method), 8192), run.name
+            assert found["machine"]["device"]
+
+
+def test_every_reported_run_has_the_rate_that_was_best_on_part_a() -> None:
+    rows = json.loads(methods.RESULTS.read_text())["rows"]
+    for found in rows:
+        run = Run(**found["run"])
+        if found["split"] == DEV and run.method != RANDOM:
+            named = protocol()["methods"][run.method].get("rate_of", run.method)
+            scores = methods_table.tuning_scores(rows, protocol()["tuning_budget"][run.budget], named)
+            assert run.rate == max(scores, key=lambda rate: scores[rate]), run.name
+            assert run.seed != protocol()["tuning_seed"]
