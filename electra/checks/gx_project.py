@@ -25,7 +25,8 @@ from ruamel.yaml import YAMLError
 from electra.checks.expectations import Suite
 from electra.checks.tables import Table
 from electra.common.errors import DataError
-from electra.common.output import disk_errors, exclusive
+from electra.common.locks import exclusive
+from electra.common.output import disk_errors
 from electra.common.paths import Paths
 
 STAGES = ("corpus", "shards", "tasks")
