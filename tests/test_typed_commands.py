@@ -105,7 +105,8 @@ def revisions() -> set[str]:
 
 
 TYPED = sorted({smaller(c) for c in listed() if not is_one_of(c, NEVER) and not is_one_of(c, LONG)})
-BENCHMARKS = [command for command in TYPED if command.startswith("python -m benchmarks.")]
+MEASURES = ("python -m benchmarks.", "python -m experiments.")  # minutes to hours each
+BENCHMARKS = [command for command in TYPED if command.startswith(MEASURES)]
 MODULES = sorted({command.split()[2] for command in BENCHMARKS})
 OTHERS = [command for command in TYPED if command not in BENCHMARKS and not is_one_of(command, ALIKE)]
 
@@ -250,5 +251,5 @@ def test_a_command_of_the_pages_ends_well_in_a_fresh_process(command: str, typis
         command = command.removesuffix(" validate_tasks")
     if re.fullmatch(SERVES, command):
         must_serve(typist, command)
-    elif not command.startswith("python -m benchmarks."):
+    elif not command.startswith(MEASURES):
         must_end_well(typist, command, fresh=True)
