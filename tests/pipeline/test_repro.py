@@ -1,6 +1,7 @@
 """`make run`: a header for each stage with its number and the time left, without DVC's messages about its files."""
 
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,16 @@ def test_stages_write_to_the_terminal_below_their_headers_and_failures_keep_thei
         "[3/4] cell@2, 4 s left, 4 s in all\ncell\ncell",
         "[4/4] card, 1 s left, 1 s in all\n",
     ]
+
+
+def test_the_lock_file_is_read_by_the_fast_parser_and_written_with_the_same_bytes(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "dvc.lock", tmp_path)
+    program = (
+        "from flows.repro import start_worker; start_worker()\n"
+        "from dvc.utils.serialize import modify_yaml\n"
+        "with modify_yaml('dvc.lock') as data: print(type(data) is dict, len(data['stages']) > 40)"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n", "a plain dictionary: the parser that keeps comments has a type of its own"
+    assert (tmp_path / "dvc.lock").read_bytes() == (ROOT / "dvc.lock").read_bytes()
