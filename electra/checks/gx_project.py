@@ -94,7 +94,7 @@ def add_checkpoint(
     Returns:
         The validation definition of each table that the suite is about.
     """
-    _remove_other_tables(context, name, set(suite))
+    _remove_other_tables(context, name, {entry_name(name, table) for table in suite})
     tables_folder = Path(context.root_directory, "tables", name)
     for earlier in (tables_folder, Path(context.root_directory, "uncommitted/validations", name)):
         shutil.rmtree(earlier, ignore_errors=True)
@@ -102,10 +102,12 @@ def add_checkpoint(
     source = context.data_sources.add_or_update_pandas_filesystem(name, base_directory=tables_folder)
     definitions = {}
     for table, expectations in suite.items():
-        file = f"{table}.parquet"
+        entry = entry_name(name, table)
+        asset = entry.removeprefix(f"{name}.")
+        file = f"{asset}.parquet"
         tables[table].frame.to_parquet(tables_folder / file)
-        batch = source.add_parquet_asset(table).add_batch_definition_path("file", file)
-        stored = context.suites.add_or_update(gx.ExpectationSuite(name=f"{name}.{table}", expectations=expectations))
+        batch = source.add_parquet_asset(asset).add_batch_definition_path("file", file)
+        stored = context.suites.add_or_update(gx.ExpectationSuite(name=entry, expectations=expectations))
         definitions[table] = context.validation_definitions.add_or_update(
             gx.ValidationDefinition(name=stored.name, data=batch, suite=stored)
         )
@@ -119,11 +121,15 @@ def add_checkpoint(
     return definitions
 
 
+def entry_name(name: str, table: str) -> str:
+    """Return the name of a table's suite and validation definition: GX makes files of them, so it has no slash."""
+    return f"{name}.{table.replace('/', '-')}"
+
+
 def _remove_other_tables(context: FileDataContext, name: str, kept: set[str]) -> None:
     """Remove what the project has of a stage's tables that it no longer makes, such as those of dropped tasks."""
-    own = [f"{name}.{table}" for table in kept]
     stale = [entry.name for entry in context.validation_definitions.all() if entry.name.startswith(f"{name}.")]
-    for entry in sorted(set(stale) - set(own)):
+    for entry in sorted(set(stale) - kept):
         if name in {checkpoint.name for checkpoint in context.checkpoints.all()}:
             context.checkpoints.delete(name)
         context.validation_definitions.delete(entry)

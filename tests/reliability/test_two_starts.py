@@ -142,7 +142,7 @@ def test_stages_that_write_results_can_be_started_twice(
     said = "".join(log.read_text() for log in logs)
     assert [process.exitcode for process in both] == [0, 0], said
     after = digests(copy.root)
-    assert not [path for path in after if "/." in path]
+    assert not [path for path in after if "/." in path and not path.startswith("data/gx/")]  # GX's own ids
     if command == ["evaluate"]:
         assert "models/set-aside/CoLA-8/run.json" in after and "models/finetuned/CoLA-8/run.json" not in after
 
