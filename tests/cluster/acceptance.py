@@ -169,6 +169,7 @@ def retrain_on_changed_texts(place: Site, workspace: Path) -> None:
     profile = workspace / "params/books.yaml"
     profile.write_text(profile.read_text().replace(BOOKS, FEWER_BOOKS))
     place.run(sys.executable, "-c", "from flows.pipeline import prepare_data; prepare_data()", cwd=workspace)
+    wait_until(lambda: events(place, "electra.texts.changed"), 60, "the event of changed texts")
     (changed,) = events(place, "electra.texts.changed")
     assert "data/shards" in changed["payload"]["changed"], changed
     scheduled = {
