@@ -316,7 +316,7 @@ def examples_read(
 
 
 def _visits(examples: np.ndarray, num_examples: int, seed: int, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each example stands at the positions ``start`` to ``stop``, and the first of its positions.
+    """Return how often each example is at the positions ``start`` to ``stop``, and the first of its positions.
 
     An epoch has every example once, so that only the first and the last epoch are looked at.
     """

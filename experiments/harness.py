@@ -44,7 +44,8 @@ def write_workspace(work: Path, data: Path, tasks: list[str]) -> None:
         return
     values = yaml.safe_load((ROOT / "params/small.yaml").read_text())
     values["tasks"] = {"source": {"kind": "files", "glue": str((data / "glue").resolve())}, "own": [], "pairs": []}
-    values["finetune"] |= RECIPE | {"layerwise_decay": 1.0, "task_epochs": {}, "task_learning_rate": {}}
+    same_rows = {"double_unordered": False, "task_epochs": {}, "task_learning_rate": {}}
+    values["finetune"] |= RECIPE | same_rows | {"layerwise_decay": 1.0}
     common = {"profile": "small", "cells": {"tasks": tasks, "seeds": [1]}, "cluster": {"num_threads": 1}}
     (work / "params").mkdir(parents=True, exist_ok=True)
     (work / "params/small.yaml").write_text(yaml.safe_dump(values))

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from electra.__main__ import main
 from electra.common.artifacts import read_manifest, write_manifest
 from electra.common.corpus_file import read_documents
+from electra.common.errors import DataError
 from electra.hub.export.pretrained import export_model
 from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
 from electra.pretrain.data.dataset import CutExamples
 from electra.pretrain.data.masking import permute, places_of
 from electra.pretrain.data.seen import Order, text_seen, times_seen
 from electra.text.shards.layout import Shards
-from electra.texts_seen import examples_read, find_checkpoint
+from electra.texts_seen import documents_seen, examples_read, find_checkpoint
 from tests.pretrain.test_resume import EVERY_STEP, kill_at
 from tests.workspace import Workspace
 
@@ -192,6 +195,24 @@ def test_other_shards_other_corpora_and_other_weights_are_refused(
     shutil.copy(other, changed.paths.pretrained / "model.safetensors")
     code, _, said = trace(changed, monkeypatch, capsys, "models/pretrained", "--data")
     assert code == 3 and "not of the run of models/milestones" in said
+
+
+def test_a_corpus_with_words_in_another_order_is_refused(run: Workspace, tmp_path: Path) -> None:
+    shutil.copytree(run.root, tmp_path / "changed")
+    changed = Workspace(tmp_path / "changed")
+    file = next(changed.paths.corpus.glob("train-*.parquet"))
+    table = pq.read_table(file)
+    texts = table["text"].to_pylist()
+    first, second, rest = texts[0].split(maxsplit=2)  # as many tokens, and examples, as before
+    assert first != second
+    texts[0] = f"{second} {first} {rest}"
+    pq.write_table(table.set_column(table.column_names.index("text"), "text", pa.array(texts)), file)
+    facts = read_manifest(changed.paths.corpus)
+    write_manifest(changed.paths.corpus, **{name: facts[name] for name in facts if name != "files"})
+    with pytest.raises(DataError, match="not cut from this corpus"):
+        list(
+            documents_seen(changed.settings(), changed.paths, find_checkpoint(changed.paths, changed.paths.pretrained))
+        )
 
 
 def test_folders_are_recognised_by_their_weights(run: Workspace, tmp_path: Path) -> None:
