@@ -13,8 +13,9 @@ __all__ = ["prepared", "uninterrupted", "workspace"]
 
 # Files that take more than ten seconds, slowest first: they begin first, so that no core waits for the last of them.
 SLOW = (
-    "test_typed_commands.py", "predict/test_onnx.py", "publish/test_encoder_onnx.py",
+    "test_typed_commands.py", "init/test_new.py", "predict/test_onnx.py", "publish/test_encoder_onnx.py",
     "pretrain/test_methods.py", "pretrain/test_resume.py", "benchmarks/test_benchmarks_run.py", "pipeline/test_flow.py",
+    "pretrain/test_deepspeed.py",
     "model/test_parity.py", "system/test_dask.py", "system/test_peers.py", "benchmarks/test_pretrain_step_benchmark.py",
     "benchmarks/test_accept_gpu.py", "remotes/test_s3.py", "predict/test_predict.py", "pretrain/test_modern.py",
     "pretrain/test_alarms.py", "review/test_compare.py", "checks/test_checks.py", "objectives/test_objectives.py",

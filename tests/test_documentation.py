@@ -131,6 +131,20 @@ def test_links_of_a_page_lead_to_files(page: str) -> None:
     assert not [link for link in LINK.findall(text) if not (ROOT / page).parent.joinpath(link).exists()]
 
 
+def slugs(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub and the site write them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_a_section_lead_to_its_heading(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    found = re.findall(r"\]\(([\w./-]*\.md)?#([\w-]+)\)", text)
+    assert not [f"{file}#{anchor}" for file, anchor in found
+                if anchor not in slugs((ROOT / page).parent / file if file else ROOT / page)]  # fmt: skip
+
+
 def test_tests_that_the_page_on_gpus_names_exist() -> None:
     found = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/gpu.md").read_text(encoding="utf-8"))
     assert len(found) > 20

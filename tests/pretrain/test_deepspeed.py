@@ -33,10 +33,11 @@ def test_an_offloaded_run_learns_the_same_and_resumes(
 
 def test_added_entries_are_printed_written_and_used(workspace: Workspace) -> None:
     added: dict[str, Any] = {
-        "steps_per_print": 10, "memory_breakdown": True, "dump_state": True, "comms_logger": {"enabled": True},
+        "steps_per_print": 2, "memory_breakdown": True, "dump_state": True, "comms_logger": {"enabled": True},
         "zero_optimization": {"reduce_bucket_size": 1000},
     }  # fmt: skip
-    workspace.write({"cluster": {"zero_stage": 2, "deepspeed": {"config": added}}})
+    few = {"num_steps": 4, "warmup_steps": 1, "eval_every": 4}  # a memory breakdown takes a second a step
+    workspace.write({"cluster": {"zero_stage": 2, "deepspeed": {"config": added}}}, pretrain=few)
     printed = json.loads(describe_deepspeed(workspace.settings()))
     assert printed["comms_logger"]["enabled"] and printed["zero_optimization"]["reduce_bucket_size"] == 1000
     assert printed["zero_optimization"]["stage"] == 2, "derived entries of the same table stay"
