@@ -1,5 +1,6 @@
 """Fixtures shared by several folders of tests."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {Path(__file__).parent / name: n for n, name in enumerate(SLOW)}
     assert all(file.is_file() for file in rank), "SLOW names a file that is not there"
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+# Modules and tests of the whole suite stay until the end: collections need not look for garbage among them, neither
+# while they are made nor later. That is a sixth of the processor time of tests that run in this process.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

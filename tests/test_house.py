@@ -3,6 +3,7 @@
 import ast
 import re
 import tokenize
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -51,25 +52,39 @@ def module_name(file: Path) -> str:
 
 
 FILES = sorted(file for folder in PRODUCT for file in (ROOT / folder).rglob("*.py"))
-TREES = {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 BESIDE = sorted(file for folder in ("benchmarks", "docs", "tests") for file in (ROOT / folder).rglob("*.py"))
-ALL_TREES = TREES | {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in BESIDE}
+
+
+# Parsed at the first use: every worker imports this file, and one of them runs its tests.
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the product's modules, parsed, by name."""
+    return {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+
+
+@cache
+def all_trees() -> dict[str, ast.Module]:
+    """Return also those of benchmarks, documentation and tests."""
+    return trees() | {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in BESIDE}
 
 
 def imports_of(module: str) -> set[str]:
     """The product's modules that a module imports, at its top, inside functions and for type checks."""
     found: set[str] = set()
-    for node in ast.walk(TREES[module]):
+    for node in ast.walk(trees()[module]):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.module and not node.level, f"{module}: a relative import"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= names if names <= TREES.keys() else names | {node.module}
-    return found & TREES.keys()
+            found |= names if names <= trees().keys() else names | {node.module}
+    return found & trees().keys()
 
 
-IMPORTS = {module: imports_of(module) - {module} for module in TREES}
+@cache
+def imports() -> dict[str, set[str]]:
+    """Return for every module of the product those that it imports."""
+    return {module: imports_of(module) - {module} for module in trees()}
 
 
 def package_of(module: str) -> str:
@@ -83,13 +98,13 @@ def package_of(module: str) -> str:
 
 def test_no_modules_import_each_other():
     try:
-        TopologicalSorter(IMPORTS).prepare()
+        TopologicalSorter(imports()).prepare()
     except CycleError as error:
         pytest.fail(f"an import circle: {' <- '.join(error.args[1])}")
 
 
 def test_every_package_has_its_place_in_the_order():
-    packages = {package_of(module) for module in TREES} - {"electra", "flows"}
+    packages = {package_of(module) for module in trees()} - {"electra", "flows"}
     placed = [package for row in ORDER for package in row]
     assert sorted(placed) == sorted(packages)
 
@@ -98,7 +113,7 @@ def test_no_import_goes_against_the_order():
     row = {package: number for number, packages in enumerate(ORDER) for package in packages}
     against = [
         f"{module} imports {imported}"
-        for module, all_imported in IMPORTS.items()
+        for module, all_imported in imports().items()
         for imported in sorted(all_imported)
         if package_of(module) != package_of(imported) and not may_import(package_of(module), package_of(imported), row)
     ]
@@ -115,7 +130,7 @@ def may_import(package: str, imported: str, row: dict[str, int]) -> bool:
 def test_nothing_is_imported_by_name_but_the_methods():
     calls = {
         module
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.Attribute) and node.attr == "import_module")
         or (isinstance(node, ast.ImportFrom) and any(alias.name == "import_module" for alias in node.names))
@@ -127,7 +142,7 @@ def test_nothing_is_imported_by_name_but_the_methods():
 def test_a_module_that_is_run_defines_everything_before_it_starts():
     """``python -m`` runs a file from its top: a name below the call of the ``__main__`` block does not exist yet."""
     too_early = []
-    for module, tree in ALL_TREES.items():
+    for module, tree in all_trees().items():
         starts = [number for number, node in enumerate(tree.body) if is_start(node)]
         if starts and starts != [len(tree.body) - 1]:
             too_early.append(f"{module}:{tree.body[starts[0]].lineno}")
@@ -145,7 +160,7 @@ def test_no_module_imports_itself():
     """What is left when two files become one: the import of the other is one of the file's own names."""
     own = [
         f"{module}:{node.lineno}"
-        for module, tree in ALL_TREES.items()
+        for module, tree in all_trees().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.ImportFrom) and node.module == module and not is_package(module))
         or (isinstance(node, ast.Import) and any(alias.name == module for alias in node.names))
@@ -181,14 +196,22 @@ def names_of(tree: ast.AST) -> set[str]:
     return found
 
 
-NAMES = {module: names_of(tree) for module, tree in ALL_TREES.items()}
-ANYWHERE = set().union(*NAMES.values())
+@cache
+def names() -> dict[str, set[str]]:
+    """Return the names of every module."""
+    return {module: names_of(tree) for module, tree in all_trees().items()}
+
+
+@cache
+def anywhere() -> set[str]:
+    """Return the names of all modules."""
+    return set().union(*names().values())
 
 
 def homes() -> dict[str, set[str]]:
     """Functions and classes of the product by name, each with the parts of the modules' names that define them."""
     found: dict[str, set[str]] = {}
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         for node in tree.body:
             if isinstance(node, DOCUMENTED) and not isinstance(node, ast.Module):
                 found.setdefault(node.name, set()).update(module.split("."))
@@ -199,10 +222,10 @@ def is_there(target: str, module: str) -> bool:
     """Whether the target of a role exists: a module, a name of one, or a name of the module that refers to it."""
     parts = target.split(".")
     for length in range(len(parts), 0, -1):
-        if (home := ".".join(parts[:length])) in ALL_TREES:
+        if (home := ".".join(parts[:length])) in all_trees():
             first, *others = parts[length:] or [""]
-            return not first or (first in NAMES[home] and ANYWHERE.issuperset(others))
-    return parts[0] in NAMES[module] and ANYWHERE.issuperset(parts[1:])
+            return not first or (first in names()[home] and anywhere().issuperset(others))
+    return parts[0] in names()[module] and anywhere().issuperset(parts[1:])
 
 
 def test_docstrings_and_comments_name_files_modules_and_functions_that_exist():
@@ -210,7 +233,9 @@ def test_docstrings_and_comments_name_files_modules_and_functions_that_exist():
     packages = {*PRODUCT, "benchmarks", "tests"}
     for file in (*FILES, *BESIDE):
         module = module_name(file)
-        texts = [ast.get_docstring(node) or "" for node in ast.walk(ALL_TREES[module]) if isinstance(node, DOCUMENTED)]
+        texts = [
+            ast.get_docstring(node) or "" for node in ast.walk(all_trees()[module]) if isinstance(node, DOCUMENTED)
+        ]
         with file.open("rb") as stream:
             texts += [part.string for part in tokenize.tokenize(stream.readline) if part.type == tokenize.COMMENT]
         text = "\n".join(texts)
@@ -219,7 +244,7 @@ def test_docstrings_and_comments_name_files_modules_and_functions_that_exist():
         gone += [
             f"{home}.{name}"
             for home, name in MEMBER.findall(text)
-            if name in defined_in and home not in defined_in[name] | NAMES[module] | SECTIONS | packages
+            if name in defined_in and home not in defined_in[name] | names()[module] | SECTIONS | packages
         ]
         missing += [f"{module}: {name}" for name in gone]
     assert not missing, missing
@@ -228,7 +253,7 @@ def test_docstrings_and_comments_name_files_modules_and_functions_that_exist():
 @pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda f: str(f.relative_to(ROOT)))
 def test_a_folder_is_a_package_that_says_what_it_holds(folder):
     assert (folder / "__init__.py").is_file(), f"{folder} has no __init__.py"
-    docstring = ast.get_docstring(TREES[module_name(folder / "__init__.py")])
+    docstring = ast.get_docstring(trees()[module_name(folder / "__init__.py")])
     assert docstring, f"{folder}/__init__.py does not say what the folder holds"
     first = docstring.splitlines()[0]
     assert len(first) > 20 and first.endswith("."), f"{folder}/__init__.py: the first line is no sentence: {first!r}"
@@ -273,7 +298,7 @@ def test_contributing_names_classes_and_functions_of_the_files_beside_them():
 
 def definitions(file: Path) -> set[str]:
     """Classes, functions, methods and constants of a file; no variables of functions."""
-    tree = ALL_TREES[module_name(file)]
+    tree = all_trees()[module_name(file)]
     found = {node.name for node in ast.walk(tree) if isinstance(node, DOCUMENTED) and not isinstance(node, ast.Module)}
     return found | {
         part.id
@@ -287,4 +312,4 @@ def test_what_tests_import_once_for_their_processes_exists() -> None:
     """The server that they are forked from passes over a module that is missing: each process would import it anew."""
     from tests.workspace import MODULES
 
-    assert [name for name in MODULES if name not in TREES] == []
+    assert [name for name in MODULES if name not in trees()] == []

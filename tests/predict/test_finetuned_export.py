@@ -65,6 +65,7 @@ def keep(paths: Paths) -> Keep:
             {"kind": "files"}, ["CoLA"], **{"max_length": 32, "span_max_length": 32, **finetune}
         ).finetune
         spec = TASKS[task]
+        torch.manual_seed(seed)  # the encoder's own start
         model = TaskModel(spec, Encoder(EncoderConfig(**{**SHAPE, **parts})), random, span_head=options.span_head)
         with torch.no_grad():
             for parameter in model.parameters():
