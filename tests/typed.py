@@ -215,6 +215,7 @@ def write_files(folder: Path) -> None:
     rows_of_mrpc = len((folder / "MRPC/dev.tsv").read_text().splitlines()) - 1
     for name, text in {
         **{f"corpus/{number}.txt": "\n\n".join(f"{text} Part {number}." for text in sentences) for number in range(4)},
+        **{f"train_{size}M/childes.train": "\n".join(sentences) for size in (10, 100)},
         "labels.csv": "\n".join(["review,verdict", *rows]),
         "sentences.csv": table, "table.csv": table, "quiz.csv": table, "pairs.jsonl": predicted,
         "texts.txt": "\n".join(sentences),

@@ -224,6 +224,10 @@ def init(
     field: Annotated[str, typer.Option(help="of .jsonl and .parquet that holds the text")] = "text",
     encoding: Annotated[str, typer.Option(help="of texts and table, such as cp1252")] = "utf-8",
     steps: Annotated[int | None, typer.Option(min=10, help="of pre-training; by default from the text size")] = None,
+    babylm: Annotated[
+        Literal["strict-small", "strict"] | None,
+        typer.Option(metavar="TRACK", help="the text is the BabyLM challenge's folder: strict-small or strict"),
+    ] = None,
     time: Annotated[bool, typer.Option(help="measure for some seconds how long a run takes here")] = True,
 ) -> None:
     """Write a profile for your own texts; print what was found and how long a run takes here.
@@ -247,6 +251,7 @@ def init(
             field=field,
             encoding=encoding,
             steps=steps,
+            babylm=babylm,
         )
         write_project(plan)
         watch_inputs(*load())

@@ -136,7 +136,7 @@ Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 
 class FilesCorpus(Section):
-    """Text files: .txt, .jsonl or .parquet, plain or compressed (.gz, .xz, .zst), local or any fsspec URL."""
+    """Text files: .txt (or .train), .jsonl or .parquet, plain or compressed (.gz, .xz, .zst), at any fsspec URL."""
 
     kind: Literal["files"] = Field(description="files read from disk or any fsspec URL")
     name: str = Field(description="name of the source in the corpus and the manifest")
@@ -150,8 +150,10 @@ class FilesCorpus(Section):
     checksums: str | None = Field(
         None, description="file written by sha256sum with a line for every input file; a mismatch is an error"
     )
-    documents: Literal["blank_line", "line", "file"] = Field(
-        "blank_line", description="what separates documents in a .txt file; blank lines alone are none"
+    documents: Literal["blank_line", "line", "lines", "file"] = Field(
+        "blank_line",
+        description="what separates documents in a .txt file; blank lines alone are none. lines: consecutive lines of "
+        "about 10,000 characters, for transcripts with a sentence per line",
     )
 
 
@@ -210,6 +212,12 @@ class Corpus(Section):
     sources: list[CorpusSource] = Field(min_length=1, description="one or more sources, mixed by weight")
     max_documents: int | None = Field(
         None, gt=0, le=1_000_000_000_000, description="stop after this many documents are kept"
+    )
+    max_words: int | None = Field(
+        None,
+        gt=0,
+        le=1_000_000_000_000,
+        description="more words of text, separated by white space and counted before cleaning, are an error",
     )
     min_chars: int = Field(20, ge=1, le=1_000_000_000, description="shorter documents are dropped")
     max_chars: int = Field(

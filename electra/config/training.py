@@ -144,7 +144,14 @@ class LengthCurriculum(Section):
 class Pretrain(Method):
     """Steps, learning rates and masking of pre-training (reference values from the paper)."""
 
-    num_steps: int = Field(gt=0, le=1_000_000_000, description="optimizer steps")
+    num_steps: int = Field(gt=0, le=1_000_000_000, description="optimizer steps; with `epochs` only an estimate")
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        le=1_000_000,
+        description="passes over the training examples: decides the steps in place of num_steps, which is then used "
+        "only in estimates; null: num_steps",
+    )
     batch_size: int = Field(gt=0, le=1_048_576, description="global batch in examples; independent of the machine")
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate")
     generator_rate: float = Field(
@@ -191,7 +198,7 @@ class Pretrain(Method):
     milestones: list[str] = Field(
         [],
         description="keep the weights after so much text too, each with its count: `10M tokens`, `every 1M words to "
-        "10M`, `every 500 steps` (docs/publishing.md)",
+        "10M`, `every 500 steps`; `as chck_` names them chck_1M and so on (docs/publishing.md)",
     )
     length_curriculum: LengthCurriculum | None = Field(
         None, description="shorter examples in the first steps, same number of tokens per step (docs/long-sequences.md)"
@@ -205,6 +212,15 @@ class Pretrain(Method):
         le=1_000_000_000,
         description="steps an alarm may stay raised before the run ends with exit code 4",
     )
+
+    def with_steps_for(self, num_examples: int) -> "Pretrain":
+        """Return the recipe with the steps that make ``epochs`` passes over the training examples, rounded down.
+
+        At least one step is taken. Without ``epochs`` the recipe is unchanged.
+        """
+        if self.epochs is None:
+            return self
+        return self.model_copy(update={"num_steps": max(1, int(self.epochs * num_examples) // self.batch_size)})
 
     @field_validator("milestones")
     @classmethod

@@ -6,7 +6,7 @@ All inputs are checked before anything is written, and no file is overwritten.
 import fnmatch
 import glob
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -15,6 +15,7 @@ from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError
 from electra.config import Settings
 from electra.config.loading import parse_settings
+from electra.init.babylm import TRACKS, TrackName, TrainingText, summary, training_text
 from electra.init.recipe import BYTES_PER_TOKEN, header, profile_values, read_template, reasons
 from electra.init.table import OWN, Table, check_name, read_labelled
 from electra.init.texts import Texts, find_texts, relative_to
@@ -23,12 +24,13 @@ from electra.init.yaml_text import with_profile, yaml_text
 
 @dataclass(frozen=True)
 class Plan:
-    """Files to write with their contents, and the texts and table they are based on."""
+    """Files to write with their contents, and the texts and table they are based on; ``babylm``: words of the texts."""
 
     files: dict[Path, str]
     settings: Settings
     texts: Texts
     table: Table | None
+    babylm: TrainingText | None = None
 
 
 def plan_project(
@@ -45,6 +47,7 @@ def plan_project(
     field: str = "text",
     encoding: str = "utf-8",
     steps: int | None = None,
+    babylm: TrackName | None = None,
 ) -> Plan:
     """Inspect texts and table and return the files of ``electra init``, without writing them.
 
@@ -57,18 +60,33 @@ def plan_project(
         label: column of the table with the label or the score.
         field: field of .jsonl and .parquet files with the text.
         steps: steps of pre-training; None: by the size of the text.
+        babylm: track of the BabyLM challenge; ``texts`` is its folder.
 
     Raises:
         ConfigError: a file would be overwritten, a name cannot be used, or columns are missing.
-        DataError: there is no text, or a file cannot be read.
+        DataError: there is no text, a file cannot be read, or the text has more words than the track allows.
     """
+    challenge = None
+    if babylm:
+        if len(texts) > 1 or steps is not None or encoding != "utf-8":
+            raise ConfigError(
+                "takes one folder of UTF-8 text, and its rules decide the steps",
+                where="--babylm",
+                next_step=f"run: electra init FOLDER --babylm {babylm}",
+            )
+        challenge = training_text(texts[0], TRACKS[babylm], root)
+        texts, name = challenge.patterns, name or f"babylm-{babylm}"
     profile = name or _name_of(texts[0])
     check_name(profile, "--name")
     base, common = read_template(root, like)
     found = find_texts(texts, root, field, encoding)
+    if challenge:
+        found = replace(found, documents="lines", reason="consecutive lines, as in transcripts")
     target = Path("params") / f"{profile}.yaml"
     labelled = read_labelled(root, table, dev, text_columns or [], label, encoding) if table else None
-    values = profile_values(base, common, like, profile, found, labelled, cased=cased, encoding=encoding, steps=steps)
+    values = profile_values(
+        base, common, like, profile, found, labelled, cased=cased, encoding=encoding, steps=steps, babylm=challenge
+    )
     files = {target: header(profile, like, found, cased) + yaml_text(values)}
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = yaml_text(labelled.description)
@@ -84,7 +102,7 @@ def plan_project(
         files[Path(".gitignore")] = lines
     merged = yaml.safe_load(files[Path("params.yaml")])
     merged |= {key: {**merged.get(key, {}), **value} for key, value in values.items()}
-    return Plan(files, parse_settings(merged, where=str(target)), found, labelled)
+    return Plan(files, parse_settings(merged, where=str(target)), found, labelled, challenge)
 
 
 def write_project(plan: Plan, root: Path = Path(".")) -> None:
@@ -107,12 +125,15 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
     passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
     lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
     lines += [("", text) for text in reasons(texts, not settings.tokenizer.lowercase)]
+    lines += [("", text) for text in summary(plan.babylm)] if plan.babylm else []
     if table:
         rows = ", ".join(f"{split} {number:,}" for split, number in table.rows.items())
         lines.append(("", f"{table.path}: {rows} rows, {table.labels}"))
     lines += [
         ("wrote", ", ".join(str(path) for path in plan.files)),
-        ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
+        ("run", f"about {steps:,} steps: {settings.pretrain.epochs:g} epochs of pre-training")
+        if settings.pretrain.epochs
+        else ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
     ]
     if minutes is not None and used_by_others >= 0.5:
         lines.append(("load", f"other processes use {used_by_others:.1f} cores now: a run alone is faster"))

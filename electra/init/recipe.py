@@ -7,6 +7,7 @@ from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus
 from electra.config.loading import parse_settings
+from electra.init.babylm import EPOCHS, TrainingText, adapt
 from electra.init.table import OWN, Table
 from electra.init.texts import Texts
 from electra.tasks.catalogue import TASKS
@@ -45,6 +46,7 @@ def profile_values(
     cased: bool,
     encoding: str,
     steps: int | None,
+    babylm: TrainingText | None = None,
 ) -> dict[str, Any]:
     """Return the values of the new profile: those of ``like``, except texts, tasks and what depends on their size.
 
@@ -52,6 +54,7 @@ def profile_values(
         base: settings of the profile ``like``; changed.
         common: settings of ``params.yaml``.
         steps: steps of pre-training; None: by the size of the text.
+        babylm: the challenge's training text, whose rules decide the length of the run.
     """
     source = FilesCorpus(
         kind="files",
@@ -72,6 +75,9 @@ def profile_values(
         base["tokenizer"]["strip_accents"] = False
     recipe = base["pretrain"]
     tokens = texts.num_bytes / BYTES_PER_TOKEN
+    if babylm:
+        adapt(base, babylm)
+        steps = max(10, int(EPOCHS * tokens / base["shards"]["max_length"] / recipe["batch_size"]))
     if steps is None and like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100)

@@ -108,7 +108,7 @@ class Milestones:
         seen: the text seen by those of the settings.
 
     Raises:
-        ConfigError: the settings give more milestones than are kept.
+        ConfigError: the settings give more milestones than are kept, or two of one name.
         DataError: milestones by words are asked for, and the shards were written before words were counted.
     """
 
@@ -134,7 +134,7 @@ class Milestones:
         try:
             named = named_amounts(recipe.milestones, {unit: round(after[-1]) for unit, after in counted.items()})
         except ValueError as error:
-            raise ConfigError(str(error), where="pretrain.milestones", next_step="ask for fewer") from None
+            raise ConfigError(str(error), where="pretrain.milestones", next_step="change the rules") from None
         steps = {name: 1 + int(np.searchsorted(counted[unit], amount - 0.5)) for name, (unit, amount) in named.items()}
         for name, step in sorted(steps.items(), key=lambda item: item[1]):
             self.steps[name] = step

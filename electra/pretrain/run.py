@@ -110,7 +110,9 @@ def started_run(settings: Settings, paths: Paths) -> Iterator["Pretraining"]:
     timeout = timedelta(minutes=1.25 * cluster.timeout_minutes)
     start_distributed(machine, timeout)
     verify_inputs(settings.pretrain, paths, machine.device)
-    folder = paths.checkpoints / fingerprint(settings, paths)
+    folder = paths.checkpoints / fingerprint(settings, paths)  # of the settings as they are written
+    recipe = settings.pretrain.with_steps_for(len(Shards(paths.shards, "train")))
+    settings = settings.model_copy(update={"pretrain": recipe})
     checkpoints = Checkpoints(folder, cluster.keep_checkpoints, cluster.checkpoint_mirror)
     is_first = torch.distributed.get_rank() == 0
     watched = Peers(60 * cluster.timeout_minutes, cluster.silence_seconds)

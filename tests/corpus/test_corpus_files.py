@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from electra.text.corpus import file_formats
 from electra.text.corpus.file_formats import text_documents
 from tests.corpus.small import Build, jsonl, sentences
 
@@ -30,7 +31,11 @@ def two_frames(data: bytes) -> bytes:
     return compress(data[:100]) + compress(data[100:])
 
 
-CONTENT = {".txt": "\n\n".join(TEXTS).encode(), ".jsonl": jsonl(TEXTS).encode(), ".parquet": parquet(list(TEXTS))}
+CONTENT = {
+    **dict.fromkeys((".txt", ".train"), "\n\n".join(TEXTS).encode()),
+    ".jsonl": jsonl(TEXTS).encode(),
+    ".parquet": parquet(list(TEXTS)),
+}
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
@@ -56,10 +61,14 @@ def test_every_format_in_every_compression(build: Build, workspace: Path, format
     [
         ("blank_line", ["one\ntwo", "three"]),
         ("line", ["one", "two", "three"]),
+        ("lines", ["one\ntwo", "three"]),  # the second line makes it long enough
         ("file", ["one\ntwo\nthree"]),
     ],
 )
-def test_what_separates_documents_in_a_text_file(build: Build, documents: str, expected: list[str]) -> None:
+def test_what_separates_documents_in_a_text_file(
+    build: Build, monkeypatch: pytest.MonkeyPatch, documents: str, expected: list[str]
+) -> None:
+    monkeypatch.setattr(file_formats, "LINES_CHARACTERS", 6)
     Path("a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n \t\r\n\r\nthree")
     Path("b.txt").write_text("another")
     texts = build({"paths": ["*.txt"], "documents": documents}).texts()

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from electra.common.artifacts import read_manifest
+from electra.common.artifacts import read_json, read_manifest
 from electra.common.errors import DataError
+from electra.hub.export.pretrained import model_card
 from electra.pretrain.checkpoint import Milestones
 from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
 from electra.pretrain.data.dataset import CutExamples
@@ -86,3 +87,27 @@ def test_milestones_by_words_need_shards_that_count_them(prepared: Workspace, tm
     train.num_words = 0
     with pytest.raises(DataError, match="dvc repro -f shards"):
         Milestones(tmp_path, recipe, train)
+
+
+def test_a_run_of_epochs_ends_with_the_last_whole_step_in_them_and_may_end_as_its_last_milestone(
+    workspace: Workspace,
+) -> None:
+    train = Shards(workspace.paths.shards, "train")
+    end = round(1.5 * train.num_words)
+    last = 1_000 * -(-end // 1_000) + 1_000  # not reached
+    rules = [f"every 2k words to {last // 2_000 * 2}k or end as chck_"]
+    workspace.write(pretrain={"num_steps": 10, "epochs": 1.5, "milestones": rules, "batch_size": 16})
+    workspace.pretrain()
+    steps = int(1.5 * len(train)) // 16
+    manifest, facts = read_manifest(workspace.paths.milestones), read_json(workspace.paths.results / "pretrain.json")
+    assert manifest["order"]["num_steps"] == facts["step"] == steps != 10
+    seen = manifest["seen"]
+    assert list(seen) == [f"chck_{number}k" for number in range(2, last // 1_000 + 1, 2)]
+    assert all(seen[f"chck_{number}k"]["words"] >= number * 1_000 for number in range(2, last // 1_000 - 1, 2))
+    final = seen[list(seen)[-1]]
+    assert final["step"] == steps and 0 <= end - final["words"] <= 2 * 16 * 32
+    assert max(one["examples"] for one in seen.values()) <= 1.5 * len(train)
+    pretrained, kept = (folder / "model.safetensors" for folder in
+                        (workspace.paths.pretrained, workspace.paths.milestones / list(seen)[-1]))  # fmt: skip
+    assert pretrained.read_bytes() == kept.read_bytes()
+    assert f"{steps:,} steps of" in model_card(workspace.settings(), workspace.paths)

@@ -35,6 +35,10 @@ def gather(settings: Settings, paths: Paths) -> Facts:
     """Read all results that exist."""
     folders = {"corpus": paths.corpus, "tokenizer": paths.tokenizer, "shards": paths.shards, "tasks": paths.tasks}
     tsv = paths.results / "pretrain.tsv"
+    manifests = {name: facts for name, at in folders.items() if (facts := _optional_json(at / MANIFEST))}
+    if settings.pretrain.epochs and "shards" in manifests:
+        recipe = settings.pretrain.with_steps_for(manifests["shards"]["splits"]["train"]["examples"])
+        settings = settings.model_copy(update={"pretrain": recipe})
     return Facts(
         settings=settings,
         scores=read_scores(paths),
@@ -45,7 +49,7 @@ def gather(settings: Settings, paths: Paths) -> Facts:
             for name in ("corpus", "shards", "tasks")
             if (report := _optional_json(paths.results / f"validation/{name}.json"))
         },
-        manifests={name: facts for name, at in folders.items() if (facts := _optional_json(at / MANIFEST))},
+        manifests=manifests,
         probe=_optional_json(paths.results / "probe.json"),
     )
 

@@ -57,7 +57,8 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
     examples of what each rule removed.
 
     Raises:
-        DataError: the input cannot be read, or the corpus lacks a training or a held-out document.
+        DataError: the input cannot be read, has more words than ``corpus.max_words``, or lacks a training or a held-out
+            document.
         InfrastructureError: the disk is full, a remote source cannot be reached, or workers died.
     """
     corpus = settings.corpus
@@ -91,6 +92,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             kept[files.cut.source].update(documents=1, characters=-1)
         dropped = {reason: removed[reason] for reason in _reasons(corpus)}
         _check(files, list(kept), dropped)
+        _check_words(corpus, removed["raw_words"])
         if corpus.cleaning or corpus.near_duplicates or leaks:
             write_json(folder / CLEANING, notes.report())
         total = sum(kept.values(), Counter[str]())
@@ -114,6 +116,7 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             dropped=dropped,
             cut={"documents": removed["cut_documents"], "characters": removed["cut_characters"]},
             lines_with_lost_letters=removed["lines_with_lost_letters"],
+            **({"raw_words": removed["raw_words"]} if corpus.max_words else {}),
             **({"decontamination": leaks.report()} if leaks else {}),
             **({"split_documents": removed["split_documents"]} if removed["split_documents"] else {}),
             held_out={"documents": files.held_out.documents, "characters": files.held_out.characters},
@@ -189,6 +192,15 @@ def _check(files: SplitFiles, names: list[str], dropped: dict[str, int]) -> None
             f"all {held_out} documents are held out, none is left to train on",
             where=where,
             next_step="lower corpus.held_out_fraction, or give more text",
+        )
+
+
+def _check_words(corpus: Corpus, raw_words: int) -> None:
+    if corpus.max_words and raw_words > corpus.max_words:
+        raise DataError(
+            f"the text has {raw_words:,} words, {raw_words - corpus.max_words:,} more than corpus.max_words",
+            where=f"corpus.sources: {', '.join(source.name for source in corpus.sources)}",
+            next_step="take text out, or set another limit",
         )
 
 

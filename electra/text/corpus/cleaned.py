@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
         ("bands", pa.binary()),
         ("leaks", pa.binary()),
         ("leaked_lines", pa.int64()),
+        ("raw_words", pa.int64()),
     ]
 )
 
@@ -99,6 +100,8 @@ def clean_documents(texts: Iterator[str], corpus: Corpus, evaluation_texts: Path
         evaluation_texts: folder with the texts that ``corpus.decontamination`` looks for.
     """
     documents: Iterator[CleanedDocument] = (_cleaned(raw, corpus) for raw in texts)
+    if corpus.max_words:
+        documents = (replace(_cleaned(raw, corpus), raw_words=len(raw.split())) for raw in texts)
     if corpus.decontamination:
         documents = without_leaks(documents, corpus, evaluation_texts)
     if not corpus.near_duplicates:

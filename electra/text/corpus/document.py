@@ -24,6 +24,7 @@ class CleanedDocument:
             are kept.
         leaks: numbers of the evaluation texts found, int64 as bytes (:class:`electra.text.corpus.leaks.Leaks`).
         leaked_lines: number of lines that contain a part of these texts.
+        raw_words: number of words, separated by white space, before cleaning; 0 where ``max_words`` is not set.
     """
 
     text: str
@@ -36,6 +37,7 @@ class CleanedDocument:
     bands: bytes = b""
     leaks: bytes = b""
     leaked_lines: int = 0
+    raw_words: int = 0
 
 
 def document_batches(documents: Iterable[CleanedDocument], max_characters: int) -> Iterator[list[CleanedDocument]]:

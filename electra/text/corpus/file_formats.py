@@ -24,13 +24,19 @@ WRONG_ENCODING = (
 )
 
 
-def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "line", "file"]) -> Iterator[str]:
+LINES_CHARACTERS = 10_000  # of a document of consecutive lines
+
+
+def text_documents(
+    file: BinaryIO, name: str, documents: Literal["blank_line", "line", "lines", "file"]
+) -> Iterator[str]:
     """Yield the documents of a text file.
 
     Args:
         file: UTF-8 text; a line ends with a line feed, a carriage return or both.
         name: the file's name for messages.
-        documents: what separates documents; blank lines alone are none.
+        documents: what separates documents; blank lines alone are none. ``lines``: a document ends with the line that
+            makes it ``LINES_CHARACTERS`` long.
 
     Raises:
         DataError: not UTF-8 text, or a document of more than ``MAX_DOCUMENT_BYTES``.
@@ -50,7 +56,10 @@ def text_documents(file: BinaryIO, name: str, documents: Literal["blank_line", "
             continue
         lines.append(line)
         size += len(line)
-        if size > MAX_DOCUMENT_BYTES:
+        if documents == "lines" and size >= LINES_CHARACTERS:
+            yield "".join(lines)
+            lines, size = [], 0
+        elif size > MAX_DOCUMENT_BYTES:
             raise DataError(
                 f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB", where=f"{name}:{number}", next_step=_SEPARATE
             )

@@ -1,4 +1,4 @@
-"""Documents of files: .txt, .jsonl or .parquet, plain or compressed, on disk or at any fsspec URL."""
+"""Documents of files: .txt (or .train), .jsonl or .parquet, plain or compressed, on disk or at any fsspec URL."""
 
 import codecs
 import errno
@@ -28,7 +28,7 @@ from electra.text.corpus.compression import DAMAGED, SUFFIXES, DecompressionBomb
 from electra.text.corpus.file_formats import WRONG_ENCODING, jsonl_documents, parquet_documents, text_documents
 from electra.text.corpus.sources import Part
 
-FORMATS = (".txt", ".jsonl", ".parquet")
+FORMATS = {".txt": ".txt", ".train": ".txt", ".jsonl": ".jsonl", ".parquet": ".parquet"}  # by suffix
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class InputFile:
     Attributes:
         name: the path or URL as the user wrote it, with globs expanded.
         filesystem, path: the location for fsspec.
-        format: one of ``FORMATS``.
+        format: one of the values of ``FORMATS``.
         compression: one of ``SUFFIXES``, or empty.
     """
 
@@ -226,8 +226,8 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
     is_http = name.startswith(("http://", "https://"))
     suffixes = PurePosixPath(urlsplit(name).path if is_http else name).suffixes
     compression = suffixes.pop() if suffixes and suffixes[-1] in SUFFIXES else ""
-    format = suffixes[-1] if suffixes else ""
-    if format not in FORMATS:
+    format = FORMATS.get(suffixes[-1] if suffixes else "")
+    if format is None:
         raise DataError(
             "of no known format: the name must end in "
             + f"{', '.join(FORMATS)}, and may have {', '.join(SUFFIXES)} after it",

@@ -53,7 +53,7 @@ def kept_documents(
         seen: ids of the documents kept so far, over all sources.
         removed: counts of what was left out: documents ``duplicate`` and ``too_short``; ``lines_with_lost_letters``;
             ``cut_documents`` and ``cut_characters`` beyond ``max_chars``; documents that a step of
-            ``corpus.cleaning`` dropped, by the kind of the step.
+            ``corpus.cleaning`` dropped, by the kind of the step. ``raw_words`` counts all words before cleaning.
         notes: record of what the steps of ``corpus.cleaning`` removed.
         near: index of the documents kept so far; documents similar to one of them count as ``near_duplicate``.
         leaks: counter of evaluation text.
@@ -62,6 +62,7 @@ def kept_documents(
     notes = Notes() if notes is None else notes
     for document in cleaned:
         removed["lines_with_lost_letters"] += document.lost_lines
+        removed["raw_words"] += document.raw_words
         notes.add(document.notes)
         if leaks:
             leaks.add(document)
