@@ -87,7 +87,7 @@ class Background:
             work.result()
 
     def check(self) -> None:
-        """Raise what the work raised, if it has ended so."""
+        """Raise the exception with which the work ended, if any."""
         if not self.is_busy:
             self.wait()
 
