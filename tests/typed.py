@@ -215,6 +215,7 @@ def write_files(folder: Path) -> None:
     rows_of_mrpc = len((folder / "MRPC/dev.tsv").read_text().splitlines()) - 1
     for name, text in {
         **{f"corpus/{number}.txt": "\n\n".join(f"{text} Part {number}." for text in sentences) for number in range(4)},
+        **{f"evaluation_data/{of}_eval/{of}/agreement.jsonl": PAIRS.read_text().strip() for of in ("fast", "full")},
         **{f"train_{size}M/childes.train": "\n".join(sentences) for size in (10, 100)},
         "labels.csv": "\n".join(["review,verdict", *rows]),
         "sentences.csv": table, "table.csv": table, "quiz.csv": table, "pairs.jsonl": predicted,
@@ -230,7 +231,7 @@ def write_files(folder: Path) -> None:
         "both.txt": "\n".join(f"{line} {line.split()[1]}" for line in tags.splitlines()),
         "gate.yaml": "worse: 0", ".texts": "/corpus/",  # what git leaves to `dvc add`
     }.items():  # fmt: skip
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
         (folder / name).write_text(f"{text}\n", encoding="utf-8")
     from tests.foreign_encoders import write_encoder  # imports transformers for seconds
 

@@ -376,6 +376,25 @@ def score(
             print(f"{value:.4f}\t{num_tokens}\t{text}")
 
 
+@app.command(rich_help_panel=USE)
+def babylm(
+    pairs: Annotated[Path, typer.Argument(metavar="FOLDER", help="minimal pairs (.jsonl), or folders of them")],
+    name: Annotated[str | None, typer.Option(help="of the model on the hub, OWNER/NAME; else the profile")] = None,
+    final: Annotated[bool, typer.Option("--final", help="the final weights only, without the milestones")] = False,
+) -> None:
+    """Write BabyLM's evaluation files: the preferred sentence of each minimal pair, for final weights and milestones.
+
+    Example: electra babylm evaluation_data/fast_eval
+    """
+    from electra.finetune.run import prepare_machine
+    from electra.predict.babylm import write_predictions
+
+    settings, paths = load()
+    device, _ = prepare_machine(settings.cluster)
+    target, lines = write_predictions(paths, pairs, name or settings.profile, device, final_only=final)
+    print("\n".join([*lines, f"babylm: {target}"]))
+
+
 @app.command(rich_help_panel=WEIGHTS)
 def import_huggingface(
     discriminator: Annotated[Path, typer.Argument(help="a folder, or owner/name on the hub")],

@@ -52,10 +52,11 @@ class Probe:
 
     Args:
         bf16: compute matrix products in bf16.
+        weights: folder of the weights, such as a milestone's; None: ``models/pretrained``.
     """
 
-    def __init__(self, paths: Paths, device: torch.device, bf16: bool):
-        self.objective: Objective = load_objective(paths.pretrained).to(device)
+    def __init__(self, paths: Paths, device: torch.device, bf16: bool, weights: Path | None = None):
+        self.objective: Objective = load_objective(weights or paths.pretrained).to(device)
         self.encoder = self.objective.main_encoder
         self.tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
         self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
