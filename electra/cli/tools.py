@@ -378,11 +378,11 @@ def score(
 
 @app.command(rich_help_panel=USE)
 def babylm(
-    pairs: Annotated[Path, typer.Argument(metavar="FOLDER", help="minimal pairs (.jsonl), or folders of them")],
+    data: Annotated[Path, typer.Argument(metavar="FOLDER", help="a task's data (.jsonl), or folders of them")],
     name: Annotated[str | None, typer.Option(help="of the model on the hub, OWNER/NAME; else the profile")] = None,
     final: Annotated[bool, typer.Option("--final", help="the final weights only, without the milestones")] = False,
 ) -> None:
-    """Write BabyLM's evaluation files: the preferred sentence of each minimal pair, for final weights and milestones.
+    """Write BabyLM's evaluation files: the preferred sentence of each row, for the final weights and milestones.
 
     Example: electra babylm evaluation_data/fast_eval
     """
@@ -391,7 +391,7 @@ def babylm(
 
     settings, paths = load()
     device, _ = prepare_machine(settings.cluster)
-    target, lines = write_predictions(paths, pairs, name or settings.profile, device, final_only=final)
+    target, lines = write_predictions(paths, data, name or settings.profile, device, final_only=final)
     print("\n".join([*lines, f"babylm: {target}"]))
 
 
