@@ -307,16 +307,23 @@ def pretrained(place: Place, run: Run) -> Row:
     if not (Paths(workspace).results / "pretrain.json").exists():
         electra(workspace, "pretrain")
     figures = read_json(Paths(workspace).results / "pretrain.json")
-    notes = [json.loads(line) for line in (workspace / "commands.jsonl").read_text().splitlines()]
     return {
         "run": vars(run),
         "steps": steps,
         "tokens": steps * settings.pretrain.batch_size * settings.shards.max_length,
         "flops": flops,
-        "processor_seconds": sum(note["processor_seconds"] for note in notes if note["command"] == ["pretrain"]),
+        "processor_seconds": processor_seconds(workspace),
         "heldout": {name: round(value, 5) for name, value in figures.items()},
         "machine": measure.machine(),
     }
+
+
+def processor_seconds(workspace: Path) -> float | None:
+    """Return the processor seconds of pre-training, or None if a kill lost the note of its last command."""
+    notes = workspace / "commands.jsonl"
+    commands = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+    seconds = [command["processor_seconds"] for command in commands if command["command"] == ["pretrain"]]
+    return sum(seconds) if seconds else None
 
 
 def environment() -> dict[str, str]:

@@ -194,12 +194,14 @@ def test_the_same_call_goes_on_where_it_stopped(
     lost = ["6M-electra-0.001-1.json", "6M-electra-0.001-1-sentiment-dev-1.json"]  # as after a kill
     for name in lost:
         (folder / "pieces" / name).unlink()
+    (folder / "runs/6M-electra-0.001-1/commands.jsonl").unlink()  # killed before the end was noted
     assert len(finished_rows(Place(folder))) == 5
     methods.main()
     assert commands == ["6M-electra-0.001-1 sentiment:dev:1"], "the finished pre-training is read again"
     again = {file.name: file.read_text() for file in (folder / "pieces").iterdir()}
     assert again.keys() == pieces.keys()
     assert all(again[name] == pieces[name] for name in pieces.keys() - set(lost))
+    assert json.loads(again[lost[0]])["processor_seconds"] is None
 
 
 def test_a_folder_of_other_settings_is_refused(small: Path, commands: list[str], tmp_path: Path) -> None:
