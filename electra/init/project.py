@@ -87,7 +87,7 @@ def plan_project(
     values = profile_values(
         base, common, like, profile, found, labelled, cased=cased, encoding=encoding, steps=steps, babylm=challenge
     )
-    files = {target: header(profile, like, found, cased) + yaml_text(values)}
+    files = {target: header(profile, like, found, cased, values["pretrain"]["objective"]) + yaml_text(values)}
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = yaml_text(labelled.description)
         files |= {OWN / labelled.name / f"{split}.jsonl": lines for split, lines in labelled.splits.items()}
@@ -124,7 +124,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
     tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
     passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
     lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
-    lines += [("", text) for text in reasons(texts, not settings.tokenizer.lowercase)]
+    lines += [("", text) for text in reasons(texts, not settings.tokenizer.lowercase, settings.pretrain.objective)]
     lines += [("", text) for text in summary(plan.babylm)] if plan.babylm else []
     if table:
         rows = ", ".join(f"{split} {number:,}" for split, number in table.rows.items())

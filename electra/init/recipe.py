@@ -16,6 +16,7 @@ BYTES_PER_TOKEN = 4.5
 PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
 MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
 EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
+MLM_TOKENS = 24_600_000  # up to so many tokens of pre-training `bert` was ahead of `electra` (docs/results.md)
 
 
 def read_template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,9 +79,11 @@ def profile_values(
     if babylm:
         adapt(base, babylm)
         steps = max(10, int(EPOCHS * tokens / base["shards"]["max_length"] / recipe["batch_size"]))
-    if steps is None and like in ("tiny", "books"):
+    if not babylm and like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
-        steps = int(examples / recipe["batch_size"] // 100 * 100)
+        steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
+        if recipe["objective"] == "electra" and examples * base["shards"]["max_length"] <= MLM_TOKENS:
+            recipe["objective"] = "bert"  # also for --steps: a trial has the method of the full run
     if steps is not None:
         recipe |= {
             "num_steps": steps,
@@ -108,16 +111,16 @@ def profile_values(
     }
 
 
-def header(profile: str, like: str, texts: Texts, cased: bool) -> str:
+def header(profile: str, like: str, texts: Texts, cased: bool, objective: str) -> str:
     """Return the comment at the top of the profile."""
-    chosen = "".join(f"# {line}\n" for line in reasons(texts, cased))
+    chosen = "".join(f"# {line}\n" for line in reasons(texts, cased, objective))
     return (
         f"# Profile {profile}, written by `electra init` after params/{like}.yaml; every value may be changed here.\n"
         f"# Every key in a line: electra config --help-fields\n{chosen}"
     )
 
 
-def reasons(texts: Texts, cased: bool) -> list[str]:
+def reasons(texts: Texts, cased: bool, objective: str) -> list[str]:
     """Return the settings chosen from the texts, one line each: key, value, reason."""
     lines = [f"corpus.sources documents: {texts.documents}: {texts.reason}"] if texts.reason else []
     names = ", ".join(f"{script.name} {script.share:.0%}" for script in texts.scripts)
@@ -128,4 +131,8 @@ def reasons(texts: Texts, cased: bool) -> list[str]:
         lines.append(f"tokenizer.strip_accents: false: the text is {names}, and marks belong to its letters{lost}")
     elif names and not cased:
         lines.append(f"tokenizer.lowercase: true, which strips accents: the text is {names}, and has few marks")
+    if objective == "bert":
+        lines.append(
+            "pretrain.objective: bert, masked language modelling: ahead of electra for so little text (docs/results.md)"
+        )
     return lines

@@ -51,7 +51,7 @@ def test_texts_alone_give_a_profile_that_passes_the_check(project: Path) -> None
     settings = load_settings(project)
     assert settings.profile == "letters" and settings.cells.tasks == [] and settings.tasks.source is None
     assert settings.corpus.sources[0].model_dump()["paths"] == ["letters/**/*.txt"]
-    assert "profile letters, objective electra, 0 fine-tuning cells of 0 tasks" in check_run(project)
+    assert "profile letters, objective bert, 0 fine-tuning cells of 0 tasks" in check_run(project)
     assert "/letters/" in (project / ".gitignore").read_text().splitlines()
     assert "2 files, 52,800 bytes, about 14 min on this machine\n" in describe_project(plan, 14.2)
     assert "make run" in describe_project(plan, None)
@@ -255,6 +255,19 @@ def test_the_field_of_json_lines_is_asked_for_and_written(project: Path) -> None
     with pytest.raises(DataError, match=r"(?s)the fields are: title, body.*posts.jsonl:1.*--field NAME"):
         plan_project(["posts.jsonl"])
     assert plan_project(["posts.jsonl"], field="body").settings.corpus.sources[0].model_dump()["text_field"] == "body"
+
+
+def test_the_method_is_the_one_that_is_ahead_for_so_much_text(project: Path) -> None:
+    reason = "pretrain.objective: bert, masked language modelling"
+    little, trial = plan_project(["letters/"]), plan_project(["letters/"], steps=50)
+    assert little.settings.pretrain.objective == trial.settings.pretrain.objective == "bert"
+    assert reason in describe_project(little, None) and f"# {reason}" in little.files[Path("params/letters.yaml")]
+    with open("letters/a.txt", "a") as file:
+        file.write(PARAGRAPHS * 400)  # 10 MB
+    much, trial = plan_project(["letters/"]), plan_project(["letters/"], steps=50)
+    assert much.settings.pretrain.objective == trial.settings.pretrain.objective == "electra"
+    assert reason not in describe_project(much, None) and reason not in much.files[Path("params/letters.yaml")]
+    assert plan_project(["letters/a.txt"], name="s", like="small").settings.pretrain.objective == "electra"
 
 
 def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(project: Path) -> None:
