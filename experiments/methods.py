@@ -45,6 +45,7 @@ from experiments.methods_table import (
     Row,
     differences_table,
     page_with,
+    pairs_table,
     rates_beyond,
     rates_table,
     scores_table,
@@ -57,7 +58,7 @@ RESULTS, PAGE = ROOT / "experiments/results/methods.json", ROOT / "docs/results.
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
-TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table}
+TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table, "pairs": pairs_table}
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,17 @@ def rates_table(rows: Sequence[Row]) -> str:
     return measure.table(["FLOPs of", "method", *(f"{rate:.2g}" for rate in rates)], lines) + "\n"
 
 
+def pairs_table(rows: Sequence[Row]) -> str:
+    """Return the table of minimal pairs: a line per budget, method and way of scoring; without runs that lack them."""
+    lines = []
+    for budget, method in compared(rows):
+        own = [row["pairs"] for row in rows if row["split"] == DEV and of(row) == (budget, method) and "pairs" in row]
+        for way in own[0] if own else ():
+            accuracies = [pairs[way] for pairs in own]
+            lines.append([budget, f"`{method}`", way, str(len(own)), with_interval(accuracies)])
+    return measure.table(["FLOPs of", "method", "score", "seeds", "pairs right, %"], lines) + "\n"
+
+
 def page_with(name: str, table: str, page: str) -> str:
     """Return the page with a table in the place that carries its name.
 

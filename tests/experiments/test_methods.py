@@ -261,6 +261,18 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`", "`electric`"]
 
 
+def test_minimal_pairs_are_a_line_per_way_of_scoring_over_the_runs_that_have_them() -> None:
+    ways = [{"sum": 49.0, "changed": 52.0}, {"sum": 50.0, "changed": 54.0}]
+    rows = [row("electra", {}, seed=seed) | {"pairs": pairs} for seed, pairs in enumerate(ways, 1)]
+    rows += [row("electra", {}, seed=3), row("bert", {}), row("bert", {}, split=CHOICE) | {"pairs": ways[0]}]
+
+    lines = methods_table.pairs_table(rows).splitlines()[2:]
+    assert lines == [
+        "| 6M | `electra` | sum | 2 | 49.5 ± 6.4 |",
+        "| 6M | `electra` | changed | 2 | 53.0 ± 12.7 |",
+    ]
+
+
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place for the table scores"):
         methods_table.page_with("scores", "table", "a page")
