@@ -24,12 +24,18 @@ from electra.init.yaml_text import with_profile, yaml_text
 
 @dataclass(frozen=True)
 class Plan:
-    """Files to write with their contents, and the texts and table they are based on; ``babylm``: words of the texts."""
+    """Files to write with their contents, and the texts and table they are based on.
+
+    Attributes:
+        reasons: lines about the settings chosen from the texts.
+        babylm: words of the texts.
+    """
 
     files: dict[Path, str]
     settings: Settings
     texts: Texts
     table: Table | None
+    reasons: list[str]
     babylm: TrainingText | None = None
 
 
@@ -79,6 +85,7 @@ def plan_project(
     profile = name or _name_of(texts[0])
     check_name(profile, "--name")
     base, common = read_template(root, like)
+    usual = base["pretrain"]["objective"]
     found = find_texts(texts, root, field, encoding)
     if challenge:
         found = replace(found, documents="lines", reason="consecutive lines, as in transcripts")
@@ -87,7 +94,8 @@ def plan_project(
     values = profile_values(
         base, common, like, profile, found, labelled, cased=cased, encoding=encoding, steps=steps, babylm=challenge
     )
-    files = {target: header(profile, like, found, cased, values["pretrain"]["objective"]) + yaml_text(values)}
+    why = reasons(found, values, usual)
+    files = {target: header(profile, like, why) + yaml_text(values)}
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = yaml_text(labelled.description)
         files |= {OWN / labelled.name / f"{split}.jsonl": lines for split, lines in labelled.splits.items()}
@@ -102,7 +110,7 @@ def plan_project(
         files[Path(".gitignore")] = lines
     merged = yaml.safe_load(files[Path("params.yaml")])
     merged |= {key: {**merged.get(key, {}), **value} for key, value in values.items()}
-    return Plan(files, parse_settings(merged, where=str(target)), found, labelled, challenge)
+    return Plan(files, parse_settings(merged, where=str(target)), found, labelled, why, challenge)
 
 
 def write_project(plan: Plan, root: Path = Path(".")) -> None:
@@ -124,7 +132,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
     tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
     passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
     lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
-    lines += [("", text) for text in reasons(texts, not settings.tokenizer.lowercase, settings.pretrain.objective)]
+    lines += [("", text) for text in plan.reasons]
     lines += [("", text) for text in summary(plan.babylm)] if plan.babylm else []
     if table:
         rows = ", ".join(f"{split} {number:,}" for split, number in table.rows.items())

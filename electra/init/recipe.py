@@ -7,6 +7,7 @@ from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus
 from electra.config.loading import parse_settings
+from electra.config.methods import METHODS
 from electra.init.babylm import EPOCHS, TrainingText, adapt
 from electra.init.table import OWN, Table
 from electra.init.texts import Texts
@@ -82,7 +83,8 @@ def profile_values(
     if not babylm and like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
-        if recipe["objective"] == "electra" and examples * base["shards"]["max_length"] <= MLM_TOKENS:
+        is_little = examples * base["shards"]["max_length"] <= MLM_TOKENS
+        if is_little and METHODS[recipe["objective"]].has_discriminator:
             recipe["objective"] = "bert"  # also for --steps: a trial has the method of the full run
     if steps is not None:
         recipe |= {
@@ -111,17 +113,22 @@ def profile_values(
     }
 
 
-def header(profile: str, like: str, texts: Texts, cased: bool, objective: str) -> str:
+def header(profile: str, like: str, lines: list[str]) -> str:
     """Return the comment at the top of the profile."""
-    chosen = "".join(f"# {line}\n" for line in reasons(texts, cased, objective))
+    chosen = "".join(f"# {line}\n" for line in lines)
     return (
         f"# Profile {profile}, written by `electra init` after params/{like}.yaml; every value may be changed here.\n"
         f"# Every key in a line: electra config --help-fields\n{chosen}"
     )
 
 
-def reasons(texts: Texts, cased: bool, objective: str) -> list[str]:
-    """Return the settings chosen from the texts, one line each: key, value, reason."""
+def reasons(texts: Texts, values: dict[str, Any], usual: str) -> list[str]:
+    """Return the settings chosen from the texts, one line each: key, value, reason.
+
+    Args:
+        values: of the new profile.
+        usual: method of the profile that it was made after.
+    """
     lines = [f"corpus.sources documents: {texts.documents}: {texts.reason}"] if texts.reason else []
     names = ", ".join(f"{script.name} {script.share:.0%}" for script in texts.scripts)
     kept = next((script for script in texts.scripts if script.keeps_marks), None)
@@ -129,10 +136,12 @@ def reasons(texts: Texts, cased: bool, objective: str) -> list[str]:
         word, left = kept.example
         lost = f": stripped, {word} would be {left}" if word else ""
         lines.append(f"tokenizer.strip_accents: false: the text is {names}, and marks belong to its letters{lost}")
-    elif names and not cased:
+    elif names and values["tokenizer"]["lowercase"]:
         lines.append(f"tokenizer.lowercase: true, which strips accents: the text is {names}, and has few marks")
-    if objective == "bert":
+    method = values["pretrain"]["objective"]
+    if method != usual:
         lines.append(
-            "pretrain.objective: bert, masked language modelling: ahead of electra for so little text (docs/results.md)"
+            f"pretrain.objective: {method}, masked language modelling: with so little text it is ahead of {usual}"
+            " (docs/results.md)"
         )
     return lines
