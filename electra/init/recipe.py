@@ -80,7 +80,7 @@ def profile_values(
     if babylm:
         adapt(base, babylm)
         steps = max(10, int(EPOCHS * tokens / base["shards"]["max_length"] / recipe["batch_size"]))
-    if not babylm and like in ("tiny", "books"):
+    elif like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
         is_little = examples * base["shards"]["max_length"] <= MLM_TOKENS

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,17 +13,17 @@ from scipy.stats import spearmanr
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from electra.__main__ import main
-from electra.common.artifacts import building, sha256, write_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.hub.milestones import export_milestones
 from electra.model.pretrained import save_pretrained
 from electra.predict import babylm
 from electra.predict.babylm import find_tasks, write_predictions
-from electra.pretrain.data.seen import Order, TextSeen
+from electra.pretrain.data.seen import TextSeen
 from electra.results.probe.scores import Probe, read_pairs, score_pairs
 from tests import fixtures
 from tests.publish import parity
+from tests.publish.milestones import run_with_milestones
 from tests.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -89,23 +88,12 @@ EXPECTED: dict[str, Callable[[dict[str, Any], str], tuple[str, list[str], list[s
 
 def run_of(case: str, prepared: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """An exported run with two milestones of other weights than the final ones, and pairs in the challenge's layout."""
-    module, paths = parity.write(parity.CASES[case], prepared, root)
-    for name in ("params.yaml", "params"):
-        (paths.root / name).symlink_to(prepared.root / name)
-    model = parity.build(parity.CASES[case])[0]
     random = torch.Generator().manual_seed(2)
-    with building(paths.milestones) as scratch:
-        for name in SEEN:
-            weights = {key: value.detach() + 0.1 * torch.randn(value.shape, generator=random)
-                       for key, value in module.named_parameters()}  # fmt: skip
-            save_pretrained(scratch / name, weights, model, 600, paths.tokenizer, module.method)
-        write_manifest(
-            scratch,
-            steps={name: seen.step for name, seen in SEEN.items()},
-            order=Order(1, 8, 24).facts(),
-            seen={name: asdict(seen) for name, seen in SEEN.items()},
-            final=sha256(paths.pretrained / "model.safetensors"),
-        )
+
+    def changed(_: int, weight: torch.Tensor) -> torch.Tensor:
+        return weight + 0.1 * torch.randn(weight.shape, generator=random)
+
+    paths = run_with_milestones(case, prepared, root, SEEN, changed)
     rows = [json.loads(line) for line in fixtures.PAIRS.read_text().splitlines()]
     files: dict[str, list[dict[str, Any]]] = {
         "blimp_fast/agreement": [row | {"field": "syntax", "UID": "agreement"} for row in rows[:12]],

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,12 @@ import torch
 from huggingface_hub import ModelCard
 
 from electra.__main__ import main
-from electra.common.artifacts import building, write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.hub.milestones import export_milestones
-from electra.model.pretrained import save_pretrained
-from electra.pretrain.data.seen import Order, TextSeen
+from electra.pretrain.data.seen import TextSeen
 from tests.predict.test_upload import NAME, Hub, hub  # noqa: F401
-from tests.publish import parity
+from tests.publish.milestones import run_with_milestones
 from tests.workspace import Workspace
 
 SEEN = {"tokens-1k": TextSeen(4, 32, 1_013, 702), "tokens-2k": TextSeen(8, 64, 2_020, 1_400)}
@@ -40,21 +37,9 @@ print(json.dumps(found))
 @pytest.fixture
 def run(prepared: Workspace, tmp_path: Path) -> Paths:
     """An exported run with two milestones, whose weights differ from the final ones."""
-    module, paths = parity.write(parity.CASES["electra-narrow"], prepared, tmp_path / "run")
-    for name in ("params.yaml", "params"):
-        (paths.root / name).symlink_to(prepared.root / name)
-    model = parity.build(parity.CASES["electra-narrow"])[0]
-    with building(paths.milestones) as scratch:
-        for number, name in enumerate(SEEN, start=1):
-            weights = {key: parameter.detach() + number for key, parameter in module.named_parameters()}
-            save_pretrained(scratch / name, weights, model, 600, paths.tokenizer, module.method)
-        write_manifest(
-            scratch,
-            steps={name: seen.step for name, seen in SEEN.items()},
-            order=Order(1, 8, 24).facts(),
-            seen={name: asdict(seen) for name, seen in SEEN.items()},
-        )
-    return paths
+    return run_with_milestones(
+        "electra-narrow", prepared, tmp_path / "run", SEEN, lambda number, weight: weight + number
+    )
 
 
 def publish(paths: Paths, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
