@@ -16,6 +16,7 @@ class MethodInfo:
         has_generator: a generator proposes replacements; otherwise the main encoder itself predicts masked tokens.
         has_discriminator: the main encoder detects replaced tokens; otherwise it is a masked language model.
         may_fix_generator: the generator may be fixed token frequencies (``pretrain.generator``).
+        two_phases: the first share of the steps (``pretrain.two_stage_switch``) learns by another loss.
         next_sentences: half of the second segments are random ones, and every example has a row of its own.
         in_papers_script: the ELECTRA authors' script counts its FLOPs.
     """
@@ -24,6 +25,7 @@ class MethodInfo:
     has_generator: bool = True
     has_discriminator: bool = True
     may_fix_generator: bool = True
+    two_phases: bool = False
     next_sentences: bool = False
     in_papers_script: bool = False
 
@@ -32,7 +34,12 @@ METHODS = {
     "electra": MethodInfo("replaced token detection (ELECTRA, Clark et al. 2020)", in_papers_script=True),
     "electra_15": MethodInfo("replaced token detection on the masked tokens only (ELECTRA 15%)"),
     "two_stage": MethodInfo(
-        "replaced token detection in two stages: generator, then discriminator", may_fix_generator=False
+        "replaced token detection in two stages: generator, then discriminator",
+        may_fix_generator=False,
+        two_phases=True,
+    ),
+    "mlm_then_rtd": MethodInfo(
+        "masked language modelling, then replaced token detection by the same encoder", two_phases=True
     ),
     "adversarial": MethodInfo("replaced token detection with an adversarial generator", may_fix_generator=False),
     "replace_mlm": MethodInfo(

@@ -124,7 +124,10 @@ class Method(Section):
     correct_samples_are_fake: bool = Field(False, description="label a sample equal to the original as replaced")
     copy_mechanism: bool = Field(True, description="all_tokens_mlm: mix the input token into the prediction")
     two_stage_switch: float = Field(
-        0.5, gt=0, lt=1, description="two_stage: share of the steps that train only the generator"
+        0.5,
+        gt=0,
+        lt=1,
+        description="two_stage, mlm_then_rtd: share of the steps in the first phase, which is masked language modelling",
     )
 
     @model_validator(mode="after")

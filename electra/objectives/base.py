@@ -233,8 +233,11 @@ class Objective(nn.Module):
     # ---- phases
 
     def phases(self, num_steps: int) -> list[range]:
-        """Return the steps of each phase; all methods but one have a single phase."""
-        return [range(num_steps)]
+        """Return the steps of each phase: one, or two of which the first has ``pretrain.two_stage_switch`` of all."""
+        if not self.info.two_phases:
+            return [range(num_steps)]
+        switch = max(1, min(num_steps - 1, round(self.method.two_stage_switch * num_steps)))
+        return [range(switch), range(switch, num_steps)]
 
     def enter_phase(self, phase: int) -> None:
         """Change weights where a phase starts from what the one before it has learned."""

@@ -28,10 +28,6 @@ class TwoStage(Electra):
         self.add_generator(Encoder(shape))
         self.phase = 1
 
-    def phases(self, num_steps: int) -> list[range]:
-        switch = max(1, min(num_steps - 1, round(self.method.two_stage_switch * num_steps)))
-        return [range(switch), range(switch, num_steps)]
-
     @torch.no_grad()
     def enter_phase(self, phase: int) -> None:
         if phase == 1:

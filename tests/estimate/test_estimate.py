@@ -24,7 +24,8 @@ from electra.objectives.flops import encoder_flops
 from tests.project import load_profile as load_named
 
 OBJECTIVES = [
-    "electra", "electra_15", "two_stage", "adversarial", "replace_mlm", "all_tokens_mlm", "bert", "bert_nsp", "electric"
+    "electra", "electra_15", "two_stage", "mlm_then_rtd", "adversarial", "replace_mlm", "all_tokens_mlm", "bert",
+    "bert_nsp", "electric",
 ]  # fmt: skip
 
 
@@ -208,7 +209,7 @@ def measured(objective: str, stage: int = 0) -> float:
     return counter.get_total_flops() / (EXAMPLES * LENGTH)
 
 
-@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name not in ("electra_15", "two_stage")])
+@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name not in ("electra_15", "two_stage", "mlm_then_rtd")])
 def test_count_is_pytorchs(objective: str) -> None:
     """Within 0.1%: backward is a little less than twice the forward where no gradient is needed (the baseline's)."""
     assert objective_flops_per_token(objective, *shapes(), LENGTH, SLOTS / LENGTH) == pytest.approx(
@@ -224,10 +225,11 @@ def test_count_of_electra_15_leaves_out_what_needs_no_head() -> None:
     assert counted + dropped == pytest.approx(measured("electra_15"))
 
 
+@pytest.mark.parametrize("objective", ["two_stage", "mlm_then_rtd"])
 @pytest.mark.parametrize("switch", [0.25, 0.5])
-def test_count_of_two_stages_is_their_average(switch: float) -> None:
-    average = switch * measured("two_stage", stage=0) + (1 - switch) * measured("two_stage", stage=1)
-    assert objective_flops_per_token("two_stage", *shapes(), LENGTH, SLOTS / LENGTH, switch) == pytest.approx(average)
+def test_count_of_two_phases_is_their_average(objective: str, switch: float) -> None:
+    average = switch * measured(objective, stage=0) + (1 - switch) * measured(objective, stage=1)
+    assert objective_flops_per_token(objective, *shapes(), LENGTH, SLOTS / LENGTH, switch) == pytest.approx(average)
 
 
 def small(objective: str) -> float:

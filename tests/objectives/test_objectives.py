@@ -14,6 +14,7 @@ from electra.objectives.bert import Bert
 from electra.objectives.electra import Electra
 from electra.objectives.electra_15 import Electra15
 from electra.objectives.electric import Electric
+from electra.objectives.mlm_then_rtd import MlmThenRtd
 from electra.objectives.two_stage import TwoStage
 from tests.model.test_electra import TINY, random_batch
 
@@ -130,6 +131,42 @@ def test_two_stages_train_the_generator_then_a_discriminator_that_starts_from_it
         assert torch.equal(parameter, model.generator.get_parameter(name)), name
     model.set_phase(1)
     assert reached(model, total(model, batch)) == {"discriminator", "discriminator_head", "discriminator.embeddings"}
+
+
+def test_the_encoder_learns_masked_tokens_then_detects_replaced_ones() -> None:
+    model, batch = make("mlm_then_rtd", two_stage_switch=0.8), batch_for("mlm_then_rtd")
+    assert isinstance(model, MlmThenRtd)
+    assert model.phases(10) == [range(8), range(8, 10)]
+    model.set_phase(0)
+    assert set(model(batch).loss_sums) == {"mlm"}
+    assert reached(model, total(model, batch)) == {"discriminator", "head", SHARED}
+    learned = {name: value.clone() for name, value in model.discriminator.state_dict().items()}
+    model.enter_phase(1)
+    assert all(torch.equal(value, learned[name]) for name, value in model.discriminator.state_dict().items())
+    model.set_phase(1)
+    assert not any(parameter.requires_grad for parameter in model.head.transform.parameters()), "it rests"
+    ours, electras = model(batch), make("electra")(batch)
+    assert ours.loss_sums.keys() == electras.loss_sums.keys()
+    assert reached(model, ours.loss_sums["mlm"]) == {"generator", "generator_head", SHARED}
+    assert reached(model, model(batch).loss_sums["disc"]) == {"discriminator", "discriminator_head", SHARED}
+
+
+def test_the_first_phase_predicts_the_masked_tokens_as_bert_does() -> None:
+    model, bert, batch = make("mlm_then_rtd"), make("bert"), batch_for("mlm_then_rtd")
+    bert.encoder.load_state_dict(model.discriminator.state_dict())
+    bert.head.load_state_dict(model.head.state_dict())
+    model.set_phase(0)
+    assert torch.equal(model(batch).loss_sums["mlm"], bert(batch).loss_sums["mlm"])
+
+
+def test_with_fixed_frequencies_only_the_first_phase_learns_a_language_model() -> None:
+    model, batch = make("mlm_then_rtd", generator="unigram"), batch_for("mlm_then_rtd")
+    model.set_frequencies(torch.ones(V, dtype=torch.int64))
+    model.set_phase(0)
+    assert reached(model, total(model, batch)) == {"discriminator", "head", SHARED}
+    model.set_phase(1)
+    assert not model(batch).loss_sums["mlm"].requires_grad
+    assert reached(model, total(model, batch)) == {"discriminator", "discriminator_head", SHARED}
 
 
 def test_electra_15_learns_on_masked_positions_only() -> None:

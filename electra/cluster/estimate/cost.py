@@ -61,8 +61,8 @@ def objective_flops_per_token(
         discriminator: the main encoder, with any head.
         length: tokens per example.
         masked_share: share of the tokens that are masked and predicted.
-        two_stage_switch: share of the steps of ``two_stage`` that train only the generator. In the other steps it only
-            samples; the result is the average over the run.
+        two_stage_switch: share of the steps in the first phase of a method with two; the result is the average over the
+            run.
 
     Raises:
         ValueError: the method is unknown, or ``electric``, which always trains a generator, has none.
