@@ -10,7 +10,7 @@ and ``glue/``. For each method the learning rate is chosen first, with a pre-tra
 rows that are cut from the training sets; then each seed is pre-trained at that rate, fine-tuned and scored on the
 development sets. Every finished piece is a small file in ``FOLDER/pieces``: the same call goes on where an earlier one
 stopped, also after a kill. With ``--write`` the finished rows go to ``experiments/results/methods.json`` and the tables
-to ``docs/results.md``.
+to ``docs/results.md``; a new folder, also on another machine, begins with the pieces of the committed rows.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ BUNDLED = ROOT / "data/labelled"
 RESULTS, PAGE = ROOT / "experiments/results/methods.json", ROOT / "docs/results.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
+SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
 TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table, "pairs": pairs_table}
 
@@ -110,6 +111,7 @@ def main() -> None:
         if arguments.data is None:
             parser.error("--data: name the folder with prose/, conll2000/, wnut17/ and glue/")
         prepare(place, arguments.data.resolve())
+        restore(place)
         measure_methods(place, arguments)
         return
     if arguments.probe:
@@ -160,7 +162,7 @@ def prepare(place: Place, data: Path) -> None:
     Raises:
         ConfigError: the folder belongs to other settings.
     """
-    common = {key: protocol()[key] for key in ("tasks", "text", "settings")}
+    common = {key: protocol()[key] for key in SHARED}
     note = place.folder / "protocol.json"
     if note.exists() and read_json(note) != common:
         raise ConfigError(
@@ -181,6 +183,28 @@ def prepare(place: Place, data: Path) -> None:
             electra(workspace, stage)
 
 
+def restore(place: Place) -> None:
+    """Write the pieces of the committed rows that the folder does not have: what was measured is not measured again."""
+    stored = read_json(RESULTS)
+    if any(stored["settings"][key] != protocol()[key] for key in SHARED):
+        return
+    (place.folder / "pieces").mkdir(exist_ok=True)
+    for row in stored["rows"]:
+        run, split = Run(**row["run"]), row["split"]
+        pieces = {place.piece(run): {key: value for key, value in row.items() if key not in ("split", "tasks", PAIRS)}}
+        if run.method == RANDOM:
+            pieces = {}
+        if PAIRS in row:
+            pieces[place.piece(run, PAIRS)] = {"run": row["run"], PAIRS: row[PAIRS]}
+        for task, cell_split, seed in cells_of(split):
+            piece = {"run": row["run"], "task": task, "split": split, "seed": seed}
+            score = row["tasks"][task][seeds_of(split).index(seed)]
+            pieces[place.piece(run, task, cell_split, seed)] = {**piece, "score": score}
+        for file, piece in pieces.items():
+            if not file.exists():
+                write_json(file, piece)
+
+
 def _write_novels(archive: Path, folder: Path) -> None:
     """Copy the chosen novels out of the archive; the folder appears when it is complete."""
     chosen = set(protocol()["text"]["novels"])
@@ -199,16 +223,19 @@ def _write_novels(archive: Path, folder: Path) -> None:
 def _write_task(folder: Path, task: str, facts: dict[str, Any], data: Path) -> None:
     """Write the rows of a task: ``train``, part A and the development set, and a description for each of the two."""
     folder.mkdir(parents=True, exist_ok=True)
-    train, dev = (_place_of(facts[key], data).read_text(encoding="utf-8") for key in ("train", "dev"))
-    heading, rows = _rows(train, facts["description"]["format"])
-    random.Random(0).shuffle(rows)  # some files are sorted by source
+    format = facts["description"]["format"]
+    train, dev = (_rows(_place_of(facts[key], data).read_text(encoding="utf-8"), format) for key in ("train", "dev"))
+    random.Random(0).shuffle(train.rows)  # some files are sorted by source
     first, last = facts["rows"], facts["rows"] + facts["choice"]
-    if len(rows) < last:
-        raise ConfigError(f"{task}: {facts['train']} has {len(rows)} rows, not {last}", where=str(SETTINGS))
-    parts = {"train": (heading, rows[:first]), CHOICE: (heading, rows[first:last])}
-    parts[DEV] = _rows(dev, facts["description"]["format"])
-    for name, (first_line, own) in parts.items():
-        (folder / f"{task}.{name}").write_text(first_line + "".join(own), encoding="utf-8")
+    if len(train.rows) < last:
+        raise ConfigError(f"{task}: {facts['train']} has {len(train.rows)} rows, not {last}", where=str(SETTINGS))
+    parts = {
+        "train": replace(train, rows=train.rows[:first]),
+        CHOICE: replace(train, rows=train.rows[first:last]),
+        DEV: dev,
+    }
+    for name, table in parts.items():
+        (folder / f"{task}.{name}").write_text(table.text, encoding="utf-8")
     for split in (CHOICE, DEV):
         described = {**facts["description"], "train": f"{task}.train", "dev": f"{task}.{split}"}
         (folder / f"{task}-{split}.yaml").write_text(yaml.safe_dump(described), encoding="utf-8")
@@ -218,13 +245,31 @@ def _place_of(name: str, data: Path) -> Path:
     return BUNDLED / name.removeprefix("bundled/") if name.startswith("bundled/") else data / name
 
 
-def _rows(text: str, format: str) -> tuple[str, list[str]]:
-    """Return the heading of a table and its rows; in column files a row is a sentence with the empty line after it."""
+@dataclass(frozen=True)
+class Rows:
+    """A file of labelled rows: what is before them, between them and after them."""
+
+    rows: list[str]
+    heading: str = ""
+    between: str = ""
+    ending: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.heading + self.between.join(self.rows) + self.ending
+
+
+def _rows(text: str, format: str) -> Rows:
+    """Return the rows of a file: a line of a table, a sentence of a column file, a question of SQuAD's."""
+    if format == "squad":
+        paragraphs = [paragraph for article in json.loads(text)["data"] for paragraph in article["paragraphs"]]
+        questions = [{**paragraph, "qas": [item]} for paragraph in paragraphs for item in paragraph["qas"]]
+        return Rows([json.dumps(item) for item in questions], '{"data": [{"paragraphs": [\n', ",\n", "\n]}]}\n")
     lines = text.splitlines(keepends=True)
     if format != "conll":
-        return lines[0], lines[1:]
+        return Rows(lines[1:], heading=lines[0])
     sentences = itertools.groupby(lines, lambda line: bool(line.strip()))
-    return "", ["".join(words) + "\n" for has_words, words in sentences if has_words]
+    return Rows(["".join(words) + "\n" for has_words, words in sentences if has_words])
 
 
 # ---- runs
@@ -293,8 +338,13 @@ def finish(place: Place, run: Run, split: str) -> None:
 
 def cells_of(split: str) -> list[tuple[str, str, int]]:
     """Return task, scored rows and seed of every fine-tuning of a run."""
-    seeds = protocol()["tuning_finetuning_seeds" if split == CHOICE else "finetuning_seeds"]
-    return [(task, split, seed) for task in protocol()["tasks"] for seed in seeds]
+    return [(task, split, seed) for task in protocol()["tasks"] for seed in seeds_of(split)]
+
+
+def seeds_of(split: str) -> list[int]:
+    """Return the seeds of fine-tuning, in the order in which a row has its scores."""
+    seeds: list[int] = protocol()["tuning_finetuning_seeds" if split == CHOICE else "finetuning_seeds"]
+    return sorted(seeds)
 
 
 def pretrained(place: Place, run: Run) -> Row:

@@ -36,7 +36,12 @@ class MlmThenRtd(Electra):
         return {"mlm": self.method.generator_weight}  # also the weight of the encoder's own loss
 
     def forward(self, batch: Batch) -> Outputs:
-        return super().forward(batch) if self.phase == 1 else self.masked_language_model(batch)
+        if self.phase == 0:
+            return self.masked_language_model(batch)
+        outputs = super().forward(batch)
+        if self.generator is None:  # fixed frequencies are no model to measure: a token they lack has an infinite loss
+            del outputs.loss_sums["mlm"]
+        return outputs
 
     def masked_language_model(self, batch: Batch) -> Outputs:
         """Predict the masked tokens with the encoder itself."""
