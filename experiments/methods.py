@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -306,7 +307,7 @@ def probe_runs(place: Place, jobs: int) -> None:
 
 
 def probe(place: Place, run: Run) -> None:
-    """Write the piece with a run's accuracies on the bundled minimal pairs, by way of scoring, percent."""
+    """Write the piece with a run's accuracies on two halves of the bundled minimal pairs, by way of scoring."""
     if (piece := place.piece(run, PAIRS)).exists():
         return
     printed = subprocess.run(
@@ -318,8 +319,13 @@ def probe(place: Place, run: Run) -> None:
         text=True,
     )
     found = json.loads(printed.stdout)["accuracy"]
-    accuracies = {way: round(100 * rules["all"], 2) for way, rules in found.items()}
-    write_json(piece, {"run": vars(run), "pairs": accuracies})
+    write_json(piece, {"run": vars(run), PAIRS: {way: halves(rules) for way, rules in found.items()}})
+
+
+def halves(accuracies: dict[str, float]) -> list[float]:
+    """Return the mean accuracy of every other paradigm, by name, and of those between, percent."""
+    values = [100 * accuracies[rule] for rule in sorted(accuracies) if rule != "all"]
+    return [round(statistics.fmean(values[half::2]), 2) for half in (0, 1)]
 
 
 def finish(place: Place, run: Run, split: str) -> None:

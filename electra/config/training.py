@@ -127,7 +127,7 @@ class Method(Section):
         0.5,
         gt=0,
         lt=1,
-        description="two_stage, mlm_then_rtd: share of the steps in the first phase, which is masked language modelling",
+        description="two_stage, mlm_then_rtd: share of the steps in the first phase: masked language modelling",
     )
 
     @model_validator(mode="after")

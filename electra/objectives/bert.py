@@ -8,6 +8,7 @@ from torch import Tensor
 from electra import config
 from electra.model.encoder import Encoder
 from electra.model.generator import at_positions, guesses, vocabulary_head
+from electra.model.heads import VocabularyHead
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, Objective, Outputs, masked_input, num_correct, total
 from electra.objectives.flops import vocabulary_head_flops
@@ -36,13 +37,22 @@ class Bert(Objective):
 
     def masked_language_model(self, batch: Batch) -> tuple[Outputs, Tensor]:
         """Return loss and accuracy at the masked positions, and the encoder's states [B, T, D]."""
-        masked_ids_BT = masked_input(batch, self.mask_id, self.vocab_size)
-        hidden_BTD = self.encoder(masked_ids_BT, batch.segments_BT, batch.attended_BT)
-        hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
-        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.original_ids_BK())
-        correct = {} if self.training else {"mlm": num_correct(is_right_BK, batch.mask_weights_BK)}
-        return Outputs({"mlm": total(losses_BK * batch.mask_weights_BK)}, correct), hidden_BTD
+        return predict_masked(self.encoder, self.head, batch, self.mask_id)
 
     @classmethod
     def head_flops(cls, encoder: EncoderConfig, length: int, masked_share: float) -> float:
         return masked_share * vocabulary_head_flops(encoder)
+
+
+def predict_masked(encoder: Encoder, head: VocabularyHead, batch: Batch, mask_id: int) -> tuple[Outputs, Tensor]:
+    """Predict the masked tokens with an encoder.
+
+    Returns:
+        The term ``mlm``, in evaluation with the number of right first guesses; and the encoder's states [B, T, D].
+    """
+    masked_ids_BT = masked_input(batch, mask_id, encoder.config.vocab_size)
+    hidden_BTD = encoder(masked_ids_BT, batch.segments_BT, batch.attended_BT)
+    hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
+    losses_BK, is_right_BK = guesses(head, hidden_BKD, batch.original_ids_BK())
+    correct = {} if is_right_BK is None else {"mlm": num_correct(is_right_BK, batch.mask_weights_BK)}
+    return Outputs({"mlm": total(losses_BK * batch.mask_weights_BK)}, correct), hidden_BTD

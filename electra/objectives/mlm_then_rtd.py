@@ -1,14 +1,17 @@
 """Masked language modelling first, replaced token detection after, by the same encoder.
 
-A discriminator that starts from random weights learns little until its generator proposes plausible tokens. Here the
-encoder learns masked language modelling for most of the run, as BERT does; what is left is ELECTRA's joint training with
-a small generator. ``two_stage`` has the phases the other way round as to size: its generator is the full encoder.
+The encoder first learns masked language modelling, as BERT does, and then goes on as ELECTRA's discriminator. Unlike
+that of ``two_stage``, the generator is no copy of the encoder, but a small one, or fixed token frequencies, whose
+samples cost nothing (``pretrain.generator``).
 """
 
 from electra import config
-from electra.model.generator import at_positions, guesses, vocabulary_head
+from electra.model.encoder import Encoder
+from electra.model.generator import vocabulary_head
+from electra.model.heads import VocabularyHead
 from electra.model.shape import EncoderConfig
-from electra.objectives.base import Batch, Outputs, masked_input, num_correct, total
+from electra.objectives.base import Batch, Outputs
+from electra.objectives.bert import predict_masked
 from electra.objectives.electra import Electra
 from electra.objectives.flops import TRAINED, encoder_flops, vocabulary_head_flops
 
@@ -37,20 +40,15 @@ class MlmThenRtd(Electra):
 
     def forward(self, batch: Batch) -> Outputs:
         if self.phase == 0:
-            return self.masked_language_model(batch)
+            return predict_masked(self.discriminator, self.head, batch, self.mask_id)[0]
         outputs = super().forward(batch)
         if self.generator is None:  # fixed frequencies are no model to measure: a token they lack has an infinite loss
             del outputs.loss_sums["mlm"]
         return outputs
 
-    def masked_language_model(self, batch: Batch) -> Outputs:
-        """Predict the masked tokens with the encoder itself."""
-        masked_ids_BT = masked_input(batch, self.mask_id, self.vocab_size)
-        hidden_BTD = self.discriminator(masked_ids_BT, batch.segments_BT, batch.attended_BT)
-        hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
-        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.original_ids_BK())
-        correct = {} if self.training else {"mlm": num_correct(is_right_BK, batch.mask_weights_BK)}
-        return Outputs({"mlm": total(losses_BK * batch.mask_weights_BK)}, correct)
+    def language_model(self) -> tuple[Encoder, VocabularyHead] | None:
+        """Return the generator; without one None, since the encoder has changed since its head was trained."""
+        return None if self.generator is None else super().language_model()
 
     @classmethod
     def training_flops(

@@ -27,6 +27,7 @@ OBJECTIVES = [
     "electra", "electra_15", "two_stage", "mlm_then_rtd", "adversarial", "replace_mlm", "all_tokens_mlm", "bert",
     "bert_nsp", "electric",
 ]  # fmt: skip
+TWO_PHASES = ("two_stage", "mlm_then_rtd")
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def measured(objective: str, stage: int = 0) -> float:
     return counter.get_total_flops() / (EXAMPLES * LENGTH)
 
 
-@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name not in ("electra_15", "two_stage", "mlm_then_rtd")])
+@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name not in ("electra_15", *TWO_PHASES)])
 def test_count_is_pytorchs(objective: str) -> None:
     """Within 0.1%: backward is a little less than twice the forward where no gradient is needed (the baseline's)."""
     assert objective_flops_per_token(objective, *shapes(), LENGTH, SLOTS / LENGTH) == pytest.approx(
@@ -225,7 +226,7 @@ def test_count_of_electra_15_leaves_out_what_needs_no_head() -> None:
     assert counted + dropped == pytest.approx(measured("electra_15"))
 
 
-@pytest.mark.parametrize("objective", ["two_stage", "mlm_then_rtd"])
+@pytest.mark.parametrize("objective", TWO_PHASES)
 @pytest.mark.parametrize("switch", [0.25, 0.5])
 def test_count_of_two_phases_is_their_average(objective: str, switch: float) -> None:
     average = switch * measured(objective, stage=0) + (1 - switch) * measured(objective, stage=1)

@@ -92,6 +92,29 @@ def test_both_parts_of_a_table_have_its_heading(tmp_path: Path) -> None:
         assert (heading, len(lines)) == ("sentence\tlabel", rows)
 
 
+def test_a_row_of_squad_is_a_question_with_its_paragraph(tmp_path: Path) -> None:
+    def paragraph(number: int) -> dict[str, Any]:
+        items = [
+            {"id": f"{number}{n}", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]} for n in "ab"
+        ]
+        return {"context": f"Ada {number}", "qas": items}
+
+    whole = {"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph(1), paragraph(2)]}]}
+    for name in ("train", "dev"):
+        table(tmp_path, f"data/{name}.json", json.dumps(whole))
+    facts = {"description": {"kind": "span", "format": "squad"}, "rows": 3, "choice": 1}
+
+    methods._write_task(tmp_path, "questions", {**facts, "train": "train.json", "dev": "dev.json"}, tmp_path / "data")
+
+    found = {}
+    for part in ("train", CHOICE, DEV):
+        (article,) = json.loads((tmp_path / f"questions.{part}").read_text())["data"]
+        found[part] = {item["id"]: own["context"] for own in article["paragraphs"] for item in own["qas"]}
+    assert [len(questions) for questions in found.values()] == [3, 1, 4]
+    expected = {f"{number}{n}": f"Ada {number}" for number in (1, 2) for n in "ab"}
+    assert found["train"] | found[CHOICE] == found[DEV] == expected
+
+
 def write_pieces(place: Place, run: Run, split: str, without: int = 0) -> None:
     """Write the pieces of a finished run, but for the last ones."""
     (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
@@ -118,6 +141,38 @@ def test_a_run_with_a_missing_piece_is_not_reported(tmp_path: Path) -> None:
     found = [(row["run"]["method"], row["run"]["seed"], row["split"]) for row in rows]
     assert found == [("bert", 11, CHOICE), (RANDOM, 0, DEV), ("bert", 1, DEV)]
     assert rows[2]["tasks"] == {task: [51.0, 52.0, 53.0] for task in TASKS}
+
+
+def test_a_new_folder_begins_with_the_pieces_of_the_committed_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, begun = Place(tmp_path / "measured"), Place(tmp_path / "begun")
+    runs = [(Run("6M", "bert", 1e-3, 1), DEV), (Run("6M", "bert", 2e-3, 11), CHOICE), (Run("", RANDOM, 0, 0), DEV)]
+    for run, split in runs:
+        write_pieces(measured, run, split)
+    pairs = {"masked language model, masked": [50.0, 51.5]}
+    measured.piece(runs[0][0], "pairs").write_text(json.dumps({"run": vars(runs[0][0]), "pairs": pairs}))
+    rows = finished_rows(measured)
+    committed = tmp_path / "methods.json"
+    committed.write_text(json.dumps({"settings": protocol(), "rows": rows}))
+    monkeypatch.setattr(methods, "RESULTS", committed)
+    kept = begun.piece(*runs[0][:1], "tags", DEV, 1)
+    kept.parent.mkdir(parents=True)
+    own = {"run": vars(runs[0][0]), "task": "tags", "split": DEV, "seed": 1, "score": 99.0}
+    kept.write_text(json.dumps(own))
+
+    methods.restore(begun)
+
+    assert json.loads(kept.read_text()) == own, "what the folder has is not replaced"
+    kept.unlink()
+    methods.restore(begun)
+    assert finished_rows(begun) == rows and pairs in [row.get("pairs") for row in rows]
+
+    committed.write_text(json.dumps({"settings": {**protocol(), "text": {}}, "rows": rows}))
+    other = Place(tmp_path / "other")
+    other.folder.mkdir()
+    methods.restore(other)
+    assert not (other.folder / "pieces").exists(), "rows of other settings are not taken"
 
 
 @pytest.fixture
@@ -261,15 +316,16 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`", "`electric`"]
 
 
-def test_minimal_pairs_are_a_line_per_way_of_scoring_over_the_runs_that_have_them() -> None:
-    ways = [{"sum": 49.0, "changed": 52.0}, {"sum": 50.0, "changed": 54.0}]
+def test_the_way_of_scoring_pairs_is_chosen_on_one_half_of_the_paradigms() -> None:
+    assert methods.halves({"b": 0.5, "a": 0.4, "all": 0.9, "d": 0.7, "c": 0.6}) == [50.0, 60.0]  # a and c; b and d
+    ways = [{"sum": [49.0, 60.0], "changed": [52.0, 50.0]}, {"sum": [50.0, 61.0], "changed": [54.0, 51.0]}]
     rows = [row("electra", {}, seed=seed) | {"pairs": pairs} for seed, pairs in enumerate(ways, 1)]
     rows += [row("electra", {}, seed=3), row("bert", {}), row("bert", {}, split=CHOICE) | {"pairs": ways[0]}]
 
     lines = methods_table.pairs_table(rows).splitlines()[2:]
     assert lines == [
-        "| 6M | `electra` | sum | 2 | 49.5 ± 6.4 |",
-        "| 6M | `electra` | changed | 2 | 53.0 ± 12.7 |",
+        "| 6M | `electra` | 2 | sum | 49.5 ± 6.4 | 60.5 ± 6.4 |",
+        "| 6M | `electra` | 2 | **changed** | **53.0 ± 12.7** | **50.5 ± 6.4** |",
     ]
 
 

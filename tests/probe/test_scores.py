@@ -102,6 +102,12 @@ def test_accuracies_are_those_of_a_plain_script(changes: dict[str, Any], prepare
         ]
         by_way.setdefault("discriminator, changed tokens", []).append(sums[0] > sums[1])
         by_way.setdefault("generator, masked", []).append(masked(good) > masked(bad))
+        odds = [row - (1 - row.exp()).log() for row in (one, other)]
+        by_way.setdefault("discriminator, log-odds", []).append(bool(odds[0].sum() > odds[1].sum()))
+        sums = [sum(float(v) for n, v in enumerate(row) if n not in kept[side]) for side, row in enumerate(odds)]
+        by_way.setdefault("discriminator, log-odds of changed tokens", []).append(sums[0] > sums[1])
+        both = [float(row.sum()) + masked(text) for row, text in zip(odds, (good, bad), strict=True)]
+        by_way.setdefault("discriminator and generator", []).append(both[0] > both[1])
     found = score_pairs(Probe(paths, CPU, bf16=False), pairs)
     assert found.keys() == by_way.keys()
     for way, right in by_way.items():

@@ -158,25 +158,39 @@ def changed(ids: list[int], other: list[int]) -> list[int]:
 def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
     """Return the share of pairs whose good sentence scores higher, by rule and over all; a tie is wrong.
 
-    A discriminator (or Electric) scores a sentence by the sum over its wordpieces, by their mean, and by the sum over
-    those that differ from the other sentence; a masked language model by its pseudo-log-likelihood.
+    A discriminator (or Electric) scores a sentence by the sum of log P(real) over its wordpieces, by their mean, and by
+    the sum over those that differ from the other sentence; a masked language model by its pseudo-log-likelihood. The
+    log-odds log P(real) - log P(replaced) do not depend on how many tokens were replaced in pre-training, but for a
+    constant. Added to the generator's pseudo-log-likelihood, they are log p(token | context) where both are optimal
+    (Electric, section 3.2).
     """
-    ids = [[probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad")]
-    ways: dict[str, list[tuple[float, float]]] = {}
-    values = probe.one_pass([*ids[0], *ids[1]])
-    if values is not None:
-        sides = list(zip(values[: len(pairs)], values[len(pairs) :], ids[0], ids[1], strict=True))
+    good, bad = ([probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad"))
+    texts, others = [*good, *bad], [*bad, *good]
+    ways: dict[str, list[float]] = {}  # a score for each text
+    real = probe.one_pass(texts)
+    masked = probe.masked(texts)
+    if real is not None:
         name = "Electric" if probe.objective.scores_texts else "discriminator"
-        ways[f"{name}, sum"] = [(float(good.sum()), float(bad.sum())) for good, bad, *_ in sides]
-        ways[f"{name}, mean"] = [(float(good.mean()), float(bad.mean())) for good, bad, *_ in sides]
-        ways[f"{name}, changed tokens"] = [
-            (float(good[changed(one, other)].sum()), float(bad[changed(other, one)].sum()))
-            for good, bad, one, other in sides
-        ]
-    if (sums := probe.masked([*ids[0], *ids[1]])) is not None:
+        places = [changed(*both) for both in zip(texts, others, strict=True)]
+        ways[f"{name}, sum"] = [float(values.sum()) for values in real]
+        ways[f"{name}, mean"] = [float(values.mean()) for values in real]
+        ways[f"{name}, changed tokens"] = _sums_at(real, places)
+    if masked is not None:
         name = "generator" if probe.objective.info.has_generator else "masked language model"
-        ways[f"{name}, masked"] = list(zip(sums[: len(pairs)], sums[len(pairs) :], strict=True))
-    return {way: _accuracies([pair["UID"] for pair in pairs], scores) for way, scores in ways.items()}
+        ways[f"{name}, masked"] = masked
+    if real is not None and not probe.objective.scores_texts:
+        odds = [values - torch.log(-torch.expm1(values.clamp(max=-1e-7))) for values in real]
+        ways["discriminator, log-odds"] = [float(values.sum()) for values in odds]
+        ways["discriminator, log-odds of changed tokens"] = _sums_at(odds, places)
+        if masked is not None:
+            both = zip(masked, ways["discriminator, log-odds"], strict=True)
+            ways["discriminator and generator"] = [sum(parts) for parts in both]
+    rules, half = [pair["UID"] for pair in pairs], len(pairs)
+    return {way: _accuracies(rules, list(zip(found[:half], found[half:], strict=True))) for way, found in ways.items()}
+
+
+def _sums_at(rows: list[Tensor], places: list[list[int]]) -> list[float]:
+    return [float(values[chosen].sum()) for values, chosen in zip(rows, places, strict=True)]
 
 
 def _accuracies(rules: list[str], scores: list[tuple[float, float]]) -> dict[str, float]:
