@@ -186,21 +186,20 @@ def prepare(place: Place, data: Path) -> None:
 
 def restore(place: Place) -> None:
     """Write the pieces of the committed rows that the folder does not have: what was measured is not measured again."""
-    stored = read_json(RESULTS)
-    if any(stored["settings"][key] != protocol()[key] for key in SHARED):
+    stored = read_json(RESULTS) if RESULTS.exists() else None
+    if stored is None or any(stored["settings"][key] != protocol()[key] for key in SHARED):
         return
     (place.folder / "pieces").mkdir(exist_ok=True)
     for row in stored["rows"]:
         run, split = Run(**row["run"]), row["split"]
-        pieces = {place.piece(run): {key: value for key, value in row.items() if key not in ("split", "tasks", PAIRS)}}
-        if run.method == RANDOM:
-            pieces = {}
+        about = {key: value for key, value in row.items() if key not in ("split", "tasks", PAIRS)}
+        pieces = {} if run.method == RANDOM else {place.piece(run): about}
         if PAIRS in row:
             pieces[place.piece(run, PAIRS)] = {"run": row["run"], PAIRS: row[PAIRS]}
-        for task, cell_split, seed in cells_of(split):
-            piece = {"run": row["run"], "task": task, "split": split, "seed": seed}
-            score = row["tasks"][task][seeds_of(split).index(seed)]
-            pieces[place.piece(run, task, cell_split, seed)] = {**piece, "score": score}
+        for task, scores in row["tasks"].items():
+            for seed, score in zip(seeds_of(split), scores, strict=True):
+                piece = {"run": row["run"], "task": task, "split": split, "seed": seed, "score": score}
+                pieces[place.piece(run, task, split, seed)] = piece
         for file, piece in pieces.items():
             if not file.exists():
                 write_json(file, piece)

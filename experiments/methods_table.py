@@ -6,6 +6,7 @@ fine-tuning seed, percent) and, unless the weights are random, what pre-training
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,11 +99,15 @@ def by_seed(rows: Sequence[Row], budget: str, method: str, tasks: Sequence[str])
 
 
 def compared(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return budget and method of all reported runs: by FLOPs, the baseline first, then in the order of the rows."""
-    reported = [row for row in rows if row["split"] == DEV and row["run"]["method"] != RANDOM]
-    pairs = dict.fromkeys(of(row) for row in reported)
-    flops = {of(row): row["flops"] for row in reported}
-    return sorted(pairs, key=lambda pair: (flops[pair], pair[1] != BASELINE))
+    """Return budget and method of all that is reported: by FLOPs, the baseline first, then in the order of the rows.
+
+    A method with a single seed is not reported.
+    """
+    scored = [row for row in rows if row["split"] == DEV and row["run"]["method"] != RANDOM]
+    seeds = Counter(of(row) for row in scored)
+    flops = {of(row): row["flops"] for row in scored}
+    reported = [pair for pair in seeds if seeds[pair] > 1]
+    return sorted(reported, key=lambda pair: (flops[pair], pair[1] != BASELINE))
 
 
 # ---- tables

@@ -94,7 +94,7 @@ def plan_project(
     values = profile_values(
         base, common, like, profile, found, labelled, cased=cased, encoding=encoding, steps=steps, babylm=challenge
     )
-    why = reasons(found, values, usual)
+    why = reasons(found, labelled, values, usual)
     files = {target: header(profile, like, why) + yaml_text(values)}
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = yaml_text(labelled.description)

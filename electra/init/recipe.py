@@ -1,5 +1,6 @@
 """The new profile: the recipe of an existing one, with the texts, the tasks and what depends on their size."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ BYTES_PER_TOKEN = 4.5
 PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
 MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
 EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
+FINETUNING_STEPS = 500  # with fewer, tables of 1,500 to 3,000 rows were not learned to the end (experiments/README.md)
+MOST_EPOCHS = 16
 MLM_TOKENS = 24_600_000  # up to so many tokens of pre-training `bert` was ahead of `electra` (docs/results.md)
 
 
@@ -99,6 +102,11 @@ def profile_values(
         "task_max_train_examples",
     ):  # the own tasks of ``like`` are not in the new profile
         base["finetune"][key] = {task: value for task, value in (base["finetune"][key] or {}).items() if task in TASKS}
+    if table and like in ("tiny", "books"):
+        rows_of_steps = FINETUNING_STEPS * base["finetune"]["batch_size"]
+        epochs = min(math.ceil(rows_of_steps / table.rows["train"]), MOST_EPOCHS)
+        if epochs > base["finetune"]["epochs"]:
+            base["finetune"]["task_epochs"][table.name] = epochs
     cells = {**common["cells"], "tasks": [table.name] if table else [], "intermediate": [], "from_intermediate": []}
     merged = {**common, "profile": name, "cells": cells}
     merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
@@ -122,8 +130,8 @@ def header(profile: str, like: str, lines: list[str]) -> str:
     )
 
 
-def reasons(texts: Texts, values: dict[str, Any], usual: str) -> list[str]:
-    """Return the settings chosen from the texts, one line each: key, value, reason.
+def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: str) -> list[str]:
+    """Return the settings chosen from the texts and the table, one line each: key, value, reason.
 
     Args:
         values: of the new profile.
@@ -144,4 +152,7 @@ def reasons(texts: Texts, values: dict[str, Any], usual: str) -> list[str]:
             f"pretrain.objective: {method}, masked language modelling: with so little text it is ahead of {usual}"
             " (docs/results.md)"
         )
+    if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
+        rows = table.rows["train"]
+        lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")
     return lines

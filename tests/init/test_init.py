@@ -270,6 +270,20 @@ def test_the_method_is_the_one_that_is_ahead_for_so_much_text(project: Path) -> 
     assert plan_project(["letters/a.txt"], name="s", like="small").settings.pretrain.objective == "electra"
 
 
+@pytest.mark.parametrize(("rows", "epochs"), [(20, 16), (2_000, 8), (6_000, None)])
+def test_a_small_table_is_fine_tuned_for_more_epochs(project: Path, rows: int, epochs: int | None) -> None:
+    for name, number in (("many", rows), ("dev", 10)):
+        lines = (f"text {n},{['praise', 'blame'][n % 2]}\n" for n in range(number))
+        Path(f"{name}.csv").write_text("review,verdict\n" + "".join(lines))
+    plan = plan_project(
+        ["letters/"], table=Path("many.csv"), dev=Path("dev.csv"), text_columns=["review"], label="verdict"
+    )
+    finetune = plan.settings.finetune
+    assert finetune.epochs_of("many") == (epochs or finetune.epochs)
+    reason = f"finetune.task_epochs: {{many: {epochs}}}: few rows ({rows:,}) need more passes"
+    assert (reason in describe_project(plan, None)) == (epochs is not None)
+
+
 def test_the_profile_is_complete_in_block_style_and_steps_follow_the_text(project: Path) -> None:
     text = plan_project(["letters/"]).files[Path("params/letters.yaml")]
     assert "  paths:\n    - letters/**/*.txt\n" in text or "    paths:\n    - letters/**/*.txt\n" in text
