@@ -130,6 +130,16 @@ def test_methods_without_a_discriminator_or_a_language_model_show_what_they_have
     assert (found["loss"] is not None) == has_fills
 
 
+def test_without_a_language_model_frequent_tokens_are_put_in_and_scored(prepared: Workspace, tmp_path: Path) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "root", generator="unigram"), CPU, bf16=False)
+    token = probe.tokenizer.token_to_id("##q")
+    found = show(probe, "The old garden was quiet when nobody sang in it at all.", 1, [token])
+    tokens, places = found["tokens"].split(), [int(place) for place in found["was"]]
+    assert places and {tokens[place] for place in places} == {"##q"} and not found["fills"]
+    scores = replaced(probe, [probe.tokenizer.token_to_id(name) for name in tokens])
+    assert scores and found["replaced"].split() == [f"{score:.2f}" for score in scores]
+
+
 def test_without_a_discriminator_the_best_guess_stands_in_the_sentence_and_its_loss_orders_them(
     prepared: Workspace, tmp_path: Path
 ) -> None:

@@ -42,11 +42,13 @@ PAIRS = read_pairs([fixtures.PAIRS])
 RULES = list(dict.fromkeys(pair["UID"] for pair in PAIRS))
 
 
-def workspace_of(prepared: Workspace, root: Path, objective: str = "electra", **changes: Any) -> Paths:
+def workspace_of(
+    prepared: Workspace, root: Path, objective: str = "electra", generator: str = "transformer", **changes: Any
+) -> Paths:
     """Random weights far from zero, and their export."""
     root.mkdir()
     (root / "data").symlink_to(prepared.root / "data")
-    settings, paths, method = prepared.settings(), Paths(root), Method(objective=objective)
+    settings, paths, method = prepared.settings(), Paths(root), Method(objective=objective, generator=generator)
     model = Model(**{**settings.model.model_dump(), **changes})
     module = build_objective(model, 600, 4, method).initialize(0.3, seed=1)
     weights = {name: parameter.detach() for name, parameter in module.named_parameters()}

@@ -5,6 +5,7 @@ Shape legend: N masked tokens or questions, P paragraphs, T tokens, D hidden wid
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -130,7 +131,8 @@ def probe_pretrained(settings: Settings, paths: Paths) -> None:
     if "similarity_spearman" in found or "retrieval" in found:
         found["word_vectors"] = score_embeddings(settings, paths, WordVectors.learn(paths).embed)
     candidates = held_out_sentences(probe, paths, CANDIDATES)
-    shown = [show(probe, text, number) for number, text in enumerate(candidates)]
+    frequent = [token for text in candidates for token in probe.ids(text)]  # each as often as it occurs
+    shown = [show(probe, text, number, frequent) for number, text in enumerate(candidates)]
     found |= {"candidates": len(shown), "sentences": best_and_worst(shown)}
     write_json(paths.results / "probe.json", found)
     print(render(found), end="")
@@ -177,11 +179,11 @@ def _stride(number: int) -> int:
     return step
 
 
-def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
+def show(probe: Probe, text: str, seed: int, frequent: Sequence[int] = ()) -> dict[str, Any]:
     """Mask some tokens of a sentence, fill them in, and return the model's scores.
 
     The tokens are filled with the generator's samples if the method has a discriminator, else with the model's best
-    guesses.
+    guesses. In place of a generator without weights, tokens of ``frequent`` are drawn.
 
     Returns:
         ``tokens``, separated by spaces; ``replaced``, the discriminator's P(replaced) of each, in the same format;
@@ -196,6 +198,9 @@ def show(probe: Probe, text: str, seed: int) -> dict[str, Any]:
     proposed = fills(probe, shares_NV, 1_000)
     has_discriminator = replaced(probe, ids) is not None
     corrupted = list(ids)
+    if has_discriminator and shares_NV is None and frequent:
+        for place in places:
+            corrupted[place] = random.choice(frequent)
     for place, options in zip(places, proposed, strict=False):
         token = options[0][0]
         if has_discriminator:

@@ -231,7 +231,9 @@ def which_sentences(facts: Facts) -> str:
     """Return a caption that states how the shown sentences were chosen."""
     found = facts.probe or {}
     if has_scores(facts):
-        text, loss = "Held-out sentences in which the generator replaced tokens", "of the discriminator"
+        has_generator = any(sentence["fills"] for sentence in found["sentences"])
+        how = "the generator replaced tokens" if has_generator else "tokens were replaced by frequent ones"
+        text, loss = f"Held-out sentences in which {how}", "of the discriminator"
     else:
         text, loss = "Held-out sentences in which tokens were masked and the model's best guesses filled in", "there"
     if found.get("candidates", 0) > len(found.get("sentences", [])) and found["sentences"][0].get("loss") is not None:
