@@ -20,11 +20,7 @@ MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
 EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
 FINETUNING_STEPS = 500  # with fewer, tables of 1,500 to 3,000 rows were not learned to the end (experiments/README.md)
 MOST_EPOCHS = 16
-# The method that was measured to be the best for so many tokens of pre-training, if not `electra` (docs/results.md)
-BEST_METHODS: dict[int, dict[str, Any]] = {
-    6_500_000: {"objective": "mlm_then_rtd", "generator": "unigram", "two_stage_switch": 0.5},
-    26_100_000: {"objective": "bert"},
-}
+MLM_TOKENS = 24_600_000  # up to so many tokens of pre-training `bert` was ahead of `electra` (docs/results.md)
 
 
 def read_template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -90,8 +86,9 @@ def profile_values(
     elif like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
-        if METHODS[recipe["objective"]].has_discriminator:
-            recipe |= best_method(examples * base["shards"]["max_length"])  # not by --steps: a trial has it too
+        is_little = examples * base["shards"]["max_length"] <= MLM_TOKENS
+        if is_little and METHODS[recipe["objective"]].has_discriminator:
+            recipe["objective"] = "bert"  # also for --steps: a trial has the method of the full run
     if steps is not None:
         recipe |= {
             "num_steps": steps,
@@ -124,11 +121,6 @@ def profile_values(
     }
 
 
-def best_method(tokens: float) -> dict[str, Any]:
-    """Return the settings of the best method for so many tokens of pre-training; none where it is the profile's own."""
-    return next((method for most, method in BEST_METHODS.items() if tokens <= most), {})
-
-
 def header(profile: str, like: str, lines: list[str]) -> str:
     """Return the comment at the top of the profile."""
     chosen = "".join(f"# {line}\n" for line in lines)
@@ -157,7 +149,7 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
     method = values["pretrain"]["objective"]
     if method != usual:
         lines.append(
-            f"pretrain.objective: {method}, {METHODS[method].title}: with so little text it is ahead of {usual}"
+            f"pretrain.objective: {method}, masked language modelling: with so little text it is ahead of {usual}"
             " (docs/results.md)"
         )
     if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
