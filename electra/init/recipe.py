@@ -18,7 +18,7 @@ BYTES_PER_TOKEN = 4.5
 PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
 MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
 EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
-FINETUNING_STEPS = 500  # tables of 1,500 to 2,600 rows were not learned to the end with 141 to 325 (experiments/README.md)
+FINETUNING_STEPS = 500  # tables of 1,500 to 2,600 rows were not learned to the end with 141 to 325 (experiments)
 MOST_EPOCHS = 16
 MLM_TOKENS = 24_600_000  # up to so many tokens of pre-training `bert` was ahead of `electra` (docs/results.md)
 
