@@ -3,6 +3,8 @@
 import json
 import shutil
 import signal
+from collections.abc import Callable
+from functools import cache
 from typing import get_args
 
 import numpy as np
@@ -46,34 +48,47 @@ def test_method_trains_validates_and_exports(workspace: Workspace, objective: st
     }.get(objective, {"discriminator", "generator"})  # fmt: skip
 
 
+TWO_PHASES = [name for name in OTHERS if METHODS[name].two_phases]
+
+
 @pytest.fixture(scope="module")
-def two_stages(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Two stages, from start to end in one process."""
-    folder = tmp_path_factory.mktemp("two-stages") / "workspace"
-    shutil.copytree(prepared.root, folder)
-    done = Workspace(folder).write(pretrain={"objective": "two_stage"})
-    done.pretrain()
-    return done
+def in_one_process(prepared: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Workspace]:
+    """Returns the workspace of a method of two phases, trained from start to end in one process."""
+
+    @cache
+    def trained(objective: str) -> Workspace:
+        folder = tmp_path_factory.mktemp(objective) / "workspace"
+        shutil.copytree(prepared.root, folder)
+        done = Workspace(folder).write(pretrain={"objective": objective})
+        done.pretrain()
+        return done
+
+    return trained
 
 
+@pytest.mark.parametrize("objective", TWO_PHASES)
 @pytest.mark.parametrize("killed_after", [3, 14])
-def test_two_stages_resume_in_either_stage_to_the_last_bit(
-    workspace: Workspace, two_stages: Workspace, killed_after: int
+def test_two_phases_resume_in_either_to_the_last_bit(
+    workspace: Workspace, in_one_process: Callable[[str], Workspace], objective: str, killed_after: int
 ) -> None:
-    workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"objective": "two_stage"})
+    workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"objective": objective})
     kill_at(workspace, killed_after, signal.SIGKILL)
     workspace.pretrain()
-    assert weights(workspace) == weights(two_stages)
+    assert weights(workspace) == weights(in_one_process(objective))
     tensors = load_file(workspace.paths.pretrained / "model.safetensors")
-    generator = load_file(workspace.paths.milestones / "50/model.safetensors")
-    assert all((tensors[name] == generator[name]).all() for name in tensors if name.startswith("generator")), "it rests"
+    first = load_file(workspace.paths.milestones / "50/model.safetensors")
+    rests = "head." if objective == "mlm_then_rtd" else "generator"
+    assert all((tensors[name] == first[name]).all() for name in tensors if name.startswith(rests)), "it rests"
 
 
 @pytest.mark.parametrize("stage", [1, 3])
-def test_two_stages_learn_the_same_under_zero(workspace: Workspace, two_stages: Workspace, stage: int) -> None:
-    workspace.write({"cluster": {"zero_stage": stage}}, pretrain={"objective": "two_stage"})
+@pytest.mark.parametrize("objective", TWO_PHASES)
+def test_two_phases_learn_the_same_under_zero(
+    workspace: Workspace, in_one_process: Callable[[str], Workspace], objective: str, stage: int
+) -> None:
+    workspace.write({"cluster": {"zero_stage": stage}}, pretrain={"objective": objective})
     workspace.pretrain()
-    assert_curves_close(workspace, two_stages, 1e-5)
+    assert_curves_close(workspace, in_one_process(objective), 1e-5)
 
 
 @pytest.mark.parametrize("sharing", ["none", "gradient_disentangled"])
