@@ -1,15 +1,17 @@
 """Fine-tune published weights here and in a plain loop around ``transformers``: is this project's fine-tuning at fault?
 
-    python -m experiments.harness FOLDER --data ../shared/data --tasks MRPC STS-B CoLA --seeds 1 2 3
+    python -m experiments.harness ENCODER FOLDER --data DATA --tasks MRPC CoLA --seeds 1 2 3
+    python -m experiments.harness ENCODER FOLDER --write
 
-FOLDER is a folder that ``transformers`` loads. Both sides have the same rows, weights, rate, schedule, epochs and batch
-size. The loop is that of ``run_glue``, an example of ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a
-linear schedule, scores by scikit-learn and SciPy. Finished runs are kept in --work, so an interrupted command goes on.
+ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. Both sides have the
+same rows, weights, rate, schedule, epochs and batch size. The loop is that of ``run_glue``, an example of
+``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
+Every finished run is a file in ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different
+tasks share a folder. With ``--write`` all finished runs go to ``experiments/results/harness.json``.
 """
 
 import argparse
 import itertools
-import json
 import statistics
 import time
 from pathlib import Path
@@ -23,9 +25,10 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
 
 from benchmarks.measure import machine
-from electra.common.artifacts import write_json
+from electra.common.artifacts import read_json, write_json
 from electra.common.paths import Paths
-from electra.config.loading import load_settings
+from electra.config import Settings
+from electra.config.loading import parse_settings
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.run import finetune_task
 from electra.readers.build import prepare_tasks
@@ -36,41 +39,37 @@ from electra.tasks.matrix import Start, read_rows
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3.0, "warmup_fraction": 0.1, "weight_decay": 0.0}
 SIDES = ("here", "transformers")
+TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
+RESULTS = ROOT / "experiments/results/harness.json"
 
 
-def write_workspace(work: Path, data: Path, tasks: list[str]) -> None:
-    """Write settings with the recipe, and prepare the tasks, unless an earlier command has."""
-    if (work / "params.yaml").exists():
-        return
-    values = yaml.safe_load((ROOT / "params/small.yaml").read_text())
-    values["tasks"] = {"source": {"kind": "files", "glue": str((data / "glue").resolve())}, "own": [], "pairs": []}
+def settings_of(glue: Path) -> Settings:
+    """Return the profile ``small`` with the recipe, and those of GLUE's tasks whose folders there are."""
+    values = yaml.safe_load((ROOT / "params/small.yaml").read_text(encoding="utf-8"))
+    values["tasks"] = {"source": {"kind": "files", "glue": str(glue)}, "own": [], "pairs": []}
     same_rows = {"double_unordered": False, "task_epochs": {}, "task_learning_rate": {}}
     values["finetune"] |= RECIPE | same_rows | {"layerwise_decay": 1.0}
-    common = {"profile": "small", "cells": {"tasks": tasks, "seeds": [1]}, "cluster": {"num_threads": 1}}
-    (work / "params").mkdir(parents=True, exist_ok=True)
-    (work / "params/small.yaml").write_text(yaml.safe_dump(values))
-    (work / "params.yaml").write_text(yaml.safe_dump(common))
-    prepare_tasks(load_settings(work), Paths(work))
+    cells = {"tasks": [task for task in TASKS if (glue / task).is_dir()], "seeds": [1]}
+    cluster = {"device": "cpu", "precision": "bf16", "num_threads": 1}
+    common = {"profile": "small", "cells": cells, "cluster": cluster}
+    return parse_settings(common | values, where="params/small.yaml")
 
 
-def score_here(folder: Path, work: Path, task: str, seed: int) -> float:
+def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
     """Fine-tune in this project; return the score of the development set in percent."""
-    settings, paths = load_settings(work), Paths(work)
-    encoder = EncoderSource.named(folder, "published")
-    finetune_task(settings, paths, task=task, seed=seed, encoder=encoder)
+    finetune_task(settings, paths, task=task, seed=seed, encoder=EncoderSource.named(encoder, "published"))
     spec = find_spec(paths.tasks, task)
     rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
     return scores_of_run(paths, spec, rows, seed, Start.parse("published"))[spec.headline]
 
 
-def score_in_transformers(folder: Path, work: Path, task: str, seed: int) -> float:
+def score_in_transformers(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
     """Fine-tune in a plain loop; return the score of the development set in percent."""
-    paths = Paths(work)
     train, dev = read_rows(paths, task, "train"), read_rows(paths, task, "dev")
     classes = find_spec(paths.tasks, task).labels  # none for regression
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
     torch.manual_seed(seed)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=len(classes) or 1)
+    model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=len(classes) or 1)
 
     def targets(rows: list[dict[str, Any]]) -> torch.Tensor:
         return torch.tensor([classes.index(row["label"]) if classes else float(row["label"]) for row in rows])
@@ -78,7 +77,9 @@ def score_in_transformers(folder: Path, work: Path, task: str, seed: int) -> flo
     def encode(rows: list[dict[str, Any]]) -> Any:
         pairs = [row["text_b"] for row in rows] if rows[0].get("text_b") is not None else None
         texts = [row["text_a"] for row in rows]
-        return tokenizer(texts, pairs, truncation=True, max_length=128, padding=True, return_tensors="pt")
+        return tokenizer(
+            texts, pairs, truncation=True, max_length=settings.finetune.max_length, padding=True, return_tensors="pt"
+        )
 
     size = int(RECIPE["batch_size"])
     steps = int(-(-len(train) // size) * RECIPE["epochs"])
@@ -120,29 +121,38 @@ def table(cells: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="published weights")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with glue/TASK/*.tsv")
-    parser.add_argument("--tasks", nargs="+", default=["MRPC", "STS-B", "CoLA"])
+    parser.add_argument("encoder", type=Path, help="folder of published weights")
+    parser.add_argument("folder", type=Path, help="for tasks, runs and pieces; the same folder goes on")
+    parser.add_argument("--data", type=Path, help="folder with glue/TASK/train.tsv and dev.tsv")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["MRPC", "STS-B", "CoLA", "RTE"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--work", type=Path, default=Path("logs/harness"))
-    parser.add_argument("--write", type=Path, default=ROOT / "experiments/results/harness.json")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    write_workspace(options.work, options.data, options.tasks)
-    score = dict(zip(SIDES, (score_here, score_in_transformers), strict=True))
-    cells = []
-    for seed, task, side in itertools.product(options.seeds, options.tasks, SIDES):
-        piece = options.work / f"pieces/{task}-{seed}-{side}.json"
-        if not piece.exists():
-            begin = time.process_time()
-            value = score[side](options.folder, options.work, task, seed)
-            seconds = round(time.process_time() - begin)
-            piece.parent.mkdir(parents=True, exist_ok=True)
-            write_json(piece, {"task": task, "seed": seed, "side": side, "score": round(value, 2), "seconds": seconds})
-            print(piece.read_text(), flush=True)
-        cells.append(json.loads(piece.read_text()))
-    write_json(options.write, {"recipe": RECIPE, "machine": machine(), "cells": cells})
+    parser.add_argument("--write", action="store_true", help="write the finished runs into the repository")
+    arguments = parser.parse_args()
+    pieces, paths = arguments.folder / "pieces", Paths(arguments.folder)
+    if not arguments.write:
+        if arguments.data is None:
+            parser.error("--data: name the folder with glue/")
+        torch.set_num_threads(1)
+        settings = settings_of(arguments.data.resolve() / "glue")
+        if not paths.tasks.exists():
+            prepare_tasks(settings, paths)
+        score = {"here": score_here, "transformers": score_in_transformers}
+        for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, SIDES):
+            piece = pieces / f"{task}-{seed}-{side}.json"
+            if not piece.exists():
+                begin = time.process_time()
+                value = score[side](arguments.encoder, settings, paths, task, seed)
+                cell = {"task": task, "seed": seed, "side": side, "score": round(value, 2)}
+                pieces.mkdir(exist_ok=True)
+                write_json(piece, cell | {"seconds": round(time.process_time() - begin), "machine": machine()})
+                print(f"{task}, seed {seed}, {side}: {value:.1f}", flush=True)
+    cells = sorted(
+        (read_json(piece) for piece in pieces.glob("*.json")),
+        key=lambda cell: (TASKS.index(cell["task"]), cell["seed"], cell["side"]),
+    )
     print(table(cells))
+    if arguments.write:
+        write_json(RESULTS, {"recipe": RECIPE, "cells": cells})
 
 
 if __name__ == "__main__":

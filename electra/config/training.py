@@ -196,7 +196,8 @@ class Pretrain(Method):
         1024, gt=0, le=1_000_000_000, description="held-out examples per validation (all if there are fewer)"
     )
     initialize_from: str | None = Field(
-        None, description="folder of pre-trained weights (see `electra import-huggingface`) to start from"
+        None,
+        description="folder of pre-trained weights (see `electra import-huggingface`) to start from; of any method",
     )
     milestones: list[str] = Field(
         [],

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 import torch.distributed
+from torch import Tensor
 
 from electra import config
 from electra.common.artifacts import ListedFile, listed_files, verify_files
@@ -18,6 +19,8 @@ from electra.common.tensors import read_tensors
 from electra.config import Pretrain
 from electra.model.pretrained import read_config
 from electra.objectives.base import Objective
+
+ENCODER_NAMES = ("discriminator", "encoder")  # attributes that hold an objective's main encoder
 
 
 def verify_inputs(recipe: Pretrain, paths: Paths, device: Literal["cpu", "cuda"]) -> None:
@@ -65,7 +68,8 @@ def _inputs(recipe: Pretrain, paths: Paths) -> list[ListedFile]:
 def load_initial_weights(model: Objective, recipe: config.Pretrain, paths: Paths) -> None:
     """Copy the weights of ``pretrain.initialize_from`` by name.
 
-    Weights that the folder lacks stay random, as does a generator of another size.
+    Weights that the folder lacks stay random, as does a generator of another size. The main encoder may come from a
+    run of another method: a masked language model's starts a discriminator, and the reverse.
 
     Raises:
         DataError: the folder is missing, lacks the main encoder, has other shapes, or belongs to another vocabulary.
@@ -75,7 +79,7 @@ def load_initial_weights(model: Objective, recipe: config.Pretrain, paths: Paths
     folder = Path(recipe.initialize_from)
     next_step = "write the folder again with: electra import-huggingface, import-tensorflow or resize"
     path = folder / "model.safetensors"
-    weights = read_tensors(path, next_step)
+    weights = _named_for(model.encoder_name, read_tensors(path, next_step))
     _require_same_vocabulary(folder, paths)
     rows = read_config(folder).vocab_size if (folder / "tokenizer").is_dir() else 0
     copied, total = 0, 0
@@ -100,6 +104,19 @@ def load_initial_weights(model: Objective, recipe: config.Pretrain, paths: Paths
             parameter.copy_(given)
             copied += 1
     print(f"starting from {folder}: {copied} of {total} tensors, the others random", flush=True)
+
+
+def _named_for(encoder_name: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with the main encoder under this name; methods call it discriminator or encoder."""
+    if any(name.startswith(f"{encoder_name}.") for name in weights):
+        return weights
+    other = next((name for name in ENCODER_NAMES if any(weight.startswith(f"{name}.") for weight in weights)), None)
+    if other is None:
+        return weights
+    return {
+        f"{encoder_name}.{name.removeprefix(f'{other}.')}" if name.startswith(f"{other}.") else name: weight
+        for name, weight in weights.items()
+    }
 
 
 def _require_same_vocabulary(folder: Path, paths: Paths) -> None:

@@ -4,7 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from safetensors.numpy import load_file, save_file
+import torch
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import save_file
 
 from electra.common.errors import DataError
 from electra.common.paths import Paths
@@ -33,6 +36,22 @@ def test_a_generator_of_another_size_starts_at_random(workspace: Workspace, unin
             == before["discriminator.layers.0.attention.qkv.weight"]).all()  # fmt: skip
 
 
+@pytest.mark.parametrize("first, then", [("electra", "bert"), ("bert", "electra"), ("bert", "mlm_then_rtd")])
+def test_an_encoder_goes_on_with_another_method(workspace: Workspace, first: str, then: str) -> None:
+    folder = workspace.root / "start"
+    settings = workspace.write(pretrain={"objective": first}).settings()
+    before = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=1)
+    folder.mkdir()
+    save_file({name: weight.detach() for name, weight in before.named_parameters()}, folder / "model.safetensors")
+    settings = workspace.write(pretrain={"objective": then, "initialize_from": str(folder)}).settings()
+    after = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=2)
+    load_initial_weights(after, settings.pretrain, workspace.paths)
+    expected = dict(before.encoder_to_publish().named_parameters())
+    assert len(expected) > 20
+    for name, weight in after.encoder_to_publish().named_parameters():
+        assert torch.equal(weight, expected[name]), name
+
+
 @pytest.mark.parametrize("fault", ["no folder", "no encoder", "other shape", "other vocabulary"])
 def test_what_does_not_fit_is_refused(workspace: Workspace, uninterrupted: Workspace, fault: str) -> None:
     folder = workspace.root / "start"
@@ -41,7 +60,7 @@ def test_what_does_not_fit_is_refused(workspace: Workspace, uninterrupted: Works
         weights = load_file(uninterrupted.paths.pretrained / "model.safetensors")
         if fault == "no encoder":
             weights = {name: value for name, value in weights.items() if name.startswith("generator")}
-        save_file(weights, folder / "model.safetensors")
+        save_arrays(weights, folder / "model.safetensors")
     if fault == "other vocabulary":
         (folder / "tokenizer").mkdir()
         (folder / "tokenizer/vocab.txt").write_text("[PAD]\n[UNK]\n")
