@@ -175,7 +175,7 @@ def prepare(place: Place, data: Path) -> None:
     if not (workspace / "text").exists():
         _write_novels(data / protocol()["text"]["archive"], workspace / "text")
     for task, facts in protocol()["tasks"].items():
-        _write_task(workspace / "labelled", task, facts, data)
+        write_task(workspace / "labelled", task, facts, data)
     (workspace / "data").mkdir(exist_ok=True)
     settings = settings_of()
     write_workspace(workspace, settings, workspace / "data", settings.pretrain.num_steps, [1])
@@ -220,7 +220,7 @@ def _write_novels(archive: Path, folder: Path) -> None:
     partial.rename(folder)
 
 
-def _write_task(folder: Path, task: str, facts: dict[str, Any], data: Path) -> None:
+def write_task(folder: Path, task: str, facts: dict[str, Any], data: Path) -> None:
     """Write the rows of a task: ``train``, part A and the development set, and a description for each of the two."""
     folder.mkdir(parents=True, exist_ok=True)
     format = facts["description"]["format"]

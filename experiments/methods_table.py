@@ -188,13 +188,13 @@ def pairs_table(rows: Sequence[Row]) -> str:
     return measure.table(heading, lines) + "\n"
 
 
-def page_with(name: str, table: str, page: str) -> str:
+def page_with(name: str, table: str, page: str, program: str = "experiments.methods") -> str:
     """Return the page with a table in the place that carries its name.
 
     Raises:
         ValueError: the page has no such place.
     """
-    begin, end = f"<!-- {name}: written by experiments.methods -->\n", f"<!-- end of {name} -->"
+    begin, end = f"<!-- {name}: written by {program} -->\n", f"<!-- end of {name} -->"
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):

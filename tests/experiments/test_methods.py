@@ -69,7 +69,7 @@ def test_part_a_is_cut_from_the_training_rows_and_shares_none_with_them(tmp_path
     facts = {"description": {"kind": "tagging", "words": 0, "tags": 1, "format": "conll"}, "rows": 4, "choice": 3}
     facts |= {"train": "train.conll", "dev": "dev.conll"}
 
-    methods._write_task(tmp_path / "labelled", "entities", facts, tmp_path / "data")
+    methods.write_task(tmp_path / "labelled", "entities", facts, tmp_path / "data")
 
     parts = {
         part: (tmp_path / f"labelled/entities.{part}").read_text().split("\n\n")[:-1] for part in ("train", CHOICE, DEV)
@@ -77,7 +77,7 @@ def test_part_a_is_cut_from_the_training_rows_and_shares_none_with_them(tmp_path
     assert [len(rows) for rows in parts.values()] == [4, 3, 1]
     assert sorted(parts["train"] + parts[CHOICE]) == [f"word{number}\tO\nend\tO" for number in range(7)]
     with pytest.raises(ConfigError, match="has 7 rows, not 8"):
-        methods._write_task(tmp_path / "labelled", "entities", {**facts, "rows": 5}, tmp_path / "data")
+        methods.write_task(tmp_path / "labelled", "entities", {**facts, "rows": 5}, tmp_path / "data")
 
 
 def test_both_parts_of_a_table_have_its_heading(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_both_parts_of_a_table_have_its_heading(tmp_path: Path) -> None:
         table(tmp_path, f"data/{name}.tsv", "sentence\tlabel\n" + "".join(f"text {n}\t{n % 2}\n" for n in range(5)))
     facts = {"description": {"kind": "classification", "format": "tsv"}, "rows": 2, "choice": 2}
 
-    methods._write_task(tmp_path, "sentiment", {**facts, "train": "train.tsv", "dev": "dev.tsv"}, tmp_path / "data")
+    methods.write_task(tmp_path, "sentiment", {**facts, "train": "train.tsv", "dev": "dev.tsv"}, tmp_path / "data")
 
     for part, rows in (("train", 2), (CHOICE, 2), (DEV, 5)):
         heading, *lines = (tmp_path / f"sentiment.{part}").read_text().splitlines()
@@ -104,7 +104,7 @@ def test_a_row_of_squad_is_a_question_with_its_paragraph(tmp_path: Path) -> None
         table(tmp_path, f"data/{name}.json", json.dumps(whole))
     facts = {"description": {"kind": "span", "format": "squad"}, "rows": 3, "choice": 1}
 
-    methods._write_task(tmp_path, "questions", {**facts, "train": "train.json", "dev": "dev.json"}, tmp_path / "data")
+    methods.write_task(tmp_path, "questions", {**facts, "train": "train.json", "dev": "dev.json"}, tmp_path / "data")
 
     found = {}
     for part in ("train", CHOICE, DEV):

@@ -1,0 +1,256 @@
+"""What a text, a time and a size are worth: held-out loss and two tasks over tokens of pre-training, and a law of them.
+
+    python -m experiments.curves FOLDER --data DATA [--shapes 2x128] [--jobs 2]
+    python -m experiments.curves FOLDER --table [--write]
+
+Settings and the list of runs: ``experiments/curves.yaml``, on top of ``experiments/methods.yaml``. DATA has ``prose/``,
+``conll2000/`` and ``glue/``. All runs share vocabulary and held-out examples, so that their losses compare; a smaller
+text is the first part of the whole. Every finished run is a file in ``FOLDER/pieces``, so an interrupted command goes
+on. With ``--write`` all finished runs and the law go to ``experiments/results/curves.json``, the table to
+``experiments/README.md``.
+"""
+
+import argparse
+import itertools
+import json
+import lzma
+import random
+import shutil
+import tarfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from electra.common.artifacts import read_json, read_manifest, write_json, write_manifest, write_text
+from electra.common.parsing import read_yaml
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import parse_settings
+from electra.results.evaluate import scores_of_run
+from electra.tasks.catalogue import find_spec
+from electra.tasks.matrix import PRETRAINED, finetuned_name, read_rows
+from experiments import methods
+from experiments.curves_law import fitted, table
+from experiments.equal_flops import ROOT, electra, write_workspace
+from experiments.methods_table import page_with
+
+SETTINGS = ROOT / "experiments/curves.yaml"
+RESULTS, PAGE = ROOT / "experiments/results/curves.json", ROOT / "experiments/README.md"
+STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
+WHOLE = 200  # megabytes of the whole text
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pre-training run: shape, megabytes of text, tokens and learning rate."""
+
+    shape: str
+    megabytes: int
+    tokens: int
+    rate: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.shape}-{self.megabytes}MB-{self.tokens / 1e6:g}M-{self.rate:g}"
+
+
+@cache
+def plan() -> dict[str, Any]:
+    """Return ``experiments/curves.yaml``."""
+    values: dict[str, Any] = read_yaml(SETTINGS)
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="for text, runs and pieces; the same folder goes on")
+    parser.add_argument("--data", type=Path, help="folder with prose/, conll2000/ and glue/")
+    parser.add_argument("--shapes", nargs="+", choices=plan()["shapes"], default=list(plan()["shapes"]))
+    parser.add_argument("--jobs", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--table", action="store_true", help="print the table of what is finished, compute nothing")
+    parser.add_argument("--write", action="store_true", help="write it and the runs into the repository")
+    arguments = parser.parse_args()
+    folder = arguments.folder.resolve()
+    if not (arguments.table or arguments.write):
+        if arguments.data is None:
+            parser.error("--data: name the folder with prose/, conll2000/ and glue/")
+        prepare(folder, arguments.data.resolve())
+        measure_runs(folder, arguments.shapes, arguments.jobs)
+    rows = [read_json(piece) for piece in sorted((folder / "pieces").glob("*.json"))]
+    law = fitted(rows)
+    print(table(rows, law))
+    if arguments.write:
+        write_json(RESULTS, {"plan": plan(), "law": asdict(law) if law else None, "rows": rows})
+        page = PAGE.read_text(encoding="utf-8")
+        write_text(PAGE, page_with("curves", table(rows, law), page, "experiments.curves"))
+
+
+# ---- text
+
+
+def prepare(folder: Path, data: Path) -> None:
+    """Write text and tasks, and build corpus, vocabulary and examples of the whole text, unless they exist."""
+    workspace = folder / "data"
+    if not (workspace / "text").exists():
+        write_texts([data / name for name in plan()["text"]["archives"]], workspace / "text")
+    for task in plan()["tasks"]:
+        methods.write_task(workspace / "labelled", task, methods.protocol()["tasks"][task], data)
+    (workspace / "data").mkdir(exist_ok=True)
+    settings = settings_of(next(iter(plan()["shapes"])), 1e-3, 6_000_000)
+    write_workspace(workspace, settings, workspace / "data", settings.pretrain.num_steps, [1])
+    for stage in STAGES:
+        if not (workspace / "data" / stage.removesuffix("-texts") / "manifest.json").exists():
+            electra(workspace, stage)
+    for megabytes in sorted({megabytes for _, megabytes, _ in runs()}):
+        part = folder / "parts" / f"{megabytes}MB"
+        first_part(workspace / "data/shards", part / "shards", megabytes / WHOLE)
+        for name in ("tokenizer", "tasks"):
+            if not (part / name).exists():
+                (part / name).symlink_to((workspace / "data" / name).resolve())
+
+
+def write_texts(archives: Sequence[Path], folder: Path) -> None:
+    """Write each document to a file of its own, numbered in a random order; the folder appears when it is complete."""
+    documents = sorted(document for archive in archives for document in documents_of(archive))
+    random.Random(plan()["text"]["seed"]).shuffle(documents)
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for number, document in enumerate(documents):
+        (partial / f"{number:04}.txt").write_bytes(document)
+    partial.rename(folder)
+
+
+def documents_of(archive: Path) -> Iterator[bytes]:
+    """Yield the documents of a ``.tar.xz`` with one in a file, or of a ``.txt.xz`` with blank lines between them."""
+    if archive.name.endswith(".tar.xz"):
+        with tarfile.open(archive) as files:
+            for member in files:
+                if source := files.extractfile(member):
+                    yield source.read()
+        return
+    with lzma.open(archive) as lines:
+        for is_text, paragraphs in itertools.groupby(lines, lambda line: bool(line.strip())):
+            if is_text:
+                yield b"\n".join(paragraphs)  # a blank line after each paragraph, as in the novels
+
+
+def first_part(shards: Path, target: Path, share: float) -> None:
+    """Write a folder with the first training shards that hold this share of the tokens, and all held-out ones."""
+    if (target / "manifest.json").exists():
+        return
+    facts = read_manifest(shards)
+    train, taken = facts["splits"]["train"], list[dict[str, Any]]()
+    for shard in train["shards"]:
+        if sum(shard["tokens"] for shard in taken) >= share * train["tokens"]:
+            break
+        taken.append(shard)
+    target.mkdir(parents=True, exist_ok=True)
+    for shard in [*taken, *facts["splits"]["heldout"]["shards"]]:
+        for file in shards.glob(f"{shard['name']}.*.npy"):
+            (target / file.name).unlink(missing_ok=True)
+            (target / file.name).hardlink_to(file)
+    counts = {key: sum(shard[key] for shard in taken) for key in ("examples", "tokens", "words")}
+    splits = {**facts["splits"], "train": {**counts, "shards": taken}}
+    write_manifest(target, **{key: facts[key] for key in facts if key not in ("files", "splits")}, splits=splits)
+
+
+# ---- runs
+
+
+def settings_of(shape: str, rate: float, tokens: float) -> Settings:
+    """Return the settings of a run, those of ``experiments/methods.yaml`` with this shape, rate and number of steps."""
+    values = json.loads(json.dumps(methods.protocol()["settings"]))
+    width = plan()["shapes"][shape]["hidden_size"]
+    values["model"] |= plan()["block"] | plan()["shapes"][shape]
+    values["model"] |= {"embedding_size": width, "initializer_range": round(width**-0.5, 3)}
+    tokens_of_step = values["pretrain"]["batch_size"] * values["shards"]["max_length"]
+    steps = round(tokens / tokens_of_step)
+    warmup = values["pretrain"]["warmup_steps"] / values["pretrain"]["num_steps"]
+    values["pretrain"] |= {"objective": "bert", "learning_rate": rate, "seed": plan()["seed"], "num_steps": steps}
+    values["pretrain"] |= {"warmup_steps": round(warmup * steps), "eval_every": steps, "eval_examples": 4096}
+    values["corpus"] |= {"held_out_fraction": 0.01, "documents_per_file": 8}
+    for task in plan()["tasks"]:
+        values["tasks"]["own"].append(f"labelled/{task}-dev.yaml")
+        values["cells"]["tasks"].append(f"{task}-dev")
+        values["finetune"]["task_epochs"][f"{task}-dev"] = methods.protocol()["tasks"][task]["epochs"]
+    return parse_settings(values, where=str(SETTINGS))
+
+
+def measure_runs(folder: Path, shapes: Sequence[str], jobs: int) -> None:
+    """Compute the runs that are missing: the rates of every shape first, then all runs at the best."""
+    chosen = [(shape, megabytes, tokens) for shape, megabytes, tokens in runs() if shape in shapes]
+    tries = {shape: [Run(*first_of(shape), rate) for rate in plan()["rates"]] for shape in shapes}
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda run: finish(folder, run), itertools.chain(*tries.values())))
+        best = {shape: best_rate([read_json(piece_of(folder, run)) for run in tries[shape]]) for shape in shapes}
+        wanted = [Run(shape, megabytes, tokens, best[shape]) for shape, megabytes, tokens in chosen]
+        list(pool.map(lambda run: finish(folder, run), wanted))
+
+
+def runs() -> list[tuple[str, int, int]]:
+    """Return shape, megabytes and tokens of all runs, those that check the law last."""
+    return [(shape, megabytes, int(tokens)) for shape, megabytes, tokens in [*plan()["runs"], *plan()["checks"]]]
+
+
+def first_of(shape: str) -> tuple[str, int, int]:
+    return next(run for run in runs() if run[0] == shape)
+
+
+def best_rate(rows: Sequence[dict[str, Any]]) -> float:
+    """Return the learning rate with the lowest held-out loss."""
+    best: float = min(rows, key=lambda row: row["loss"])["run"]["rate"]
+    return best
+
+
+def piece_of(folder: Path, run: Run) -> Path:
+    return folder / "pieces" / f"{run.name}.json"
+
+
+def finish(folder: Path, run: Run) -> None:
+    """Pre-train and fine-tune a run and write its piece, unless that exists."""
+    piece = piece_of(folder, run)
+    if piece.exists():
+        return
+    workspace, data = folder / "runs" / run.name, folder / "parts" / f"{run.megabytes}MB"
+    settings = settings_of(run.shape, run.rate, run.tokens)
+    write_workspace(workspace, settings, data, settings.pretrain.num_steps, [1])
+    paths = Paths(workspace)
+    if not (paths.results / "pretrain.json").exists():
+        electra(workspace, "pretrain")
+    row = {
+        "run": asdict(run),
+        "check": [run.shape, run.megabytes, run.tokens] in [[*check[:2], int(check[2])] for check in plan()["checks"]],
+        "body_parameters": body_parameters(run.shape),
+        "text_tokens": read_manifest(data / "shards")["splits"]["train"]["tokens"],
+        "loss": round(read_json(paths.results / "pretrain.json")["mlm_loss"], 4),
+        "tasks": {task: scores_of(workspace, f"{task}-dev") for task in plan()["tasks"]},
+        "processor_seconds": methods.processor_seconds(workspace),
+        "machine": measure.machine(),
+    }
+    piece.parent.mkdir(exist_ok=True)
+    write_json(piece, row)
+    print(f"{run.name}: held-out loss {row['loss']:.3f}, {row['tasks']}", flush=True)
+
+
+def scores_of(workspace: Path, task: str) -> list[float]:
+    """Fine-tune with every seed; return the scores in percent."""
+    paths, found = Paths(workspace), []
+    spec = find_spec(paths.tasks, task)
+    rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
+    for seed in plan()["finetuning_seeds"]:
+        if not (paths.finetuned(finetuned_name(task, seed, PRETRAINED)) / "manifest.json").exists():
+            electra(workspace, "finetune", "--task", task, "--seed", str(seed))
+        found.append(round(scores_of_run(paths, spec, rows, seed, PRETRAINED)[spec.headline], 2))
+    return found
+
+
+def body_parameters(shape: str) -> int:
+    """Return the number of weights in the layers' matrices, without embeddings and biases."""
+    facts = plan()["shapes"][shape]
+    width, inner = facts["hidden_size"], facts["intermediate_size"]
+    return int(facts["num_layers"] * (4 * width**2 + 3 * width * inner))
