@@ -2,6 +2,7 @@
 
     python -m experiments.methods FOLDER --data DATA                     # bert and electra, 6M tokens, seeds 1 to 5
     python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert electra --seeds 1 2 3 --jobs 2
+    python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert --check-rates 1.5e-3 3e-3
     python -m experiments.methods FOLDER --probe                         # minimal pairs, with what is finished
     python -m experiments.methods FOLDER --table [--write]               # of what is finished; computes nothing
 
@@ -102,6 +103,7 @@ def main() -> None:
     parser.add_argument("--budget", choices=protocol()["budgets"], default="6M")
     parser.add_argument("--methods", nargs="+", choices=protocol()["methods"], default=["bert", "electra"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of pre-training")
+    parser.add_argument("--check-rates", nargs="+", type=float, help="only try these at the budget; changes no choice")
     parser.add_argument("--jobs", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--probe", action="store_true", help="minimal pairs of the finished runs, without fine-tuning")
     parser.add_argument("--table", action="store_true", help="print the tables of what is finished, compute nothing")
@@ -279,6 +281,10 @@ def measure_methods(place: Place, arguments: argparse.Namespace) -> None:
     """Compute what is missing: random weights and learning rates, then the seeds, those of all methods in turn."""
     (place.folder / "pieces").mkdir(exist_ok=True)
     budget, methods, seed = arguments.budget, arguments.methods, protocol()["tuning_seed"]
+    if arguments.check_rates:
+        checks = [Run(budget, method, rate, seed) for rate in arguments.check_rates for method in methods]
+        _finish_all(place, [(run, CHOICE) for run in checks], arguments.jobs)
+        return
     tuned = [method for method in methods if "rate_of" not in protocol()["methods"][method]]
     untrained = Run("", RANDOM, 0, 0)
     small = protocol()["tuning_budget"][budget]

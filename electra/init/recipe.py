@@ -8,7 +8,6 @@ from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus
 from electra.config.loading import parse_settings
-from electra.config.methods import METHODS
 from electra.init.babylm import EPOCHS, TrainingText, adapt
 from electra.init.table import OWN, Table
 from electra.init.texts import Texts
@@ -20,7 +19,13 @@ MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
 EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
 FINETUNING_STEPS = 500  # tables of 1,500 to 2,600 rows were not learned to the end with 141 to 325 (experiments)
 MOST_EPOCHS = 16
-MLM_TOKENS = 24_600_000  # up to so many tokens of pre-training `bert` was ahead of `electra` (docs/results.md)
+# Tokens of pre-training from which the encoder goes on with replaced token detection after masked language modelling: at
+# 6 million that is level with masked language modelling alone, at 24 million ahead of it (docs/results.md)
+RTD_TOKENS = 24_000_000
+WHY_METHOD = {
+    "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
+    "mlm_then_rtd": "masked language modelling, then replaced token detection: with so much text it is ahead of both",
+}
 
 
 def read_template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -86,9 +91,8 @@ def profile_values(
     elif like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
-        is_little = examples * base["shards"]["max_length"] <= MLM_TOKENS
-        if is_little and METHODS[recipe["objective"]].has_discriminator:
-            recipe["objective"] = "bert"  # also for --steps: a trial has the method of the full run
+        is_little = examples * base["shards"]["max_length"] < RTD_TOKENS  # also for a trial with --steps
+        recipe |= {"objective": "bert"} if is_little else {"objective": "mlm_then_rtd", "generator": "unigram"}
     if steps is not None:
         recipe |= {
             "num_steps": steps,
@@ -148,10 +152,7 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
         lines.append(f"tokenizer.lowercase: true, which strips accents: the text is {names}, and has few marks")
     method = values["pretrain"]["objective"]
     if method != usual:
-        lines.append(
-            f"pretrain.objective: {method}, masked language modelling: with so little text it is ahead of {usual}"
-            " (docs/results.md)"
-        )
+        lines.append(f"pretrain.objective: {method}, {WHY_METHOD[method]} (docs/results.md)")
     if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
         rows = table.rows["train"]
         lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")

@@ -3,6 +3,7 @@
 import json
 import math
 import tarfile
+from argparse import Namespace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,19 @@ def test_the_way_of_scoring_pairs_is_chosen_on_one_half_of_the_paradigms() -> No
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place for the table scores"):
         methods_table.page_with("scores", "table", "a page")
+
+
+def test_rates_are_checked_at_a_budget_without_running_its_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[tuple[Run, str]] = []
+    monkeypatch.setattr(methods, "finish", lambda place, run, split: finished.append((run, split)))
+    arguments = Namespace(budget="24M", methods=["bert"], seeds=[1, 2], jobs=1, check_rates=[1.5e-3, 3e-3])
+
+    methods.measure_methods(Place(tmp_path), arguments)
+
+    seed = protocol()["tuning_seed"]
+    assert finished == [(Run("24M", "bert", rate, seed), CHOICE) for rate in (1.5e-3, 3e-3)]
 
 
 def test_the_committed_page_has_the_tables_of_the_committed_rows() -> None:

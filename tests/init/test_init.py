@@ -265,8 +265,10 @@ def test_the_method_is_the_one_that_is_ahead_for_so_much_text(project: Path) -> 
     with open("letters/a.txt", "a") as file:
         file.write(PARAGRAPHS * 400)  # 10 MB
     much, trial = plan_project(["letters/"]), plan_project(["letters/"], steps=50)
-    assert much.settings.pretrain.objective == trial.settings.pretrain.objective == "electra"
-    assert reason not in describe_project(much, None) and reason not in much.files[Path("params/letters.yaml")]
+    assert much.settings.pretrain.objective == trial.settings.pretrain.objective == "mlm_then_rtd"
+    assert much.settings.pretrain.generator == "unigram"
+    reason = "pretrain.objective: mlm_then_rtd, masked language modelling, then replaced token detection"
+    assert reason in describe_project(much, None) and f"# {reason}" in much.files[Path("params/letters.yaml")]
     assert plan_project(["letters/a.txt"], name="s", like="small").settings.pretrain.objective == "electra"
 
 
