@@ -19,8 +19,8 @@ MIN_ENTRIES = 100  # minimum of tokenizer.vocab_size
 EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examples
 FINETUNING_STEPS = 500  # tables of 1,500 to 2,600 rows were not learned to the end with 141 to 325 (experiments)
 MOST_EPOCHS = 16
-# Tokens of pre-training from which the encoder goes on with replaced token detection after masked language modelling: at
-# 6 million that is level with masked language modelling alone, at 24 million ahead of it (docs/results.md)
+# Tokens of pre-training from which replaced token detection follows masked language modelling: at 6 million this is
+# level with masked language modelling alone, at 24 million ahead of it (docs/results.md)
 RTD_TOKENS = 24_000_000
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
