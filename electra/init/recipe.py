@@ -8,6 +8,7 @@ from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus
 from electra.config.loading import parse_settings
+from electra.config.methods import METHODS
 from electra.init.babylm import EPOCHS, TrainingText, adapt
 from electra.init.table import OWN, Table
 from electra.init.texts import Texts
@@ -24,7 +25,7 @@ MOST_EPOCHS = 16
 RTD_TOKENS = 24_000_000
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
-    "mlm_then_rtd": "masked language modelling, then replaced token detection: with so much text it is ahead of both",
+    "mlm_then_rtd": "masked language modelling, then replaced token detection: ahead of either alone at 24M tokens",
 }
 
 
@@ -91,8 +92,9 @@ def profile_values(
     elif like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
-        is_little = examples * base["shards"]["max_length"] < RTD_TOKENS  # also for a trial with --steps
-        recipe |= {"objective": "bert"} if is_little else {"objective": "mlm_then_rtd", "generator": "unigram"}
+        if METHODS[recipe["objective"]].has_discriminator:  # by the full run, so that a trial has its method
+            is_little = examples * base["shards"]["max_length"] < RTD_TOKENS
+            recipe |= {"objective": "bert"} if is_little else {"objective": "mlm_then_rtd", "generator": "unigram"}
     if steps is not None:
         recipe |= {
             "num_steps": steps,

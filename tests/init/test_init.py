@@ -269,6 +269,7 @@ def test_the_method_is_the_one_that_is_ahead_for_so_much_text(project: Path) -> 
     assert much.settings.pretrain.generator == "unigram"
     reason = "pretrain.objective: mlm_then_rtd, masked language modelling, then replaced token detection"
     assert reason in describe_project(much, None) and f"# {reason}" in much.files[Path("params/letters.yaml")]
+    assert plan_project(["letters/a.txt"], name="b", like="books").settings.pretrain.objective == "bert", "as in books"
     assert plan_project(["letters/a.txt"], name="s", like="small").settings.pretrain.objective == "electra"
 
 
