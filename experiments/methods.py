@@ -11,7 +11,8 @@ and ``glue/``. For each method the learning rate is chosen first, with a pre-tra
 rows that are cut from the training sets; then each seed is pre-trained at that rate, fine-tuned and scored on the
 development sets. Every finished piece is a small file in ``FOLDER/pieces``: the same call goes on where an earlier one
 stopped, also after a kill. With ``--write`` the finished rows go to ``experiments/results/methods.json`` and the tables
-to ``docs/results.md``; a new folder, also on another machine, begins with the pieces of the committed rows.
+to ``docs/results.md`` and ``docs/records.md``; a new folder, also on another machine, begins with the pieces of the
+committed rows.
 """
 
 import argparse
@@ -50,13 +51,15 @@ from experiments.methods_table import (
     pairs_table,
     rates_beyond,
     rates_table,
+    records_table,
     scores_table,
     tuning_scores,
 )
 
 SETTINGS = ROOT / "experiments/methods.yaml"
 BUNDLED = ROOT / "data/labelled"
-RESULTS, PAGE = ROOT / "experiments/results/methods.json", ROOT / "docs/results.md"
+RESULTS = ROOT / "experiments/results/methods.json"
+PAGE, RECORDS_PAGE = ROOT / "docs/results.md", ROOT / "docs/records.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
@@ -125,6 +128,8 @@ def main() -> None:
     if arguments.write:
         write_json(RESULTS, {"settings": protocol(), "rows": rows})
         write_text(PAGE, page_of(rows, PAGE.read_text(encoding="utf-8")))
+        records = page_with("records", records_table(rows), RECORDS_PAGE.read_text(encoding="utf-8"))
+        write_text(RECORDS_PAGE, records)
 
 
 def page_of(rows: list[Row], page: str) -> str:

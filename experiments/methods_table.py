@@ -17,6 +17,8 @@ from benchmarks import measure
 Row = dict[str, Any]
 RANDOM, CHOICE, DEV = "random", "choice", "dev"
 BASELINE = "bert"  # the method that others are compared with
+RECORD_BUDGET = "24M"  # the record book's baseline is BASELINE with the FLOPs of this budget
+SIGNIFICANCE = 0.01
 TUNED = ("bert", "electra")  # methods whose tuning runs decide which tasks count
 LEVEL = 0.95
 BEGIN, END = "<!-- written by experiments.methods -->", "<!-- end of what experiments.methods writes -->"
@@ -186,6 +188,40 @@ def pairs_table(rows: Sequence[Row]) -> str:
             )
     heading = ["FLOPs of", "method", "seeds", "score", "17 paradigms, on which it is chosen", "the other 17"]
     return measure.table(heading, lines) + "\n"
+
+
+def records_table(rows: Sequence[Row]) -> str:
+    """Return the record book's table: the baseline, then what reaches its mean of the counted tasks with fewer FLOPs.
+
+    A line is a record if it costs less than the record before it and is above the baseline with p < 0.01, by Student's
+    one-sided t-test paired by seed.
+    """
+    counted = counted_tasks(rows)
+    baseline = by_seed(rows, RECORD_BUDGET, BASELINE, counted)
+    flops = {of(row): row["flops"] for row in rows if row["run"]["method"] != RANDOM}
+    most = flops[RECORD_BUDGET, BASELINE]
+    cheapest, lines = 1.0, [_record_line((RECORD_BUDGET, BASELINE), most, list(baseline.values()), 1.0)]
+    lines[0] += ["", "", "baseline"]
+    pairs = [pair for pair in compared(rows) if pair != (RECORD_BUDGET, BASELINE) and flops[pair] < 1.01 * most]
+    for pair in sorted(pairs, key=lambda pair: (-flops[pair], pair)):
+        share, ours = flops[pair] / most, by_seed(rows, *pair, counted)
+        found, both = paired(ours, baseline)
+        if len(found) < 2:
+            continue
+        p = both / 2 if statistics.fmean(found) > 0 else 1 - both / 2
+        verdict = "not above the baseline"
+        if p < SIGNIFICANCE and share < 0.99 * cheapest:
+            verdict, cheapest = "record", share
+        elif p < SIGNIFICANCE:
+            verdict = "above it at equal FLOPs" if share > 0.99 else "above it, no cheaper than the record"
+        line = _record_line(pair, flops[pair], list(ours.values()), share)
+        lines.append([*line, with_interval(found, "+.1f"), f"{p:.2g}", verdict])
+    heading = ["method", "FLOPs", "of the baseline's", "seeds", f"mean of {len(counted)}", "minus baseline", "p", ""]
+    return measure.table(heading, lines) + "\n"
+
+
+def _record_line(pair: tuple[str, str], flops: float, means: list[float], share: float) -> list[str]:
+    return [f"`{pair[1]}`", f"{flops:.3g}", f"{share:.0%}", str(len(means)), with_interval(means)]
 
 
 def page_with(name: str, table: str, page: str, program: str = "experiments.methods") -> str:

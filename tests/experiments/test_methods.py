@@ -317,6 +317,30 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`"], "nothing is reported from one seed"
 
 
+def test_a_record_is_above_masked_language_modelling_of_more_flops_and_cheaper_than_the_record_before() -> None:
+    def runs(budget: str, method: str, flops: float, means: list[float]) -> list[Any]:
+        found = [row(method, {"clear": [mean, mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
+        return [one | {"run": one["run"] | {"budget": budget}, "flops": flops} for one in found]
+
+    rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
+    rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
+    rows += runs("24M", "bert", 8e13, [60.0, 60.4, 60.2]) + runs("24M", "two", 8e13, [61.1, 61.4, 61.2])
+    rows += runs("12M", "one", 4e13, [60.9, 61.4, 61.2]) + runs("6M", "one", 2e13, [60.1, 60.3, 60.3])
+    rows += runs("12M", "two", 4e13, [61.9, 62.4, 62.2])  # no cheaper than the record before
+    lines = [line.strip("| ").split(" | ") for line in methods_table.records_table(rows).splitlines()[2:]]
+    assert [(line[0], line[2], line[-1]) for line in lines] == [
+        ("`bert`", "100%", "baseline"),
+        ("`two`", "100%", "above it at equal FLOPs"),
+        ("`one`", "50%", "record"),
+        ("`two`", "50%", "above it, no cheaper than the record"),
+        ("`one`", "25%", "not above the baseline"),
+    ]
+    p = stats.ttest_rel([60.9, 61.4, 61.2], [60.0, 60.4, 60.2], alternative="greater").pvalue
+    assert float(lines[2][6]) == pytest.approx(p, rel=0.05)
+    below = stats.ttest_rel([60.1, 60.3, 60.3], [60.0, 60.4, 60.2], alternative="greater").pvalue
+    assert float(lines[4][6]) == pytest.approx(below, rel=0.05)
+
+
 def test_the_way_of_scoring_pairs_is_chosen_on_one_half_of_the_paradigms() -> None:
     assert methods.halves({"b": 0.5, "a": 0.4, "all": 0.9, "d": 0.7, "c": 0.6}) == [50.0, 60.0]  # a and c; b and d
     ways = [{"sum": [49.0, 60.0], "changed": [52.0, 50.0]}, {"sum": [50.0, 61.0], "changed": [54.0, 51.0]}]
@@ -351,6 +375,9 @@ def test_rates_are_checked_at_a_budget_without_running_its_seeds(
 def test_the_committed_page_has_the_tables_of_the_committed_rows() -> None:
     page = methods.PAGE.read_text(encoding="utf-8")
     assert methods.page_of(json.loads(methods.RESULTS.read_text())["rows"], page) == page
+    records = methods.RECORDS_PAGE.read_text(encoding="utf-8")
+    table = methods_table.records_table(json.loads(methods.RESULTS.read_text())["rows"])
+    assert methods_table.page_with("records", table, records) == records
 
 
 def test_committed_rows_were_measured_with_the_committed_settings() -> None:
