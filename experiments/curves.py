@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
+from electra.cluster.estimate.expected import Law, body_parameters
 from electra.common.artifacts import read_json, read_manifest, write_json, write_manifest, write_text
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
@@ -34,13 +35,14 @@ from electra.results.evaluate import scores_of_run
 from electra.tasks.catalogue import find_spec
 from electra.tasks.matrix import PRETRAINED, finetuned_name, read_rows
 from experiments import methods
-from experiments.curves_law import fitted, table
+from experiments.curves_law import fitted, rates_table, table
 from experiments.equal_flops import ROOT, electra, write_workspace
 from experiments.methods_table import page_with
 
 SETTINGS = ROOT / "experiments/curves.yaml"
 RESULTS, PAGE = ROOT / "experiments/results/curves.json", ROOT / "experiments/README.md"
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
+PARTS = ("runs", "checks", "other_blocks")  # of the plan
 WHOLE = 200  # megabytes of the whole text
 
 
@@ -79,14 +81,29 @@ def main() -> None:
         if arguments.data is None:
             parser.error("--data: name the folder with prose/, conll2000/ and glue/")
         prepare(folder, arguments.data.resolve())
+        restore(folder)
         measure_runs(folder, arguments.shapes, arguments.jobs)
-    rows = [read_json(piece) for piece in sorted((folder / "pieces").glob("*.json"))]
+    rows = finished_rows(folder)
     law = fitted(rows)
-    print(table(rows, law))
+    print(table(rows, law) + "\n\n" + rates_table(known_losses(folder)))
     if arguments.write:
-        write_json(RESULTS, {"plan": plan(), "law": asdict(law) if law else None, "rows": rows})
-        page = PAGE.read_text(encoding="utf-8")
-        write_text(PAGE, page_with("curves", table(rows, law), page, "experiments.curves"))
+        found = {"law": asdict(law) if law else None, "rows": rows, "losses": known_losses(folder)}
+        write_json(RESULTS, {"plan": plan(), **found})
+        write_text(PAGE, page_of(found, PAGE.read_text(encoding="utf-8")))
+
+
+def page_of(found: dict[str, Any], page: str) -> str:
+    """Return the page of experiments with the tables of these results."""
+    law = law_of(found["law"]) if found["law"] else None
+    page = page_with("curves", table(found["rows"], law), page, "experiments.curves")
+    return page_with("curves-rates", rates_table(found["losses"]), page, "experiments.curves")
+
+
+def law_of(values: dict[str, Any]) -> Law:
+    """Return a stored law."""
+    ranges = {key: tuple(values[key]) for key in ("sizes", "tokens")}
+    scores = {task: tuple(slopes) for task, slopes in values["scores"].items()}
+    return Law(**values | ranges | {"scores": scores})
 
 
 # ---- text
@@ -182,59 +199,127 @@ def settings_of(shape: str, rate: float, tokens: float) -> Settings:
 
 
 def measure_runs(folder: Path, shapes: Sequence[str], jobs: int) -> None:
-    """Compute the runs that are missing: the rates of every shape first, then all runs at the best."""
-    chosen = [(shape, megabytes, tokens) for shape, megabytes, tokens in runs() if shape in shapes]
-    tries = {shape: [Run(*first_of(shape), rate) for rate in plan()["rates"]] for shape in shapes}
+    """Compute the runs that are missing: the rates of every shape first, then all runs at the best, the cheapest first.
+
+    A rate is judged by held-out loss; only runs at the best rate are fine-tuned.
+    """
+    chosen = sorted((run for run in runs() if run[0] in shapes), key=lambda run: run[2] * size_of(run[0]))
+    known = {row["run"]["shape"]: row["run"]["rate"] for row in finished_rows(folder)}
+    open_shapes = [shape for shape in shapes if shape not in known]
+    tries = [Run(*first_of(shape), rate) for shape in open_shapes for rate in plan()["rates"]]
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(lambda run: finish(folder, run), itertools.chain(*tries.values())))
-        best = {shape: best_rate([read_json(piece_of(folder, run)) for run in tries[shape]]) for shape in shapes}
-        wanted = [Run(shape, megabytes, tokens, best[shape]) for shape, megabytes, tokens in chosen]
-        list(pool.map(lambda run: finish(folder, run), wanted))
+        losses = dict(zip(tries, pool.map(lambda run: loss_of(folder, run), tries), strict=True))
+        best = known | dict(
+            zip(open_shapes, pool.map(lambda shape: best_rate(folder, losses, shape), open_shapes), strict=False)
+        )
+        checks = [
+            Run(shape, megabytes, int(tokens), rate)
+            for shape, megabytes, tokens, rates in plan()["rate_checks"]
+            for rate in rates
+            if shape in shapes
+        ]
+        finished = [pool.submit(finish, folder, Run(*run, best[run[0]])) for run in chosen]
+        for done in [*finished, *(pool.submit(loss_of, folder, run) for run in checks)]:
+            done.result()
 
 
 def runs() -> list[tuple[str, int, int]]:
-    """Return shape, megabytes and tokens of all runs, those that check the law last."""
-    return [(shape, megabytes, int(tokens)) for shape, megabytes, tokens in [*plan()["runs"], *plan()["checks"]]]
+    """Return shape, megabytes and tokens of all runs."""
+    return [run for part in PARTS for run in part_of_plan(part)]
+
+
+def part_of_plan(name: str) -> list[tuple[str, int, int]]:
+    return [(shape, megabytes, int(tokens)) for shape, megabytes, tokens in plan()[name]]
+
+
+@cache
+def size_of(shape: str) -> int:
+    """Return the number of weights in the matrices of a shape's layers."""
+    return body_parameters(settings_of(shape, 1e-3, 6_000_000).model)
 
 
 def first_of(shape: str) -> tuple[str, int, int]:
     return next(run for run in runs() if run[0] == shape)
 
 
-def best_rate(rows: Sequence[dict[str, Any]]) -> float:
-    """Return the learning rate with the lowest held-out loss."""
-    best: float = min(rows, key=lambda row: row["loss"])["run"]["rate"]
-    return best
+def best_rate(folder: Path, losses: dict[Run, float], shape: str) -> float:
+    """Return the learning rate at which a shape has the lowest held-out loss; rates beyond the ends are tried too."""
+    tried = {run.rate: loss for run, loss in losses.items() if run.shape == shape}
+    while True:
+        best = min(tried, key=lambda rate: tried[rate])
+        further = best * 2 if best == max(tried) else best / 2 if best == min(tried) else best
+        if further in tried:
+            return best
+        tried[further] = loss_of(folder, Run(*first_of(shape), further))
+
+
+def finished_rows(folder: Path) -> list[dict[str, Any]]:
+    return [read_json(piece) for piece in sorted((folder / "pieces").glob("*.json"))]
+
+
+def known_losses(folder: Path) -> list[dict[str, Any]]:
+    """Return ``run`` and ``loss`` of all runs, also of those that only tried a rate."""
+    return [read_json(piece) for piece in sorted((folder / "losses").glob("*.json"))]
+
+
+def restore(folder: Path) -> None:
+    """Write what is committed and the folder does not have, unless the settings have changed since."""
+    stored = read_json(RESULTS) if RESULTS.exists() else None
+    fixed = ("text", "block", "shapes", "seed", "finetuning_seeds", "tasks")
+    if stored is None or any(stored["plan"][key] != plan()[key] for key in fixed):
+        return
+    for place, rows in ((piece_of, stored["rows"]), (loss_piece_of, stored["losses"])):
+        for row in rows:
+            if not (piece := place(folder, Run(**row["run"]))).exists():
+                piece.parent.mkdir(exist_ok=True)
+                write_json(piece, row)
 
 
 def piece_of(folder: Path, run: Run) -> Path:
     return folder / "pieces" / f"{run.name}.json"
 
 
-def finish(folder: Path, run: Run) -> None:
-    """Pre-train and fine-tune a run and write its piece, unless that exists."""
-    piece = piece_of(folder, run)
-    if piece.exists():
-        return
+def loss_piece_of(folder: Path, run: Run) -> Path:
+    return folder / "losses" / f"{run.name}.json"
+
+
+def loss_of(folder: Path, run: Run) -> float:
+    """Return the held-out loss of a run, which is pre-trained unless its loss is known: nats per masked token."""
+    if not (piece := loss_piece_of(folder, run)).exists():
+        loss = read_json(Paths(pretrained(folder, run)).results / "pretrain.json")["mlm_loss"]
+        piece.parent.mkdir(exist_ok=True)
+        write_json(piece, {"run": asdict(run), "loss": round(loss, 4)})
+    return float(read_json(piece)["loss"])
+
+
+def pretrained(folder: Path, run: Run) -> Path:
+    """Pre-train a run unless it has been; return its workspace."""
     workspace, data = folder / "runs" / run.name, folder / "parts" / f"{run.megabytes}MB"
     settings = settings_of(run.shape, run.rate, run.tokens)
     write_workspace(workspace, settings, data, settings.pretrain.num_steps, [1])
-    paths = Paths(workspace)
-    if not (paths.results / "pretrain.json").exists():
+    if not (Paths(workspace).results / "pretrain.json").exists():
         electra(workspace, "pretrain")
+    return workspace
+
+
+def finish(folder: Path, run: Run) -> None:
+    """Pre-train and fine-tune a run and write its piece, unless that exists."""
+    if (piece := piece_of(folder, run)).exists():
+        return
+    workspace, loss = pretrained(folder, run), loss_of(folder, run)
     row = {
         "run": asdict(run),
-        "check": [run.shape, run.megabytes, run.tokens] in [[*check[:2], int(check[2])] for check in plan()["checks"]],
-        "body_parameters": body_parameters(run.shape),
-        "text_tokens": read_manifest(data / "shards")["splits"]["train"]["tokens"],
-        "loss": round(read_json(paths.results / "pretrain.json")["mlm_loss"], 4),
+        "part": next(part for part in PARTS if (run.shape, run.megabytes, run.tokens) in part_of_plan(part)),
+        "body_parameters": size_of(run.shape),
+        "text_tokens": read_manifest(workspace / "data/shards")["splits"]["train"]["tokens"],
+        "loss": loss,
         "tasks": {task: scores_of(workspace, f"{task}-dev") for task in plan()["tasks"]},
         "processor_seconds": methods.processor_seconds(workspace),
         "machine": measure.machine(),
     }
     piece.parent.mkdir(exist_ok=True)
     write_json(piece, row)
-    print(f"{run.name}: held-out loss {row['loss']:.3f}, {row['tasks']}", flush=True)
+    print(f"{run.name}: finished", flush=True)
 
 
 def scores_of(workspace: Path, task: str) -> list[float]:
@@ -249,8 +334,5 @@ def scores_of(workspace: Path, task: str) -> list[float]:
     return found
 
 
-def body_parameters(shape: str) -> int:
-    """Return the number of weights in the layers' matrices, without embeddings and biases."""
-    facts = plan()["shapes"][shape]
-    width, inner = facts["hidden_size"], facts["intermediate_size"]
-    return int(facts["num_layers"] * (4 * width**2 + 3 * width * inner))
+if __name__ == "__main__":
+    main()

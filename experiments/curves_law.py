@@ -1,117 +1,63 @@
 """A law of the held-out loss by size, text and tokens, of scores by loss, fitted to finished runs; and its table.
 
-A row is a finished run of ``experiments.curves``: ``run``, ``body_parameters``, ``text_tokens``, ``loss`` (nats per
-masked token of held-out text) and ``tasks`` (task to scores by fine-tuning seed, percent).
+A row is a finished run of ``experiments.curves``: ``run``, ``part`` (of the plan), ``body_parameters``,
+``text_tokens``, ``loss`` (nats per masked token of held-out text) and ``tasks`` (task to scores by fine-tuning seed,
+percent).
 """
 
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
+from electra.cluster.estimate.expected import Law
+
 Row = dict[str, Any]
 LEAST_RUNS = 9  # more than the law has parameters
 
 
-@dataclass(frozen=True)
-class Law:
-    """Loss = floor + (size_scale / size)^size_power + (tokens_scale / tokens)^tokens_power (Hoffmann et al., 2022).
-
-    Text that is read again is worth less than new text: tokens are counted by :meth:`worth`.
-
-    Attributes:
-        floor: the loss that remains, in nats.
-        size_scale, size_power: of the number of weights in the layers' matrices.
-        tokens_scale, tokens_power: of the tokens of pre-training.
-        passes: how fast the worth of further passes falls (Muennighoff et al., 2023, equation 5).
-        scores: task to intercept, slope by loss and slope by the natural logarithm of the size, percent.
-        loss_spread: standard deviation of the runs' losses from the law, in percent of the loss.
-        score_spreads: the same for the scores of each task, in points.
-    """
-
-    floor: float
-    size_scale: float
-    size_power: float
-    tokens_scale: float
-    tokens_power: float
-    passes: float
-    scores: dict[str, tuple[float, float, float]]
-    loss_spread: float
-    score_spreads: dict[str, float]
-
-    def worth(self, tokens: float, text_tokens: float) -> float:
-        """Return how many tokens of new text teach as much as these tokens of a text that may be read repeatedly."""
-        return worth(tokens, text_tokens, self.passes)
-
-    def loss(self, size: float, tokens: float, text_tokens: float) -> float:
-        """Return the held-out loss to expect, nats per masked token."""
-        of_size = (self.size_scale / size) ** self.size_power
-        return self.floor + of_size + (self.tokens_scale / self.worth(tokens, text_tokens)) ** self.tokens_power
-
-    def score(self, task: str, size: float, loss: float) -> float:
-        """Return the score to expect of an encoder with this loss, percent."""
-        intercept, by_loss, by_size = self.scores[task]
-        return intercept + by_loss * loss + by_size * math.log(size)
-
-
-def worth(tokens: float, text_tokens: float, passes: float) -> float:
-    """Return the tokens of new text that equal ``tokens`` read from a text of ``text_tokens``."""
-    if tokens <= text_tokens:
-        return tokens
-    repetitions = tokens / text_tokens - 1
-    return text_tokens * (1 + passes * (1 - math.exp(-repetitions / passes)))
-
-
 def fitted(rows: Sequence[Row]) -> Law | None:
-    """Return the law of the rows that do not check it; None while there are too few.
-
-    Of runs that tried learning rates the best of each point counts.
-    """
-    rows = [row for row in best_of_points(rows) if not row["check"]]
+    """Return the law of the plan's ``runs``; None while there are too few."""
+    rows = [row for row in rows if row["part"] == "runs"]
     if len(rows) < LEAST_RUNS:
         return None
     found = np.array([row["loss"] for row in rows])
+    sizes, tokens = [row["body_parameters"] for row in rows], [row["run"]["tokens"] for row in rows]
+    measured = (min(sizes), max(sizes)), (min(tokens), max(tokens))
 
     def law_of(values: np.ndarray) -> Law:
         floor, size_scale, size_power, tokens_scale, tokens_power, passes = np.exp(values).tolist()
-        return Law(floor, size_scale, size_power, tokens_scale, tokens_power, passes, {}, 0.0, {})
+        return Law(floor, size_scale, size_power, tokens_scale, tokens_power, passes, {}, 0.0, {}, *measured)
 
     def distances(values: np.ndarray) -> np.ndarray:
         law = law_of(values)
         expected = [law.loss(row["body_parameters"], row["run"]["tokens"], row["text_tokens"]) for row in rows]
         return np.log(np.array(expected)) - np.log(found)
 
-    starts = [[math.log(v) for v in (floor, 1e4, 0.3, 1e5, power, 5.0)] for floor in (1.0, 2.5) for power in (0.2, 0.5)]
-    bounds = (np.log([0.01, 1.0, 0.05, 1.0, 0.05, 0.5]), np.log([20.0, 1e9, 2.0, 1e9, 2.0, 100.0]))
+    starts = [[math.log(v) for v in (floor, 1e4, 0.3, 1e5, power, 5.0)] for floor in (1.6, 2.5) for power in (0.2, 0.5)]
+    # the floor is not determined by runs of this size; 1.5 nats is near what large models reach
+    bounds = (np.log([1.5, 1.0, 0.05, 1.0, 0.05, 0.5]), np.log([20.0, 1e12, 2.0, 1e15, 2.0, 100.0]))
     fits = [least_squares(distances, start, bounds=bounds) for start in starts]
     best = min(fits, key=lambda fit: float(fit.cost))
-    law = law_of(best.x)
+    law = Law(*map(_rounded, np.exp(best.x)), {}, 0.0, {}, *measured)
     scores, spreads = dict[str, tuple[float, float, float]](), dict[str, float]()
     for task in rows[0]["tasks"]:
-        sizes = [math.log(row["body_parameters"]) for row in rows]
-        factors = np.column_stack([np.ones(len(rows)), found, sizes])
+        factors = np.column_stack([np.ones(len(rows)), found, np.log(sizes)])
         values = np.array([statistics.fmean(row["tasks"][task]) for row in rows])
         slopes, *_ = np.linalg.lstsq(factors, values)
-        intercept, by_loss, by_size = slopes.tolist()
+        intercept, by_loss, by_size = map(_rounded, slopes)
         scores[task] = (intercept, by_loss, by_size)
-        spreads[task] = float(np.std(values - factors @ slopes))
-    return replace(law, scores=scores, loss_spread=100 * float(np.std(best.fun)), score_spreads=spreads)
+        spreads[task] = _rounded(np.std(values - factors @ slopes))
+    return replace(law, scores=scores, loss_spread=_rounded(100 * np.std(best.fun)), score_spreads=spreads)
 
 
-def best_of_points(rows: Sequence[Row]) -> list[Row]:
-    """Return the row with the lowest loss of each shape, text and number of tokens."""
-    found: dict[tuple[str, int, int], Row] = {}
-    for row in sorted(rows, key=lambda row: float(row["loss"])):
-        found.setdefault(_point(row), row)
-    return [found[point] for point in sorted(found)]
-
-
-def _point(row: Row) -> tuple[str, int, int]:
-    return row["run"]["shape"], row["run"]["tokens"], row["run"]["megabytes"]
+def _rounded(value: float) -> float:
+    """Return four significant digits, more than the runs determine."""
+    return float(f"{value:.4g}")
 
 
 def table(rows: Sequence[Row], law: Law | None) -> str:
@@ -120,14 +66,38 @@ def table(rows: Sequence[Row], law: Law | None) -> str:
     heading = ["shape", "tokens", "text", "passes", "held-out loss", "by the law"]
     heading += [name for task in tasks for name in (task, "by the law")]
     lines = [f"| {' | '.join(heading)} |", "|---|" + "--:|" * (len(heading) - 1)]
-    for row in best_of_points(rows):
+    for row in sorted(rows, key=_point):
         run, size, loss = row["run"], row["body_parameters"], row["loss"]
-        expected = law.loss(size, run["tokens"], row["text_tokens"]) if law else None
-        cells = [f"{run['shape']}{' (not fitted)' if row['check'] else ''}", f"{run['tokens'] / 1e6:g}M"]
+        of_law = law if row["part"] != "other_blocks" else None
+        expected = of_law.loss(size, run["tokens"], row["text_tokens"]) if of_law else None
+        cells = [f"{run['shape']}{' (not fitted)' if row['part'] == 'checks' else ''}", f"{run['tokens'] / 1e6:g}M"]
         cells += [f"{run['megabytes']} MB", f"{run['tokens'] / row['text_tokens']:.1f}", f"{loss:.2f}"]
         cells.append("" if expected is None else f"{expected:.2f}")
         for task in tasks:
             cells.append(f"{statistics.fmean(row['tasks'][task]):.1f}")
-            cells.append("" if law is None or expected is None else f"{law.score(task, size, expected):.1f}")
+            cells.append("" if of_law is None or expected is None else f"{of_law.score(task, size, expected):.1f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def rates_table(losses: Sequence[Row]) -> str:
+    """Return a Markdown table of held-out losses by learning rate, of all points at which several were tried."""
+    points: dict[tuple[str, int, int], dict[float, float]] = {}
+    for row in losses:
+        points.setdefault(_point(row), {})[row["run"]["rate"]] = row["loss"]
+    tried = {point: found for point, found in sorted(points.items()) if len(found) > 1}
+    rates = sorted({rate for found in tried.values() for rate in found})
+    lines = [
+        f"| shape | tokens | text | {' | '.join(f'{rate:g}' for rate in rates)} |",
+        "|---|" + "--:|" * (2 + len(rates)),
+    ]
+    for (shape, tokens, megabytes), found in tried.items():
+        best = min(found.values())
+        cells = [f"{found[rate]:.2f}" if rate in found else "" for rate in rates]
+        cells = [f"**{cell}**" if found.get(rate) == best else cell for rate, cell in zip(rates, cells, strict=True)]
+        lines.append(f"| {shape} | {tokens / 1e6:g}M | {megabytes} MB | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _point(row: Row) -> tuple[str, int, int]:
+    return row["run"]["shape"], row["run"]["tokens"], row["run"]["megabytes"]

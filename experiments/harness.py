@@ -3,17 +3,19 @@
     python -m experiments.harness ENCODER FOLDER --data DATA --tasks MRPC CoLA --seeds 1 2 3
     python -m experiments.harness ENCODER FOLDER --write
 
-ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. Both sides have the
+ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. All sides have the
 same rows, weights, rate, schedule, epochs and batch size. The loop is that of ``run_glue``, an example of
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
-Every finished run is a file in ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different
-tasks share a folder. With ``--write`` all finished runs go to ``experiments/results/harness.json``.
+The side ``new pooler`` is this loop with the pooler drawn anew, as the head here is. Every finished run is a file in
+``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a folder. With
+``--write`` all finished runs go to ``experiments/results/harness.json``.
 """
 
 import argparse
 import itertools
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,8 @@ from electra.tasks.matrix import Start, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3.0, "warmup_fraction": 0.1, "weight_decay": 0.0}
-SIDES = ("here", "transformers")
+SIDES = ("here", "transformers", "new pooler")
+POOLER_DEVIATION = 0.02  # BERT's initialization
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
 RESULTS = ROOT / "experiments/results/harness.json"
 
@@ -63,13 +66,18 @@ def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed:
     return scores_of_run(paths, spec, rows, seed, Start.parse("published"))[spec.headline]
 
 
-def score_in_transformers(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
+def score_in_transformers(
+    encoder: Path, settings: Settings, paths: Paths, task: str, seed: int, *, new_pooler: bool = False
+) -> float:
     """Fine-tune in a plain loop; return the score of the development set in percent."""
     train, dev = read_rows(paths, task, "train"), read_rows(paths, task, "dev")
     classes = find_spec(paths.tasks, task).labels  # none for regression
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     torch.manual_seed(seed)
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=len(classes) or 1)
+    if new_pooler:
+        nn.init.normal_(model.base_model.pooler.dense.weight, std=POOLER_DEVIATION)
+        nn.init.zeros_(model.base_model.pooler.dense.bias)
 
     def targets(rows: list[dict[str, Any]]) -> torch.Tensor:
         return torch.tensor([classes.index(row["label"]) if classes else float(row["label"]) for row in rows])
@@ -107,15 +115,18 @@ def score_in_transformers(encoder: Path, settings: Settings, paths: Paths, task:
 
 
 def table(cells: list[dict[str, Any]]) -> str:
-    """Return a Markdown table: mean and standard deviation over seeds of both sides."""
-    lines = ["| task | here | transformers | difference |", "|---|---:|---:|---:|"]
+    """Return a Markdown table: mean and standard deviation over seeds of the sides, here minus the plain loop."""
+    lines = [f"| task | {' | '.join(SIDES)} | here - transformers |", "|---|---:|---:|---:|---:|"]
     for task in dict.fromkeys(cell["task"] for cell in cells):
         found = {side: [c["score"] for c in cells if (c["task"], c["side"]) == (task, side)] for side in SIDES}
-        if any(len(values) < 2 for values in found.values()):
+        if any(len(found[side]) < 2 for side in SIDES[:2]):
             continue  # nothing is stated from one seed
-        means = {side: statistics.fmean(values) for side, values in found.items()}
-        shown = [f"{means[side]:.1f} ± {statistics.stdev(found[side]):.1f}" for side in SIDES]
-        lines.append(f"| {task} | {shown[0]} | {shown[1]} | {means['here'] - means['transformers']:+.1f} |")
+        several = {side: values for side, values in found.items() if len(values) > 1}
+        means = {side: statistics.fmean(values) for side, values in several.items()}
+        shown = [
+            f"{means[side]:.1f} ± {statistics.stdev(several[side]):.1f}" if side in means else "" for side in SIDES
+        ]
+        lines.append(f"| {task} | {' | '.join(shown)} | {means['here'] - means['transformers']:+.1f} |")
     return "\n".join(lines)
 
 
@@ -126,6 +137,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with glue/TASK/train.tsv and dev.tsv")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["MRPC", "STS-B", "CoLA", "RTE"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES[:2]))
     parser.add_argument("--write", action="store_true", help="write the finished runs into the repository")
     arguments = parser.parse_args()
     pieces, paths = arguments.folder / "pieces", Paths(arguments.folder)
@@ -136,9 +148,13 @@ def main() -> None:
         settings = settings_of(arguments.data.resolve() / "glue")
         if not paths.tasks.exists():
             prepare_tasks(settings, paths)
-        score = {"here": score_here, "transformers": score_in_transformers}
-        for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, SIDES):
-            piece = pieces / f"{task}-{seed}-{side}.json"
+        score = {
+            "here": score_here,
+            "transformers": score_in_transformers,
+            "new pooler": partial(score_in_transformers, new_pooler=True),
+        }
+        for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, arguments.sides):
+            piece = pieces / f"{task}-{seed}-{side.replace(' ', '-')}.json"
             if not piece.exists():
                 begin = time.process_time()
                 value = score[side](arguments.encoder, settings, paths, task, seed)

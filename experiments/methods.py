@@ -2,6 +2,7 @@
 
     python -m experiments.methods FOLDER --data DATA                     # bert and electra, 6M tokens, seeds 1 to 5
     python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert electra --seeds 1 2 3 --jobs 2
+    python -m experiments.methods FOLDER --data DATA --shape 4x192 --methods bert mlm_then_rtd --seeds 1 2 3
     python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert --check-rates 1.5e-3 3e-3
     python -m experiments.methods FOLDER --probe                         # minimal pairs, with what is finished
     python -m experiments.methods FOLDER --table [--write]               # of what is finished; computes nothing
@@ -46,6 +47,7 @@ from experiments.methods_table import (
     DEV,
     RANDOM,
     Row,
+    compared,
     differences_table,
     page_with,
     pairs_table,
@@ -62,6 +64,7 @@ RESULTS = ROOT / "experiments/results/methods.json"
 PAGE, RECORDS_PAGE = ROOT / "docs/results.md", ROOT / "docs/records.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
+SHAPE = "2x128"  # that of `settings` in experiments/methods.yaml
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
 TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table, "pairs": pairs_table}
@@ -69,16 +72,18 @@ TABLES = {"scores": scores_table, "differences": differences_table, "rates": rat
 
 @dataclass(frozen=True)
 class Run:
-    """One pre-training run; of :data:`RANDOM` only the name is used."""
+    """One pre-training run; of :data:`RANDOM` only the name and the shape are used."""
 
     budget: str
     method: str
     rate: float
     seed: int
+    shape: str = SHAPE
 
     @property
     def name(self) -> str:
-        return self.method if self.method == RANDOM else f"{self.budget}-{self.method}-{self.rate:g}-{self.seed}"
+        about = self.method if self.method == RANDOM else f"{self.budget}-{self.method}-{self.rate:g}-{self.seed}"
+        return about if self.shape == SHAPE else f"{self.shape}-{about}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="for data, runs and pieces; the same folder goes on")
     parser.add_argument("--data", type=Path, help="folder with prose/, conll2000/, wnut17/ and glue/")
     parser.add_argument("--budget", choices=protocol()["budgets"], default="6M")
+    parser.add_argument("--shape", choices=protocol()["shapes"], default=SHAPE)
     parser.add_argument("--methods", nargs="+", choices=protocol()["methods"], default=["bert", "electra"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of pre-training")
     parser.add_argument("--check-rates", nargs="+", type=float, help="only try these at the budget; changes no choice")
@@ -123,20 +129,35 @@ def main() -> None:
     if arguments.probe:
         probe_runs(place, arguments.jobs)
     rows = finished_rows(place)
-    for name, table in TABLES.items():
-        print(f"{name}\n\n{table(rows)}")
+    for name, table in tables(rows).items():
+        print(f"{name}\n\n{table}")
     if arguments.write:
         write_json(RESULTS, {"settings": protocol(), "rows": rows})
         write_text(PAGE, page_of(rows, PAGE.read_text(encoding="utf-8")))
-        records = page_with("records", records_table(rows), RECORDS_PAGE.read_text(encoding="utf-8"))
+        records = page_with("records", records_table(of_shape(rows, SHAPE)), RECORDS_PAGE.read_text(encoding="utf-8"))
         write_text(RECORDS_PAGE, records)
 
 
 def page_of(rows: list[Row], page: str) -> str:
     """Return the page of results with the tables of these rows."""
-    for name, table in TABLES.items():
-        page = page_with(name, table(rows), page)
+    for name, table in tables(rows).items():
+        page = page_with(name, table, page)
     return page
+
+
+def tables(rows: list[Row]) -> dict[str, str]:
+    """Return the tables by name, those of another shape than the first with it in their name."""
+    found = {}
+    for shape in protocol()["shapes"]:
+        own = of_shape(rows, shape)
+        suffix = "" if shape == SHAPE else f"-{shape}"
+        if suffix == "" or compared(own):
+            found |= {f"{name}{suffix}": table(own) for name, table in TABLES.items()}
+    return found
+
+
+def of_shape(rows: list[Row], shape: str) -> list[Row]:
+    return [row for row in rows if row["run"].get("shape", SHAPE) == shape]
 
 
 @cache
@@ -149,9 +170,10 @@ def protocol() -> dict[str, Any]:
 # ---- text and tasks
 
 
-def settings_of(method: str = "electra", rate: float | None = None, seed: int = 1) -> Settings:
-    """Return the settings of a method; the number of steps is the reference's of the smallest budget."""
+def settings_of(method: str = "electra", rate: float | None = None, seed: int = 1, shape: str = SHAPE) -> Settings:
+    """Return the settings of a method; the number of steps is the reference's of the budget 6M."""
     values = json.loads(json.dumps(protocol()["settings"]))
+    values["model"] |= protocol()["shapes"][shape]
     changes = {} if method == RANDOM else protocol()["methods"][method]
     for section in changes.keys() - {"rate_of"}:
         values[section] |= changes[section]
@@ -285,21 +307,21 @@ def _rows(text: str, format: str) -> Rows:
 def measure_methods(place: Place, arguments: argparse.Namespace) -> None:
     """Compute what is missing: random weights and learning rates, then the seeds, those of all methods in turn."""
     (place.folder / "pieces").mkdir(exist_ok=True)
-    budget, methods, seed = arguments.budget, arguments.methods, protocol()["tuning_seed"]
+    budget, methods, shape, seed = arguments.budget, arguments.methods, arguments.shape, protocol()["tuning_seed"]
     if arguments.check_rates:
-        checks = [Run(budget, method, rate, seed) for rate in arguments.check_rates for method in methods]
+        checks = [Run(budget, method, rate, seed, shape) for rate in arguments.check_rates for method in methods]
         _finish_all(place, [(run, CHOICE) for run in checks], arguments.jobs)
         return
     tuned = [method for method in methods if "rate_of" not in protocol()["methods"][method]]
-    untrained = Run("", RANDOM, 0, 0)
+    untrained = Run("", RANDOM, 0, 0, shape)
     small = protocol()["tuning_budget"][budget]
-    tries = [Run(small, method, rate, seed) for rate in protocol()["rates"] for method in tuned]
+    tries = [Run(small, method, rate, seed, shape) for rate in protocol()["rates"] for method in tuned]
     _finish_all(place, [(run, CHOICE) for run in [untrained, *tries]], arguments.jobs)
     for method in tuned:
-        while rates := beyond(place, small, method):
-            finish(place, Run(small, method, rates[0], seed), CHOICE)
-    chosen = {method: chosen_rate(place, budget, method) for method in methods}
-    runs = [Run(budget, method, chosen[method], seed) for seed in arguments.seeds for method in methods]
+        while rates := beyond(place, small, method, shape):
+            finish(place, Run(small, method, rates[0], seed, shape), CHOICE)
+    chosen = {method: chosen_rate(place, budget, method, shape) for method in methods}
+    runs = [Run(budget, method, chosen[method], seed, shape) for seed in arguments.seeds for method in methods]
     _finish_all(place, [(run, DEV) for run in [*runs, untrained]], arguments.jobs)
 
 
@@ -345,7 +367,7 @@ def finish(place: Place, run: Run, split: str) -> None:
     if run.method != RANDOM and not place.piece(run).exists():
         write_json(place.piece(run), pretrained(place, run))
     elif run.method == RANDOM and not (workspace / "params.yaml").exists():
-        write_workspace(workspace, settings_of(RANDOM), place.data / "data", 6000, [1])
+        write_workspace(workspace, settings_of(RANDOM, shape=run.shape), place.data / "data", 6000, [1])
     if missing := [cell for cell in cells_of(split) if not place.piece(run, *cell).exists()]:
         names = [f"{task}:{split}:{seed}" for task, split, seed in missing]
         fine_tune_in_process(place, run, names)
@@ -366,9 +388,9 @@ def seeds_of(split: str) -> list[int]:
 def pretrained(place: Place, run: Run) -> Row:
     """Pre-train in a workspace; return the cost and the figures of the last validation."""
     workspace, vocab_size = place.workspace(run), vocab_size_of(Paths(place.data))
-    reference = settings_of(protocol()["reference"])
+    reference = settings_of(protocol()["reference"], shape=run.shape)
     flops = training_flops(reference, vocab_size) * protocol()["budgets"][run.budget] / reference.pretrain.num_steps
-    settings = settings_of(run.method, run.rate, run.seed)
+    settings = settings_of(run.method, run.rate, run.seed, run.shape)
     steps = steps_that_cost(flops, settings, vocab_size)
     write_workspace(workspace, settings, place.data / "data", steps, [1])
     if not (Paths(workspace).results / "pretrain.json").exists():
@@ -401,10 +423,12 @@ def environment() -> dict[str, str]:
 def finished_rows(place: Place) -> list[Row]:
     """Return the runs of which every piece is finished, each once for the rows on which it was scored."""
     cells: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    about: dict[str, Row] = {RANDOM: {"run": vars(Run("", RANDOM, 0, 0))}}
+    about: dict[str, Row] = {}
     for file in sorted((place.folder / "pieces").glob("*.json")):
         piece = read_json(file)
         run = Run(**piece["run"])
+        if run.method == RANDOM:
+            about[run.name] = {"run": vars(Run("", RANDOM, 0, 0, run.shape))}
         if "task" in piece:
             scores = cells.setdefault((run.name, piece["split"]), {}).setdefault(piece["task"], {})
             scores[piece["seed"]] = piece["score"]
@@ -413,13 +437,15 @@ def finished_rows(place: Place) -> list[Row]:
     rows = []
     for (name, split), tasks in cells.items():
         missing = [cell for cell in cells_of(split) if cell[2] not in tasks.get(cell[0], {})]
-        if not missing and (name == RANDOM or "flops" in about.get(name, {})):
+        is_random = about.get(name, {}).get("run", {}).get("method") == RANDOM
+        if not missing and (is_random or "flops" in about.get(name, {})):
             values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in protocol()["tasks"]}
             rows.append({**about[name], "split": split, "tasks": values})
     order = [RANDOM, *protocol()["methods"]]
     return sorted(
         rows,
         key=lambda row: (
+            list(protocol()["shapes"]).index(row["run"].get("shape", SHAPE)),
             row["split"],
             row.get("flops", 0),
             order.index(row["run"]["method"]),
@@ -429,19 +455,19 @@ def finished_rows(place: Place) -> list[Row]:
     )
 
 
-def beyond(place: Place, budget: str, method: str) -> list[float]:
+def beyond(place: Place, budget: str, method: str, shape: str) -> list[float]:
     """Return the next learning rate to try, by the rule of ``experiments/methods.yaml``."""
-    return rates_beyond(tuning_scores(finished_rows(place), budget, method), MOST_RATES)
+    return rates_beyond(tuning_scores(of_shape(finished_rows(place), shape), budget, method), MOST_RATES)
 
 
-def chosen_rate(place: Place, budget: str, method: str) -> float:
+def chosen_rate(place: Place, budget: str, method: str, shape: str) -> float:
     """Return the learning rate that is best on part A; that of another method where ``rate_of`` names one.
 
     Raises:
         ConfigError: no learning rate has been tried.
     """
     named = protocol()["methods"][method].get("rate_of", method)
-    scores = tuning_scores(finished_rows(place), protocol()["tuning_budget"][budget], named)
+    scores = tuning_scores(of_shape(finished_rows(place), shape), protocol()["tuning_budget"][budget], named)
     if not scores:
         raise ConfigError(f"{named}: no learning rate was tried at {budget}", next_step=f"add {named} to --methods")
     return max(scores, key=lambda rate: scores[rate])

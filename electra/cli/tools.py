@@ -309,6 +309,9 @@ def estimate(
     from dataclasses import asdict
 
     from electra.cluster.estimate.cost import estimate, published_table, render
+    from electra.cluster.estimate.expected import as_json as expectation_as_json
+    from electra.cluster.estimate.expected import expect_profile
+    from electra.cluster.estimate.expected import render as render_expected
     from electra.cluster.estimate.machines import describe_machines, render_machines
     from electra.cluster.estimate.memory import render_memory
 
@@ -321,13 +324,14 @@ def estimate(
 
         print(cells_per_gpu(settings))
         return
-    counted = estimate(settings)
+    counted, expected = estimate(settings), expect_profile(settings)
     machines = describe_machines(settings, gpu=gpu, rate=rate, memory=memory, measure=measure)
     if as_json:
         hours = None if peak_flops is None else counted.hours(peak_flops, utilization)
-        print(json.dumps({**asdict(counted), "hours_at_peak": hours, "machines": machines}, indent=2))
+        found = {"hours_at_peak": hours, "machines": machines, "expected": expectation_as_json(expected)}
+        print(json.dumps({**asdict(counted), **found}, indent=2))
         return
-    print(render(counted, peak_flops, utilization) + render_machines(machines), end="")
+    print(render(counted, peak_flops, utilization) + render_expected(expected) + render_machines(machines), end="")
     if memory and not gpu:
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")
 

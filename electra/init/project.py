@@ -11,12 +11,13 @@ from pathlib import Path
 
 import yaml
 
+from electra.cluster.estimate.expected import BYTES_PER_TOKEN, described, expect
 from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError
 from electra.config import Settings
 from electra.config.loading import parse_settings
 from electra.init.babylm import TRACKS, TrackName, TrainingText, summary, training_text
-from electra.init.recipe import BYTES_PER_TOKEN, header, profile_values, read_template, reasons
+from electra.init.recipe import header, profile_values, read_template, reasons
 from electra.init.table import OWN, Table, check_name, read_labelled
 from electra.init.texts import Texts, find_texts, relative_to
 from electra.init.yaml_text import with_profile, yaml_text
@@ -143,6 +144,9 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         if settings.pretrain.epochs
         else ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
     ]
+    if expected := expect(settings, texts.num_bytes / BYTES_PER_TOKEN):
+        first, *more = described(expected)
+        lines += [("expect", first), *(("", line) for line in more)]
     if minutes is not None and used_by_others >= 0.5:
         lines.append(("load", f"other processes use {used_by_others:.1f} cores now: a run alone is faster"))
     if texts.num_bytes < 1e6:

@@ -13,7 +13,7 @@ from tests.workspace import ROOT
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1"}
 
 
-def test_both_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None:
+def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None:
     encoder = write_encoder(tmp_path / "encoder", "bert", max_position_embeddings=128)
     write_tasks(tmp_path / "glue")
     finished = {"task": "CoLA", "seed": 1, "side": "here", "score": 12.5}
@@ -21,15 +21,17 @@ def test_both_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> Non
 
     command = [sys.executable, "-m", "experiments.harness", str(encoder), str(tmp_path / "work")]
     command += ["--data", str(tmp_path), "--tasks", "CoLA", "STS-B", "--seeds", "1", "2"]
+    command += ["--sides", *harness.SIDES]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [3, 4], "one is finished before"
+    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [5, 6], "one is finished before"
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| CoLA", "| STS-B"))]
-    assert len(rows) == 2 and all(row.count("±") == 2 for row in rows)
+    assert len(rows) == 2 and all(row.count("±") == 3 for row in rows)
     assert read_json(tmp_path / "work/pieces/CoLA-1-here.json") == finished
     piece = read_json(tmp_path / "work/pieces/STS-B-2-transformers.json")
     assert (piece["task"], piece["seed"], piece["side"]) == ("STS-B", 2, "transformers") and piece["machine"]
+    assert read_json(tmp_path / "work/pieces/STS-B-2-new-pooler.json")["score"] != piece["score"]
 
 
 def test_the_table_states_nothing_from_one_seed() -> None:
@@ -38,7 +40,12 @@ def test_the_table_states_nothing_from_one_seed() -> None:
 
     cells = [cell("CoLA", seed, side, 40.0 + seed) for seed in (1, 2) for side in harness.SIDES]
     cells += [cell("RTE", 1, side, 60.0) for side in harness.SIDES]
-    assert harness.table(cells).splitlines()[2:] == ["| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |"]
+    cells += [cell("MRPC", seed, side, 40.0) for seed in (1, 2) for side in harness.SIDES[:2]]
+    cells += [cell("MRPC", 1, "new pooler", 50.0)]
+    assert harness.table(cells).splitlines()[2:] == [
+        "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
+        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  | +0.0 |",
+    ]
 
 
 def test_the_committed_table_is_that_of_the_committed_runs() -> None:

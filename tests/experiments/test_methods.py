@@ -16,6 +16,7 @@ from experiments import methods, methods_table
 from experiments.equal_flops import steps_that_cost, training_flops
 from experiments.methods import Place, Run, finished_rows, protocol, settings_of
 from experiments.methods_table import CHOICE, DEV, RANDOM
+from tests.project import load_profile
 from tests.reliability import faults
 from tests.workspace import PROFILE, ROOT, forked
 
@@ -317,6 +318,26 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`"], "nothing is reported from one seed"
 
 
+def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
+    models = [settings_of("bert", shape=shape).model for shape in protocol()["shapes"]]
+    assert [(model.num_layers, model.hidden_size) for model in models] == [(2, 128), (4, 192)]
+    assert models[1] == load_profile(tmp_path, "tiny").model, "the shape of `electra init`"
+    place = Place(tmp_path)
+    (tmp_path / "pieces").mkdir()
+    for shape in protocol()["shapes"]:
+        for seed in (1, 2):
+            write_pieces(place, Run("6M", "bert", 1e-3, seed, shape), DEV)
+        write_pieces(place, Run("6M", "bert", 1e-3, 11, shape), CHOICE)
+        write_pieces(place, Run("", RANDOM, 0, 0, shape), CHOICE)
+        write_pieces(place, Run("", RANDOM, 0, 0, shape), DEV)
+    rows = finished_rows(place)
+    assert [len(methods.of_shape(rows, shape)) for shape in protocol()["shapes"]] == [5, 5]
+    found = methods.tables(rows)
+    assert found["scores"] == found["scores-4x192"] and found["rates"] == found["rates-4x192"]
+    only_one = methods.tables(methods.of_shape(rows, methods.SHAPE))
+    assert list(only_one) == list(methods.TABLES), "no tables of a shape without runs"
+
+
 def test_a_record_is_above_masked_language_modelling_of_more_flops_and_cheaper_than_the_record_before() -> None:
     def runs(budget: str, method: str, flops: float, means: list[float]) -> list[Any]:
         found = [row(method, {"clear": [mean, mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
@@ -364,7 +385,9 @@ def test_rates_are_checked_at_a_budget_without_running_its_seeds(
 ) -> None:
     finished: list[tuple[Run, str]] = []
     monkeypatch.setattr(methods, "finish", lambda place, run, split: finished.append((run, split)))
-    arguments = Namespace(budget="24M", methods=["bert"], seeds=[1, 2], jobs=1, check_rates=[1.5e-3, 3e-3])
+    arguments = Namespace(
+        budget="24M", methods=["bert"], seeds=[1, 2], jobs=1, check_rates=[1.5e-3, 3e-3], shape="2x128"
+    )
 
     methods.measure_methods(Place(tmp_path), arguments)
 
@@ -376,7 +399,9 @@ def test_the_committed_page_has_the_tables_of_the_committed_rows() -> None:
     page = methods.PAGE.read_text(encoding="utf-8")
     assert methods.page_of(json.loads(methods.RESULTS.read_text())["rows"], page) == page
     records = methods.RECORDS_PAGE.read_text(encoding="utf-8")
-    table = methods_table.records_table(json.loads(methods.RESULTS.read_text())["rows"])
+    table = methods_table.records_table(
+        methods.of_shape(json.loads(methods.RESULTS.read_text())["rows"], methods.SHAPE)
+    )
     assert methods_table.page_with("records", table, records) == records
 
 
@@ -389,9 +414,9 @@ def test_committed_rows_were_measured_with_the_committed_settings() -> None:
         run, steps = Run(**found["run"]), found.get("steps")
         if run.method != RANDOM:
             assert stored["methods"][run.method] == protocol()["methods"][run.method]
-            reference = settings_of(protocol()["reference"])
+            reference = settings_of(protocol()["reference"], shape=run.shape)
             flops = training_flops(reference, 8192) * protocol()["budgets"][run.budget] / reference.pretrain.num_steps
-            assert steps == steps_that_cost(flops, settings_of(run.method), 8192), run.name
+            assert steps == steps_that_cost(flops, settings_of(run.method, shape=run.shape), 8192), run.name
             assert found["machine"]["device"]
 
 
@@ -401,6 +426,7 @@ def test_every_reported_run_has_the_rate_that_was_best_on_part_a() -> None:
         run = Run(**found["run"])
         if found["split"] == DEV and run.method != RANDOM:
             named = protocol()["methods"][run.method].get("rate_of", run.method)
-            scores = methods_table.tuning_scores(rows, protocol()["tuning_budget"][run.budget], named)
+            own = methods.of_shape(rows, run.shape)
+            scores = methods_table.tuning_scores(own, protocol()["tuning_budget"][run.budget], named)
             assert run.rate == max(scores, key=lambda rate: scores[rate]), run.name
             assert run.seed != protocol()["tuning_seed"]

@@ -1,0 +1,116 @@
+"""What to expect of a text and a time: the law, its range, and what `init` and `estimate` print of it."""
+
+import gzip
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from electra.__main__ import app
+from electra.cluster.estimate import expected
+from electra.cluster.estimate.expected import Law, body_parameters, expect, expect_profile, text_bytes
+from electra.config import Settings
+from electra.init.project import describe_project, plan_project, write_project
+from electra.model.encoder import Encoder
+from electra.model.shape import EncoderConfig
+from experiments.curves_law import fitted
+from tests.project import copy_project, load_profile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LAW = Law(2.0, 2e4, 0.35, 3e5, 0.4, 6.0, {"chunks": (90.0, -11.0, 0.9)}, 0.0, {}, (4e5, 5e6), (1.5e6, 24e6))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Settings:
+    return load_profile(tmp_path, "tiny")
+
+
+def with_steps(settings: Settings, steps: int) -> Settings:
+    recipe = settings.pretrain.model_copy(update={"num_steps": steps})
+    return settings.model_copy(update={"pretrain": recipe})
+
+
+def test_text_that_is_read_again_is_worth_less_than_new_text() -> None:
+    assert LAW.worth(1e6, 4e6) == 1e6
+    second, tenth = LAW.worth(8e6, 4e6), LAW.worth(40e6, 4e6)
+    assert 4e6 < second < 8e6 and second < tenth < 4e6 * (1 + LAW.passes)
+    assert math.isclose(LAW.worth(8e6, 4e6), 4e6 * (1 + 6 * (1 - math.exp(-1 / 6))))
+
+
+def test_the_loss_falls_with_size_tokens_and_text() -> None:
+    loss = LAW.loss(1e6, 12e6, 4e6)
+    assert LAW.floor < LAW.loss(2e6, 12e6, 4e6) < loss
+    assert LAW.loss(1e6, 24e6, 4e6) < loss and LAW.loss(1e6, 12e6, 8e6) < loss
+    assert LAW.loss(1e6, 12e6, 48e6) == LAW.loss(1e6, 12e6, 12e6)  # text that is not read adds nothing
+
+
+@pytest.mark.parametrize("profile", ["tiny", "books", "small", "modern-small"])
+def test_body_parameters_are_those_of_the_layers_matrices(tmp_path: Path, profile: str) -> None:
+    model = load_profile(tmp_path, profile).model
+    layers = Encoder(EncoderConfig.discriminator(model, vocab_size=8)).layers
+    assert body_parameters(model) == sum(weight.numel() for weight in layers.parameters() if weight.ndim == 2)
+
+
+def test_of_many_passes_text_is_short_and_of_one_pass_time(tiny: Settings) -> None:
+    tokens = tiny.pretrain.num_steps * tiny.pretrain.batch_size * tiny.shards.max_length
+    little, much = expect(tiny, tokens / 40, LAW), expect(tiny, tokens, LAW)
+    assert little is not None and much is not None
+    assert (little.short, round(little.passes)) == ("text", 40) and (much.short, much.passes) == ("time", 1)
+    assert much.by_text == 0 < much.by_time and little.by_time < little.by_text
+    assert much.loss < little.loss and much.scores["chunks"] > little.scores["chunks"]
+
+
+def test_far_from_what_was_measured_nothing_is_foretold(tiny: Settings, tmp_path: Path) -> None:
+    assert expect(tiny, 1e7, LAW) is not None
+    assert expect(with_steps(tiny, 3), 1e7, LAW) is None  # too short
+    assert expect(with_steps(tiny, 10_000_000), 1e7, LAW) is None
+    assert expect(load_profile(tmp_path, "base"), 1e7, LAW) is None
+    assert expect(tiny, 0, LAW) is None
+
+
+def test_compressed_text_counts_as_what_it_unpacks_to(tiny: Settings, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    with gzip.open(tmp_path / "corpus/a.txt.gz", "wb") as file:
+        file.write(bytes(range(256)) * 40)
+    packed = (tmp_path / "corpus/a.txt.gz").stat().st_size
+    (tmp_path / "corpus/b.txt").write_text("word " * 1000)
+    paths = ["corpus/*", "corpus/b.txt"]  # a file that two patterns name counts once
+    source = tiny.corpus.sources[0].model_copy(update={"paths": paths})
+    local = tiny.model_copy(update={"corpus": tiny.corpus.model_copy(update={"sources": [source]})})
+    assert text_bytes(local, tmp_path) == 5000 + int(packed * 3.5)
+    remote = source.model_copy(update={"paths": [*paths, "s3://bucket/c.txt"]})
+    unknown = tiny.model_copy(update={"corpus": tiny.corpus.model_copy(update={"sources": [remote]})})
+    assert text_bytes(unknown, tmp_path) == 0 and expect_profile(unknown, tmp_path) is None
+    assert text_bytes(load_profile(tmp_path, "small"), tmp_path) == 0  # on the hub
+
+
+def test_estimate_prints_what_to_expect_and_init_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_project(tmp_path, "dvc.yaml", ".gitignore")
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus/a.txt").write_text("A sentence of the text.\n\n" * 80_000)
+    monkeypatch.chdir(tmp_path)
+    plan = plan_project(["corpus/"])
+    write_project(plan)
+    printed = describe_project(plan, None)
+    found = expect_profile(plan.settings)
+    assert found is not None and found.short == "text"
+    assert (
+        f"expect   held-out loss {found.loss:.2f}, " in printed and "         text is short: twice the text" in printed
+    )
+
+    assert CliRunner().invoke(app, ["estimate", "--no-memory", "--no-measure"]).output.count("text is short") == 1
+    noted = json.loads(CliRunner().invoke(app, ["estimate", "--no-memory", "--no-measure", "--json"]).output)
+    assert noted["expected"] == expected.as_json(found) and noted["expected"]["short"] == "text"
+
+
+def test_the_law_in_use_is_the_one_fitted_to_the_committed_runs() -> None:
+    stored = json.loads((ROOT / "experiments/results/curves.json").read_text())
+    assert json.loads(json.dumps(asdict(expected.MEASURED))) == stored["law"]
+    found = fitted(stored["rows"])
+    assert found is not None and found == expected.MEASURED
