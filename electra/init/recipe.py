@@ -161,9 +161,7 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
     if method != usual:
         lines.append(f"pretrain.objective: {method}, {WHY_METHOD[method]} (docs/results.md)")
     if method == "bert" != usual:
-        lines.append(
-            f"pretrain.learning_rate: {MLM_RATE:g}: has the lowest loss with this method (experiments/README.md)"
-        )
+        lines.append(f"pretrain.learning_rate: {MLM_RATE:g}: has the lowest loss with it (experiments/README.md)")
     if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
         rows = table.rows["train"]
         lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")
