@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 import psutil
 from packaging.requirements import Requirement
 
+from electra.cluster.estimate.text_size import local_text_bytes
 from electra.common.artifacts import refuse_strange
 from electra.common.errors import ConfigError, DataError
-from electra.common.globs import expanded, files_of
+from electra.common.globs import files_of
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.common.urls import check_url
@@ -189,15 +190,7 @@ def warnings(root: Path = Path(".")) -> Iterator[str]:
 
 
 def _disk(settings: Settings, root: Path) -> Iterator[str]:
-    text = sum(
-        os.path.getsize(root / name)
-        for source in settings.corpus.sources
-        if isinstance(source, FilesCorpus)
-        for pattern in source.paths
-        if "://" not in pattern
-        for name in expanded(pattern, root)
-        if os.path.isfile(root / name)
-    )
+    text = local_text_bytes(settings, root)
     model = settings.model
     weights = settings.tokenizer.vocab_size * model.embedding_size + 12 * model.num_layers * model.hidden_size**2
     # text: corpus, shards and DVC's cache of both; 12 bytes per weight in a checkpoint, 4 in milestones and exports

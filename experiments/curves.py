@@ -85,7 +85,7 @@ def main() -> None:
         measure_runs(folder, arguments.shapes, arguments.jobs)
     rows = finished_rows(folder)
     law = fitted(rows)
-    print(table(rows, law) + "\n\n" + rates_table(known_losses(folder)))
+    print(table(rows, law) + "\n" + rates_table(known_losses(folder)))
     if arguments.write:
         found = {"law": asdict(law) if law else None, "rows": rows, "losses": known_losses(folder)}
         write_json(RESULTS, {"plan": plan(), **found})
@@ -265,11 +265,14 @@ def known_losses(folder: Path) -> list[dict[str, Any]]:
 def restore(folder: Path) -> None:
     """Write what is committed and the folder does not have, unless the settings have changed since."""
     stored = read_json(RESULTS) if RESULTS.exists() else None
-    fixed = ("text", "block", "shapes", "seed", "finetuning_seeds", "tasks")
+    fixed = ("text", "block", "seed", "finetuning_seeds", "tasks")
     if stored is None or any(stored["plan"][key] != plan()[key] for key in fixed):
         return
     for place, rows in ((piece_of, stored["rows"]), (loss_piece_of, stored["losses"])):
         for row in rows:
+            shape = row["run"]["shape"]
+            if stored["plan"]["shapes"][shape] != plan()["shapes"].get(shape):
+                continue
             if not (piece := place(folder, Run(**row["run"]))).exists():
                 piece.parent.mkdir(exist_ok=True)
                 write_json(piece, row)

@@ -77,7 +77,7 @@ def table(rows: Sequence[Row], law: Law | None) -> str:
             cells.append(f"{statistics.fmean(row['tasks'][task]):.1f}")
             cells.append("" if of_law is None or expected is None else f"{of_law.score(task, size, expected):.1f}")
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def rates_table(losses: Sequence[Row]) -> str:
@@ -96,7 +96,7 @@ def rates_table(losses: Sequence[Row]) -> str:
         cells = [f"{found[rate]:.2f}" if rate in found else "" for rate in rates]
         cells = [f"**{cell}**" if found.get(rate) == best else cell for rate, cell in zip(rates, cells, strict=True)]
         lines.append(f"| {shape} | {tokens / 1e6:g}M | {megabytes} MB | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def _point(row: Row) -> tuple[str, int, int]:

@@ -427,18 +427,16 @@ def finished_rows(place: Place) -> list[Row]:
     for file in sorted((place.folder / "pieces").glob("*.json")):
         piece = read_json(file)
         run = Run(**piece["run"])
-        if run.method == RANDOM:
-            about[run.name] = {"run": vars(Run("", RANDOM, 0, 0, run.shape))}
+        about.setdefault(run.name, {"run": vars(run)})
         if "task" in piece:
             scores = cells.setdefault((run.name, piece["split"]), {}).setdefault(piece["task"], {})
             scores[piece["seed"]] = piece["score"]
         else:
-            about.setdefault(run.name, {}).update(piece)
+            about[run.name].update(piece)
     rows = []
     for (name, split), tasks in cells.items():
         missing = [cell for cell in cells_of(split) if cell[2] not in tasks.get(cell[0], {})]
-        is_random = about.get(name, {}).get("run", {}).get("method") == RANDOM
-        if not missing and (is_random or "flops" in about.get(name, {})):
+        if not missing and ("flops" in about[name] or about[name]["run"]["method"] == RANDOM):
             values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in protocol()["tasks"]}
             rows.append({**about[name], "split": split, "tasks": values})
     order = [RANDOM, *protocol()["methods"]]

@@ -308,10 +308,8 @@ def estimate(
     import json
     from dataclasses import asdict
 
+    from electra.cluster.estimate import expected
     from electra.cluster.estimate.cost import estimate, published_table, render
-    from electra.cluster.estimate.expected import as_json as expectation_as_json
-    from electra.cluster.estimate.expected import expect_profile
-    from electra.cluster.estimate.expected import render as render_expected
     from electra.cluster.estimate.machines import describe_machines, render_machines
     from electra.cluster.estimate.memory import render_memory
 
@@ -324,14 +322,14 @@ def estimate(
 
         print(cells_per_gpu(settings))
         return
-    counted, expected = estimate(settings), expect_profile(settings)
+    counted, expectation = estimate(settings), expected.expect_profile(settings)
     machines = describe_machines(settings, gpu=gpu, rate=rate, memory=memory, measure=measure)
     if as_json:
         hours = None if peak_flops is None else counted.hours(peak_flops, utilization)
-        found = {"hours_at_peak": hours, "machines": machines, "expected": expectation_as_json(expected)}
+        found = {"hours_at_peak": hours, "machines": machines, "expected": expected.as_json(expectation)}
         print(json.dumps({**asdict(counted), **found}, indent=2))
         return
-    print(render(counted, peak_flops, utilization) + render_expected(expected) + render_machines(machines), end="")
+    print(render(counted, peak_flops, utilization) + expected.render(expectation) + render_machines(machines), end="")
     if memory and not gpu:
         print(render_memory(settings, settings.tokenizer.vocab_size), end="")
 

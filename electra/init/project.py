@@ -11,7 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from electra.cluster.estimate.expected import BYTES_PER_TOKEN, described, expect
+from electra.cluster.estimate.expected import described, expect
+from electra.cluster.estimate.text_size import BYTES_PER_TOKEN
 from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError
 from electra.config import Settings

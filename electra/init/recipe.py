@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from electra.cluster.estimate.expected import BYTES_PER_TOKEN
+from electra.cluster.estimate.text_size import BYTES_PER_TOKEN
 from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
 from electra.config import FilesCorpus

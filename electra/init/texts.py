@@ -7,12 +7,13 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from electra.cluster.estimate.text_size import COMPRESSION
 from electra.common.errors import ConfigError, DataError
 from electra.common.lines import open_input
 from electra.config import FilesCorpus
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.init.script import Script, scripts_of
-from electra.text.corpus.compression import SUFFIXES, TEXT_RATIO
+from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
 
 SAMPLE_BYTES = 1 << 18  # read from a file
@@ -71,7 +72,7 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     patterns = [pattern for text in given for pattern in _patterns(text, root)]
     files = find_files([pattern if "://" in pattern else str(root / pattern) for pattern in patterns])
     sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
-    num_bytes = sum(int(sizes[file.name] * (TEXT_RATIO if file.compression else 1)) for file in files)
+    num_bytes = sum(int(sizes[file.name] * (COMPRESSION if file.compression else 1)) for file in files)
     plain = [file for file in files if file.is_local and not file.compression and file.format == ".txt"]
     if not num_bytes:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from electra.__main__ import app
 from electra.cluster.estimate import expected
-from electra.cluster.estimate.expected import Law, body_parameters, expect, expect_profile, text_bytes
+from electra.cluster.estimate.expected import Law, body_parameters, expect, expect_profile
+from electra.cluster.estimate.text_size import local_text_bytes
 from electra.config import Settings
 from electra.init.project import describe_project, plan_project, write_project
 from electra.model.encoder import Encoder
@@ -72,6 +73,12 @@ def test_far_from_what_was_measured_nothing_is_foretold(tiny: Settings, tmp_path
     assert expect(tiny, 0, LAW) is None
 
 
+def test_of_another_block_than_the_measured_one_nothing_is_foretold(tiny: Settings, tmp_path: Path) -> None:
+    assert expect(load_profile(tmp_path, "books"), 1e6, LAW) is None
+    not_gated = tiny.model.model_copy(update={"feed_forward": "gelu"})
+    assert expect(tiny.model_copy(update={"model": not_gated}), 1e7, LAW) is None
+
+
 def test_compressed_text_counts_as_what_it_unpacks_to(tiny: Settings, tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
     with gzip.open(tmp_path / "corpus/a.txt.gz", "wb") as file:
@@ -81,16 +88,14 @@ def test_compressed_text_counts_as_what_it_unpacks_to(tiny: Settings, tmp_path: 
     paths = ["corpus/*", "corpus/b.txt"]  # a file that two patterns name counts once
     source = tiny.corpus.sources[0].model_copy(update={"paths": paths})
     local = tiny.model_copy(update={"corpus": tiny.corpus.model_copy(update={"sources": [source]})})
-    assert text_bytes(local, tmp_path) == 5000 + int(packed * 3.5)
+    assert local_text_bytes(local, tmp_path) == 5000 + int(packed * 3.5)
     remote = source.model_copy(update={"paths": [*paths, "s3://bucket/c.txt"]})
     unknown = tiny.model_copy(update={"corpus": tiny.corpus.model_copy(update={"sources": [remote]})})
-    assert text_bytes(unknown, tmp_path) == 0 and expect_profile(unknown, tmp_path) is None
-    assert text_bytes(load_profile(tmp_path, "small"), tmp_path) == 0  # on the hub
+    assert expect_profile(local, tmp_path) is not None and expect_profile(unknown, tmp_path) is None
+    assert local_text_bytes(load_profile(tmp_path, "small"), tmp_path) == 0  # on the hub
 
 
-def test_estimate_prints_what_to_expect_and_init_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_estimate_prints_what_to_expect_and_init_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_project(tmp_path, "dvc.yaml", ".gitignore")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus/a.txt").write_text("A sentence of the text.\n\n" * 80_000)
@@ -100,9 +105,8 @@ def test_estimate_prints_what_to_expect_and_init_too(
     printed = describe_project(plan, None)
     found = expect_profile(plan.settings)
     assert found is not None and found.short == "text"
-    assert (
-        f"expect   held-out loss {found.loss:.2f}, " in printed and "         text is short: twice the text" in printed
-    )
+    assert f"expect   held-out loss {found.loss:.2f}, " in printed
+    assert "         text is short: twice the text" in printed
 
     assert CliRunner().invoke(app, ["estimate", "--no-memory", "--no-measure"]).output.count("text is short") == 1
     noted = json.loads(CliRunner().invoke(app, ["estimate", "--no-memory", "--no-measure", "--json"]).output)

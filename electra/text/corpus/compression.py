@@ -14,7 +14,6 @@ from electra.common.lines import ByteReader, ChunkReader
 
 SUFFIXES = (".gz", ".xz", ".zst")
 DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError)
-TEXT_RATIO = 3.5  # bytes of English text per byte of a compressed file, to estimate sizes
 BUFFER_BYTES = 1 << 20
 # Text compresses to a third or a twentieth of its size; a ratio of hundreds is a decompression bomb
 MAX_RATIO = 300
