@@ -160,8 +160,9 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
     method = values["pretrain"]["objective"]
     if method != usual:
         lines.append(f"pretrain.objective: {method}, {WHY_METHOD[method]} (docs/results.md)")
-    if method == "bert" != usual:
-        lines.append(f"pretrain.learning_rate: {MLM_RATE:g}: has the lowest loss with it (experiments/README.md)")
+        if not METHODS[method].has_discriminator:
+            rate = f"pretrain.learning_rate: {MLM_RATE:g}"
+            lines.append(f"{rate}: has the lowest loss with this method (experiments/README.md)")
     if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
         rows = table.rows["train"]
         lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")
