@@ -23,6 +23,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from electra.cluster.estimate.text_size import local_text_bytes
+from electra.cluster.processor import SLOW_BF16, is_bf16_faster
 from electra.common.artifacts import refuse_strange
 from electra.common.errors import ConfigError, DataError
 from electra.common.globs import files_of
@@ -184,6 +185,8 @@ def warnings(root: Path = Path(".")) -> Iterator[str]:
     settings = load_settings(root)
     yield from _disk(settings, root)
     yield from _cores(settings)
+    if settings.cluster.precision == "bf16" and settings.cluster.device == "cpu" and not is_bf16_faster():
+        yield SLOW_BF16
     yield from _versions()
     yield from _remote(root)
     yield from _network(settings, root)

@@ -8,13 +8,15 @@ same rows, weights, rate, schedule, epochs and batch size. The loop is that of `
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
 The side ``new pooler`` is this loop with the pooler drawn anew, as the head here is. Every finished run is a file in
 ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a folder. With
-``--write`` all finished runs go to ``experiments/results/harness.json``.
+``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs of that file
+if they are of the same weights and recipe.
 """
 
 import argparse
 import itertools
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
 
 from benchmarks.measure import machine
-from electra.common.artifacts import read_json, write_json
+from electra.cluster.hardware import choose_precision
+from electra.common.artifacts import read_json, sha256, write_json
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
@@ -53,9 +56,14 @@ def settings_of(glue: Path) -> Settings:
     same_rows = {"double_unordered": False, "task_epochs": {}, "task_learning_rate": {}}
     values["finetune"] |= RECIPE | same_rows | {"layerwise_decay": 1.0}
     cells = {"tasks": [task for task in TASKS if (glue / task).is_dir()], "seeds": [1]}
-    cluster = {"device": "cpu", "precision": "bf16", "num_threads": 1}
+    cluster = {"device": "cpu", "precision": "auto", "num_threads": 1}
     common = {"profile": "small", "cells": cells, "cluster": cluster}
     return parse_settings(common | values, where="params/small.yaml")
+
+
+def precision_of(settings: Settings) -> str:
+    """Return the precision of matrix products on all sides."""
+    return choose_precision(settings.cluster, "cpu")
 
 
 def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
@@ -97,7 +105,7 @@ def score_in_transformers(
     for _ in range(int(RECIPE["epochs"])):
         for indices in torch.randperm(len(train)).split(size):
             rows = [train[i] for i in indices]
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision_of(settings) == "bf16"):
                 loss = model(**encode(rows), labels=targets(rows)).loss
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -112,6 +120,27 @@ def score_in_transformers(
         return 100 * float(spearmanr(logits[:, 0], truth).statistic)
     metric = matthews_corrcoef if task == "CoLA" else accuracy_score
     return 100 * float(metric(truth, logits.argmax(1)))
+
+
+def weights_of(encoder: Path) -> str:
+    """Return the SHA-256 of an encoder's weights, in the order of the names of their files."""
+    files = sorted([*encoder.glob("*.safetensors"), *encoder.glob("pytorch_model*.bin")])
+    return " ".join(map(sha256, files))
+
+
+def piece_of(pieces: Path, cell: dict[str, Any]) -> Path:
+    """Return the file of a run; ``cell`` has its task, seed and side."""
+    return pieces / f"{cell['task']}-{cell['seed']}-{cell['side'].replace(' ', '-')}.json"
+
+
+def restore(pieces: Path, weights: str) -> None:
+    """Write the committed runs of these weights and this recipe that the folder does not have."""
+    stored = read_json(RESULTS) if RESULTS.exists() else {}
+    if (stored.get("weights"), stored.get("recipe")) != (weights, RECIPE):
+        return
+    for cell in stored["cells"]:
+        if not (piece := piece_of(pieces, cell)).exists():
+            write_json(piece, cell)
 
 
 def table(cells: list[dict[str, Any]]) -> str:
@@ -141,6 +170,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the finished runs into the repository")
     arguments = parser.parse_args()
     pieces, paths = arguments.folder / "pieces", Paths(arguments.folder)
+    pieces.mkdir(parents=True, exist_ok=True)
+    restore(pieces, weights := weights_of(arguments.encoder))
     if not arguments.write:
         if arguments.data is None:
             parser.error("--data: name the folder with glue/")
@@ -148,18 +179,17 @@ def main() -> None:
         settings = settings_of(arguments.data.resolve() / "glue")
         if not paths.tasks.exists():
             prepare_tasks(settings, paths)
-        score = {
+        score: dict[str, Callable[..., float]] = {
             "here": score_here,
             "transformers": score_in_transformers,
             "new pooler": partial(score_in_transformers, new_pooler=True),
         }
         for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, arguments.sides):
-            piece = pieces / f"{task}-{seed}-{side.replace(' ', '-')}.json"
-            if not piece.exists():
+            run = {"task": task, "seed": seed, "side": side}
+            if not (piece := piece_of(pieces, run)).exists():
                 begin = time.process_time()
                 value = score[side](arguments.encoder, settings, paths, task, seed)
-                cell = {"task": task, "seed": seed, "side": side, "score": round(value, 2)}
-                pieces.mkdir(exist_ok=True)
+                cell = run | {"score": round(value, 2), "precision": precision_of(settings)}
                 write_json(piece, cell | {"seconds": round(time.process_time() - begin), "machine": machine()})
                 print(f"{task}, seed {seed}, {side}: {value:.1f}", flush=True)
     cells = sorted(
@@ -168,7 +198,7 @@ def main() -> None:
     )
     print(table(cells))
     if arguments.write:
-        write_json(RESULTS, {"recipe": RECIPE, "cells": cells})
+        write_json(RESULTS, {"weights": weights, "recipe": RECIPE, "cells": cells})
 
 
 if __name__ == "__main__":

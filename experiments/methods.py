@@ -35,6 +35,7 @@ from typing import Any
 import yaml
 
 from benchmarks import measure
+from electra.cluster.hardware import choose_precision
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.parsing import read_yaml
@@ -403,6 +404,7 @@ def pretrained(place: Place, run: Run) -> Row:
         "flops": flops,
         "processor_seconds": processor_seconds(workspace),
         "heldout": {name: round(value, 5) for name, value in figures.items()},
+        "precision": choose_precision(settings.cluster, "cpu"),
         "machine": measure.machine(),
     }
 

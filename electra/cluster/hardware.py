@@ -15,6 +15,7 @@ import torch
 import torch.distributed
 
 from electra import config
+from electra.cluster.processor import SLOW_BF16, is_bf16_faster
 from electra.common.errors import ConfigError
 
 
@@ -170,24 +171,15 @@ def repeat_exactly(strict: bool) -> None:
 
 
 def choose_precision(cluster: config.Cluster, device: Literal["cpu", "cuda"]) -> Literal["fp32", "bf16"]:
-    """Return the precision of matrix products; ``auto`` is bf16 where it is faster than fp32."""
+    """Return the precision of matrix products; ``auto`` is bf16 where it is faster than fp32.
+
+    Warns of bf16 on a CPU that has no fast instructions for it.
+    """
+    if cluster.precision == "bf16" and device == "cpu" and not is_bf16_faster():
+        warnings.warn(SLOW_BF16, stacklevel=2)
     if cluster.precision != "auto":
         return cluster.precision
     return "bf16" if device == "cuda" or is_bf16_faster() else "fp32"
-
-
-def is_bf16_faster(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether this CPU multiplies matrices faster in bf16 than in fp32.
-
-    True with AMX. AVX-512's bf16 instructions are twice as fast as fp32's on AMD's processors; on an Intel Xeon without
-    AMX they were half as fast (128 against 74 GFLOP/s for 1,024 x 128 x 512; 162 against 83 for wider matrices).
-    Other CPUs emulate bf16.
-    """
-    try:
-        text = cpuinfo.read_text()
-    except OSError:
-        return False
-    return "amx_bf16" in text or ("avx512_bf16" in text and "AuthenticAMD" in text)
 
 
 def matrix_peak(machine: Machine, size: int = 1024, seconds: float = 0.3) -> float:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from electra.common.artifacts import read_json, write_json
 from experiments import harness
 from tests.foreign_encoders import write_encoder
@@ -46,6 +48,24 @@ def test_the_table_states_nothing_from_one_seed() -> None:
         "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
         "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  | +0.0 |",
     ]
+
+
+def test_a_new_folder_begins_with_the_committed_runs_of_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [{"task": "RTE", "seed": seed, "side": "new pooler", "score": 60.0} for seed in (1, 2)]
+    results = tmp_path / "harness.json"
+    write_json(results, {"weights": "a", "recipe": harness.RECIPE, "cells": cells})
+    monkeypatch.setattr(harness, "RESULTS", results)
+    finished = {**cells[0], "score": 61.0}
+    write_json(tmp_path / "same/RTE-1-new-pooler.json", finished)
+
+    for folder, weights in (("same", "a"), ("other", "b")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        harness.restore(tmp_path / folder, weights)
+
+    assert [read_json(piece) for piece in sorted((tmp_path / "same").iterdir())] == [finished, cells[1]]
+    assert not list((tmp_path / "other").iterdir())
 
 
 def test_the_committed_table_is_that_of_the_committed_runs() -> None:

@@ -218,6 +218,17 @@ def test_a_busy_machine_a_full_disk_and_too_many_threads_are_warnings_with_a_rem
     assert said.count("  next:  ") == 3
 
 
+def test_bf16_on_a_processor_that_emulates_it_is_a_warning(
+    workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("electra.preflight.is_bf16_faster", lambda: False)
+    change(workspace / "params.yaml", "cluster.precision", "bf16")
+    change(workspace / "params.yaml", "cluster.device", "cpu")
+    assert "set cluster.precision to auto" in told(workspace)
+    monkeypatch.setattr("electra.preflight.is_bf16_faster", lambda: True)
+    assert told(workspace) == ""
+
+
 def test_versions_that_the_project_excludes_are_named(
     workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import os
 import sysconfig
 import warnings
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -12,14 +13,15 @@ import yaml
 from electra.cluster.hardware import (
     choose_compile,
     choose_device,
+    choose_precision,
     compiler_trouble,
     cuda_state,
     describe_cuda,
-    is_bf16_faster,
     resolve_machine,
 )
 from electra.cluster.launchers import pretraining
 from electra.cluster.launchers.job import IN_JOB
+from electra.cluster.processor import SLOW_BF16, is_bf16_faster
 from electra.common.errors import ConfigError
 from electra.config import Cluster
 from electra.pretrain.run import pretrain
@@ -79,6 +81,21 @@ def test_matrix_products_are_in_bf16_on_cpus_where_that_is_faster(
     cpuinfo.write_text(f"vendor_id : {vendor}\nflags : fpu {flags} sse\n")
     assert is_bf16_faster(cpuinfo) is expected
     assert not is_bf16_faster(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "warned"), [("cpu", "bf16", 1), ("cpu", "fp32", 0), ("cuda", "bf16", 0)]
+)
+def test_bf16_that_is_slower_than_fp32_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
+    device: Literal["cpu", "cuda"],
+    precision: Literal["fp32", "bf16"],
+    warned: int,
+) -> None:
+    monkeypatch.setattr("electra.cluster.hardware.is_bf16_faster", lambda: False)
+    assert choose_precision(Cluster(precision=precision), device) == precision
+    assert [str(warning.message) for warning in recwarn] == [SLOW_BF16] * warned
 
 
 def test_a_job_that_asked_its_queue_for_gpus_does_not_run_on_a_cpu(
