@@ -32,17 +32,18 @@ def test_every_published_figure_has_a_source_and_is_a_percentage():
     content = yaml.safe_load(FILE.read_text())
     for model in content["models"]:
         assert model["source"] in content["sources"], model["name"]
-        assert set(model) <= {"name", "source", "where", "glue", "glue_mean", "squad", "tagging"}
+        assert set(model) <= {"name", "source", "where", "set", "glue", "glue_mean", "squad", "tagging"}
     names = [model.name for model in published_scores()]
     assert len(set(names)) == len(names)
     for model in published_scores():
         figures = [
-            *model.glue.values(),
+            *(figure for task, figure in model.glue.items() if task != "CoLA"),
             *model.tagging.values(),
             *(v for found in model.squad.values() for v in found.values()),
         ]
         assert figures or model.glue_mean, model.name
         assert all(50 < figure < 100 for figure in figures)
+        assert 0 <= model.glue.get("CoLA", 0) < 100  # a correlation: 0 for one answer to every row
         assert set(model.glue) in (set(), set(GLUE_TASKS))
         assert all(found.keys() <= {"exact", "f1"} for found in model.squad.values())
         assert all(found["exact"] < found["f1"] for found in model.squad.values() if len(found) == 2)
@@ -137,6 +138,17 @@ def test_entities_of_conll_2003_stand_beside_figures_of_the_same_development_set
     assert beside_published(gather(settings, results)).note.startswith(f"None. CoNLL-2003: {PART}.")
 
 
+def test_rows_of_test_sets_say_so(settings: Settings, results: Paths):
+    write_scores(results, official(scores_of(results), ["CoLA", "MRPC"]))
+    section = beside_published(gather(settings, results))
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
+    tiny = rows["BERT-Tiny (2 layers of 128)"]
+    assert (tiny["CoLA"], tiny["MRPC"], tiny["tasks in common"]) == ("0.0", "71.1", "2")
+    assert tiny["source"].endswith("best of 20 settings of fine-tuning, test sets")
+    assert "test sets" not in rows["ELECTRA-Base as released"]["source"]
+    assert section.note.startswith("Percent, of the development sets where the source does not say test sets.")
+
+
 def test_a_published_mean_counts_as_eight_tasks_and_other_starts_are_rows(settings: Settings, results: Paths):
     scores = scores_of(results)
     entry = scores["tasks"]["MRPC"]
@@ -154,6 +166,7 @@ def test_a_published_mean_counts_as_eight_tasks_and_other_starts_are_rows(settin
     assert rows["this run, 25% of pre-training"]["GLUE mean"] == "70.0"
     assert rows["other-base, in this harness"]["GLUE mean"] == "75.0"
     assert rows["ELECTRA-Small on OpenWebText"]["GLUE mean"] == "80.4"
+    assert rows["crammed BERT, 24 hours of one A6000"]["GLUE mean"] == "80.4"
 
 
 def test_the_card_says_how_each_average_counts(settings: Settings, results: Paths):

@@ -12,14 +12,15 @@ from electra.results.report.facts import Facts
 from electra.results.report.tables import Section
 
 FILE = Path(__file__).with_name("published_scores.yaml")
+_SETS = {"dev": None, "test": "test sets"}  # what the source of a row says of them
 
 
 @dataclass(frozen=True)
 class Published:
-    """One model's published development-set scores in percent; unpublished figures are left out.
+    """One model's published scores in percent; unpublished figures are left out.
 
     Attributes:
-        source: publication and table.
+        source: publication and table, and that the scores are of the test sets where they are.
         glue: task -> the metric of the score card.
         glue_mean: as published, over all GLUE tasks in the file.
         squad: task -> ``exact`` and ``f1``.
@@ -41,7 +42,9 @@ def published_scores() -> tuple[Published, ...]:
     return tuple(
         Published(
             name=model["name"],
-            source=", ".join([content["sources"][model["source"]], *filter(None, [model.get("where")])]),
+            source=", ".join(
+                filter(None, [content["sources"][model["source"]], model.get("where"), _SETS[model.get("set", "dev")]])
+            ),
             glue=model.get("glue", {}),
             glue_mean=model.get("glue_mean"),
             squad=model.get("squad", {}),
@@ -161,8 +164,9 @@ def _reasons(scores: dict[str, Any], tasks: list[str], otherwise: str) -> dict[s
 
 def _note(left_out: dict[str, list[str]]) -> str:
     note = (
-        "Development sets, percent. The last two means are over the tasks that a row and this run both have, SQuAD by "
-        "its F1; a row with a published GLUE mean only counts with it eight times."
+        "Percent, of the development sets where the source does not say test sets. The last two means are over the "
+        "tasks that a row and this run both have, SQuAD by its F1; a row with a published GLUE mean only counts with "
+        "it eight times."
     )
     return note + "".join(f" Left out, since {reason}: {', '.join(tasks)}." for reason, tasks in left_out.items())
 
