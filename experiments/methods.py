@@ -47,6 +47,7 @@ from experiments.methods_table import (
     CHOICE,
     DEV,
     RANDOM,
+    SHAPE,
     Row,
     compared,
     differences_table,
@@ -65,7 +66,6 @@ RESULTS = ROOT / "experiments/results/methods.json"
 PAGE, RECORDS_PAGE = ROOT / "docs/results.md", ROOT / "docs/records.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
-SHAPE = "2x128"  # that of `settings` in experiments/methods.yaml
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
 TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table, "pairs": pairs_table}
@@ -147,13 +147,12 @@ def page_of(rows: list[Row], page: str) -> str:
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
-    """Return the tables by name, those of another shape than the first with it in their name."""
-    found = {}
+    """Return the tables by name; those of further shapes, as far as they have rows, end in the shape."""
+    found = {name: table(of_shape(rows, SHAPE)) for name, table in TABLES.items()}
     for shape in protocol()["shapes"]:
-        own = of_shape(rows, shape)
-        suffix = "" if shape == SHAPE else f"-{shape}"
-        if suffix == "" or compared(own):
-            found |= {f"{name}{suffix}": table(own) for name, table in TABLES.items()}
+        if shape != SHAPE and (own := of_shape(rows, shape)):
+            names = TABLES if compared(own) else ["rates"]
+            found |= {f"{name}-{shape}": TABLES[name](own) for name in names}
     return found
 
 
@@ -369,15 +368,20 @@ def finish(place: Place, run: Run, split: str) -> None:
         write_json(place.piece(run), pretrained(place, run))
     elif run.method == RANDOM and not (workspace / "params.yaml").exists():
         write_workspace(workspace, settings_of(RANDOM, shape=run.shape), place.data / "data", 6000, [1])
-    if missing := [cell for cell in cells_of(split) if not place.piece(run, *cell).exists()]:
+    if missing := [cell for cell in cells_of(split, run.shape) if not place.piece(run, *cell).exists()]:
         names = [f"{task}:{split}:{seed}" for task, split, seed in missing]
         fine_tune_in_process(place, run, names)
     print(f"{run.name}: {split} finished", flush=True)
 
 
-def cells_of(split: str) -> list[tuple[str, str, int]]:
+def tasks_of(shape: str) -> list[str]:
+    """Return the tasks on which runs of a shape are fine-tuned."""
+    return list(protocol()["tasks_of_shape"].get(shape, protocol()["tasks"]))
+
+
+def cells_of(split: str, shape: str) -> list[tuple[str, str, int]]:
     """Return task, scored rows and seed of every fine-tuning of a run."""
-    return [(task, split, seed) for task in protocol()["tasks"] for seed in seeds_of(split)]
+    return [(task, split, seed) for task in tasks_of(shape) for seed in seeds_of(split)]
 
 
 def seeds_of(split: str) -> list[int]:
@@ -437,9 +441,10 @@ def finished_rows(place: Place) -> list[Row]:
             about[run.name].update(piece)
     rows = []
     for (name, split), tasks in cells.items():
-        missing = [cell for cell in cells_of(split) if cell[2] not in tasks.get(cell[0], {})]
+        shape = about[name]["run"].get("shape", SHAPE)
+        missing = [cell for cell in cells_of(split, shape) if cell[2] not in tasks.get(cell[0], {})]
         if not missing and ("flops" in about[name] or about[name]["run"]["method"] == RANDOM):
-            values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in protocol()["tasks"]}
+            values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in tasks_of(shape)}
             rows.append({**about[name], "split": split, "tasks": values})
     order = [RANDOM, *protocol()["methods"]]
     return sorted(

@@ -21,6 +21,7 @@ RECORD_BUDGET = "24M"  # the record book's baseline is BASELINE with the FLOPs o
 SIGNIFICANCE = 0.01
 TUNED = ("bert", "electra")  # methods whose tuning runs decide which tasks count
 LEVEL = 0.95
+SHAPE = "2x128"  # that of `settings` in experiments/methods.yaml
 BEGIN, END = "<!-- written by experiments.methods -->", "<!-- end of what experiments.methods writes -->"
 
 
@@ -31,8 +32,11 @@ def counted_tasks(rows: Sequence[Row]) -> list[str]:
     """Return the tasks of the mean: on part A pre-training is above random weights by more than twice the spread.
 
     The gain is the median over the tuning runs of :data:`TUNED` at the smallest budget that has any; the spread is the
-    standard deviation over fine-tuning seeds, of both sides. All count if none does.
+    standard deviation over fine-tuning seeds, of both sides. All count if none does. Runs of another shape than
+    :data:`SHAPE` are fine-tuned only on tasks that count for it, so there all count.
     """
+    if rows[0]["run"].get("shape", SHAPE) != SHAPE:
+        return list(rows[0]["tasks"])
     start = next(row["tasks"] for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
     tuned = [row for row in rows if row["split"] == CHOICE and row["run"]["method"] in TUNED]
     fewest = min(row["flops"] for row in tuned)

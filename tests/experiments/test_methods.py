@@ -122,7 +122,7 @@ def write_pieces(place: Place, run: Run, split: str, without: int = 0) -> None:
     (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
     if run.method != RANDOM:
         place.piece(run).write_text(json.dumps({"run": vars(run), "flops": 1e12, "steps": 5, "tokens": 5120}))
-    cells = methods.cells_of(split)
+    cells = methods.cells_of(split, run.shape)
     for task, part, seed in cells[: len(cells) - without]:
         piece = {"run": vars(run), "task": task, "split": part, "seed": seed, "score": 50.0 + seed}
         place.piece(run, task, part, seed).write_text(json.dumps(piece))
@@ -333,7 +333,12 @@ def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
     rows = finished_rows(place)
     assert [len(methods.of_shape(rows, shape)) for shape in protocol()["shapes"]] == [5, 5]
     found = methods.tables(rows)
-    assert found["scores"] == found["scores-4x192"] and found["rates"] == found["rates-4x192"]
+    assert found["rates"] == found["rates-4x192"]
+    heading = found["scores-4x192"].splitlines()[0]
+    assert heading == "| tokens | method | seeds | steps | rate | tags | chunks | questions | mean of 3 |"
+    tried = [row for row in rows if row["split"] == CHOICE]
+    begun = methods.tables([row for row in rows if row["run"]["shape"] == methods.SHAPE] + tried)
+    assert sorted(begun.keys() - methods.TABLES.keys()) == ["rates-4x192"], "before its seeds are run"
     only_one = methods.tables(methods.of_shape(rows, methods.SHAPE))
     assert list(only_one) == list(methods.TABLES), "no tables of a shape without runs"
 
@@ -408,7 +413,7 @@ def test_the_committed_page_has_the_tables_of_the_committed_rows() -> None:
 def test_committed_rows_were_measured_with_the_committed_settings() -> None:
     """Methods and budgets may be added; what rows share may not change."""
     stored, rows = (json.loads(methods.RESULTS.read_text())[key] for key in ("settings", "rows"))
-    for key in ("reference", "rates", "tasks", "text", "settings", "tuning_seed", "finetuning_seeds"):
+    for key in ("reference", "rates", "tasks", "tasks_of_shape", "text", "settings", "tuning_seed", "finetuning_seeds"):
         assert stored[key] == protocol()[key], key
     for found in rows:
         run, steps = Run(**found["run"]), found.get("steps")
