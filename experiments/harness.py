@@ -6,7 +6,8 @@
 ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. All sides have the
 same rows, weights, rate, schedule, epochs and batch size. The loop is that of ``run_glue``, an example of
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
-The side ``new pooler`` is this loop with the pooler drawn anew, as the head here is. Every finished run is a file in
+The side ``new pooler`` is this loop with the pooler drawn anew, as the head here is, and ``our Adam`` this loop with
+the optimizer of this project, Adam without bias correction. Every finished run is a file in
 ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a folder. With
 ``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs of that file
 if they are of the same weights and recipe.
@@ -36,6 +37,7 @@ from electra.config import Settings
 from electra.config.loading import parse_settings
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.run import finetune_task
+from electra.optim import ElectraAdamW
 from electra.readers.build import prepare_tasks
 from electra.results.evaluate import scores_of_run
 from electra.tasks.catalogue import find_spec
@@ -43,7 +45,7 @@ from electra.tasks.matrix import Start, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3.0, "warmup_fraction": 0.1, "weight_decay": 0.0}
-SIDES = ("here", "transformers", "new pooler")
+SIDES = ("here", "transformers", "new pooler", "our Adam")
 POOLER_DEVIATION = 0.02  # BERT's initialization
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
 RESULTS = ROOT / "experiments/results/harness.json"
@@ -75,7 +77,14 @@ def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed:
 
 
 def score_in_transformers(
-    encoder: Path, settings: Settings, paths: Paths, task: str, seed: int, *, new_pooler: bool = False
+    encoder: Path,
+    settings: Settings,
+    paths: Paths,
+    task: str,
+    seed: int,
+    *,
+    new_pooler: bool = False,
+    adam: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
 ) -> float:
     """Fine-tune in a plain loop; return the score of the development set in percent."""
     train, dev = read_rows(paths, task, "train"), read_rows(paths, task, "dev")
@@ -99,7 +108,7 @@ def score_in_transformers(
 
     size = int(RECIPE["batch_size"])
     steps = int(-(-len(train) // size) * RECIPE["epochs"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RECIPE["learning_rate"], weight_decay=RECIPE["weight_decay"])
+    optimizer = adam(model.parameters(), lr=RECIPE["learning_rate"], weight_decay=RECIPE["weight_decay"])
     schedule = get_linear_schedule_with_warmup(optimizer, int(steps * RECIPE["warmup_fraction"]), steps)
     model.train()
     for _ in range(int(RECIPE["epochs"])):
@@ -145,7 +154,7 @@ def restore(pieces: Path, weights: str) -> None:
 
 def table(cells: list[dict[str, Any]]) -> str:
     """Return a Markdown table: mean and standard deviation over seeds of the sides, here minus the plain loop."""
-    lines = [f"| task | {' | '.join(SIDES)} | here - transformers |", "|---|---:|---:|---:|---:|"]
+    lines = [f"| task | {' | '.join(SIDES)} | here - transformers |", "|---|" + "---:|" * (len(SIDES) + 1)]
     for task in dict.fromkeys(cell["task"] for cell in cells):
         found = {side: [c["score"] for c in cells if (c["task"], c["side"]) == (task, side)] for side in SIDES}
         if any(len(found[side]) < 2 for side in SIDES[:2]):
@@ -183,6 +192,7 @@ def main() -> None:
             "here": score_here,
             "transformers": score_in_transformers,
             "new pooler": partial(score_in_transformers, new_pooler=True),
+            "our Adam": partial(score_in_transformers, adam=ElectraAdamW),
         }
         for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, arguments.sides):
             run = {"task": task, "seed": seed, "side": side}

@@ -117,4 +117,11 @@ def test_the_law_in_use_is_the_one_fitted_to_the_committed_runs() -> None:
     stored = json.loads((ROOT / "experiments/results/curves.json").read_text())
     assert json.loads(json.dumps(asdict(expected.MEASURED))) == stored["law"]
     found = fitted(stored["rows"])
-    assert found is not None and found == expected.MEASURED
+    assert found is not None
+    for row in stored["rows"]:  # what a law says, since the last digits of its scales differ between processors
+        size, tokens = row["body_parameters"], row["run"]["tokens"]
+        losses = [law.loss(size, tokens, row["text_tokens"]) for law in (found, expected.MEASURED)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+        scores = [law.score("chunks", size, loss) for law, loss in zip((found, expected.MEASURED), losses, strict=True)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+    assert (found.sizes, found.tokens) == (expected.MEASURED.sizes, expected.MEASURED.tokens)

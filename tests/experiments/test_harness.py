@@ -2,11 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
 
 from electra.common.artifacts import read_json, write_json
+from electra.common.paths import Paths
+from electra.optim import ElectraAdamW
+from electra.readers.build import prepare_tasks
 from experiments import harness
 from tests.foreign_encoders import write_encoder
 from tests.small_tasks import write_tasks
@@ -27,13 +32,28 @@ def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [5, 6], "one is finished before"
+    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [7, 8], "one is finished before"
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| CoLA", "| STS-B"))]
-    assert len(rows) == 2 and all(row.count("±") == 3 for row in rows)
+    assert len(rows) == 2 and all(row.count("±") == len(harness.SIDES) for row in rows)
     assert read_json(tmp_path / "work/pieces/CoLA-1-here.json") == finished
     piece = read_json(tmp_path / "work/pieces/STS-B-2-transformers.json")
     assert (piece["task"], piece["seed"], piece["side"]) == ("STS-B", 2, "transformers") and piece["machine"]
     assert read_json(tmp_path / "work/pieces/STS-B-2-new-pooler.json")["score"] != piece["score"]
+
+
+def test_the_plain_loop_learns_by_the_optimizer_that_its_side_names(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder", "bert", max_position_embeddings=128)
+    write_tasks(tmp_path / "glue")
+    settings, paths = harness.settings_of(tmp_path / "glue"), Paths(tmp_path / "work")
+    prepare_tasks(settings, paths)
+    made: list[dict[str, float]] = []
+
+    def adam(parameters: Iterable[torch.nn.Parameter], **options: float) -> torch.optim.Optimizer:
+        made.append(options)
+        return ElectraAdamW(parameters, **options)
+
+    score = harness.score_in_transformers(encoder, settings, paths, "CoLA", 1, adam=adam)
+    assert made == [{"lr": 5e-5, "weight_decay": 0.0}] and -100 <= score <= 100
 
 
 def test_the_table_states_nothing_from_one_seed() -> None:
@@ -45,8 +65,8 @@ def test_the_table_states_nothing_from_one_seed() -> None:
     cells += [cell("MRPC", seed, side, 40.0) for seed in (1, 2) for side in harness.SIDES[:2]]
     cells += [cell("MRPC", 1, "new pooler", 50.0)]
     assert harness.table(cells).splitlines()[2:] == [
-        "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
-        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  | +0.0 |",
+        "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
+        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  | +0.0 |",
     ]
 
 
