@@ -161,7 +161,7 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
     method = values["pretrain"]["objective"]
     if method != usual:
         lines.append(f"pretrain.objective: {method}, {WHY_METHOD[method]} (docs/results.md)")
-        lines.append(f"pretrain.learning_rate: {RATE:g}: better than a lower one with this method (docs/results.md)")
+        lines.append(f"pretrain.learning_rate: {RATE:g}: better than a lower one with this method (docs/own-corpus.md)")
     if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
         rows = table.rows["train"]
         lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")

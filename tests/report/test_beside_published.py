@@ -33,11 +33,12 @@ def test_every_published_figure_has_a_source_and_is_a_percentage():
     for model in content["models"]:
         assert model["source"] in content["sources"], model["name"]
         assert set(model) <= {"name", "source", "where", "set", "glue", "glue_mean", "squad", "tagging"}
+    of_test_sets = {model["name"] for model in content["models"] if model.get("set") == "test"}
     names = [model.name for model in published_scores()]
     assert len(set(names)) == len(names)
     for model in published_scores():
         figures = [
-            *(figure for task, figure in model.glue.items() if task != "CoLA"),
+            *(figure for task, figure in model.glue.items() if task != "CoLA" or model.name not in of_test_sets),
             *model.tagging.values(),
             *(v for found in model.squad.values() for v in found.values()),
         ]
