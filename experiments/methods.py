@@ -368,20 +368,21 @@ def finish(place: Place, run: Run, split: str) -> None:
         write_json(place.piece(run), pretrained(place, run))
     elif run.method == RANDOM and not (workspace / "params.yaml").exists():
         write_workspace(workspace, settings_of(RANDOM, shape=run.shape), place.data / "data", 6000, [1])
-    if missing := [cell for cell in cells_of(split, run.shape) if not place.piece(run, *cell).exists()]:
+    if missing := [cell for cell in cells_of(split, run) if not place.piece(run, *cell).exists()]:
         names = [f"{task}:{split}:{seed}" for task, split, seed in missing]
         fine_tune_in_process(place, run, names)
     print(f"{run.name}: {split} finished", flush=True)
 
 
-def tasks_of(shape: str) -> list[str]:
-    """Return the tasks on which runs of a shape are fine-tuned."""
-    return list(protocol()["tasks_of_shape"].get(shape, protocol()["tasks"]))
+def tasks_of(run: Run) -> list[str]:
+    """Return the tasks on which a run is fine-tuned: those of its shape or of its budget, or else all."""
+    few = protocol()["tasks_of_shape"].get(run.shape) or protocol()["tasks_of_budget"].get(run.budget)
+    return list(few or protocol()["tasks"])
 
 
-def cells_of(split: str, shape: str) -> list[tuple[str, str, int]]:
+def cells_of(split: str, run: Run) -> list[tuple[str, str, int]]:
     """Return task, scored rows and seed of every fine-tuning of a run."""
-    return [(task, split, seed) for task in tasks_of(shape) for seed in seeds_of(split)]
+    return [(task, split, seed) for task in tasks_of(run) for seed in seeds_of(split)]
 
 
 def seeds_of(split: str) -> list[int]:
@@ -441,10 +442,10 @@ def finished_rows(place: Place) -> list[Row]:
             about[run.name].update(piece)
     rows = []
     for (name, split), tasks in cells.items():
-        shape = about[name]["run"].get("shape", SHAPE)
-        missing = [cell for cell in cells_of(split, shape) if cell[2] not in tasks.get(cell[0], {})]
-        if not missing and ("flops" in about[name] or about[name]["run"]["method"] == RANDOM):
-            values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in tasks_of(shape)}
+        run = Run(**about[name]["run"])
+        missing = [cell for cell in cells_of(split, run) if cell[2] not in tasks.get(cell[0], {})]
+        if not missing and ("flops" in about[name] or run.method == RANDOM):
+            values = {task: [tasks[task][seed] for seed in sorted(tasks[task])] for task in tasks_of(run)}
             rows.append({**about[name], "split": split, "tasks": values})
     order = [RANDOM, *protocol()["methods"]]
     return sorted(

@@ -98,10 +98,9 @@ def paired(ours: dict[int, float], baseline: dict[int, float]) -> tuple[list[flo
 
 
 def by_seed(rows: Sequence[Row], budget: str, method: str, tasks: Sequence[str]) -> dict[int, float]:
-    """Return the mean of tasks on the development sets by pre-training seed."""
-    return {
-        row["run"]["seed"]: mean_of(row, tasks) for row in rows if row["split"] == DEV and of(row) == (budget, method)
-    }
+    """Return the mean of tasks on the development sets by pre-training seed, of runs that have these tasks."""
+    own = [row for row in rows if row["split"] == DEV and of(row) == (budget, method)]
+    return {row["run"]["seed"]: mean_of(row, tasks) for row in own if row["tasks"].keys() >= set(tasks)}
 
 
 def compared(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -130,7 +129,7 @@ def scores_table(rows: Sequence[Row]) -> str:
         own = [row for row in rows if row["split"] == DEV and of(row) == (budget, method)]
 
         def values(names: Sequence[str], own: list[Row] = own) -> list[float]:
-            return [mean_of(row, names) for row in own]
+            return [mean_of(row, names) for row in own if row["tasks"].keys() >= set(names)]
 
         about = [f"{own[0]['tokens'] / 1e6:.1f}M", f"`{method}`", str(len(own)), f"{own[0]['steps']:,}"]
         lines.append([*about, f"{own[0]['run']['rate']:.2g}", *_scores(values, tasks, counted)])
@@ -148,10 +147,8 @@ def differences_table(rows: Sequence[Row]) -> str:
         cells = []
         for names in (*([task] for task in tasks), counted):
             found, p = paired(by_seed(rows, budget, method, names), by_seed(rows, budget, BASELINE, names))
-            if len(found) < 2:
-                break
-            cells.append(with_interval(found, "+.1f"))
-        else:
+            cells.append(with_interval(found, "+.1f") if found else "")
+        if len(found) > 1:  # the last are those of the mean
             lines.append([budget, f"`{method}`", str(len(found)), *cells, f"{p:.2g}"])
     return measure.table(heading, lines) + "\n"
 
@@ -253,4 +250,5 @@ def _random(rows: Sequence[Row]) -> Row:
 
 
 def _scores(values: Callable[[Sequence[str]], list[float]], tasks: Sequence[str], counted: Sequence[str]) -> list[str]:
-    return [with_interval(values(names)) for names in (*([task] for task in tasks), counted)]
+    found = [values(names) for names in (*([task] for task in tasks), counted)]
+    return [with_interval(scores) if scores else "" for scores in found]

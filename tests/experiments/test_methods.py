@@ -122,7 +122,7 @@ def write_pieces(place: Place, run: Run, split: str, without: int = 0) -> None:
     (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
     if run.method != RANDOM:
         place.piece(run).write_text(json.dumps({"run": vars(run), "flops": 1e12, "steps": 5, "tokens": 5120}))
-    cells = methods.cells_of(split, run.shape)
+    cells = methods.cells_of(split, run)
     for task, part, seed in cells[: len(cells) - without]:
         piece = {"run": vars(run), "task": task, "split": part, "seed": seed, "score": 50.0 + seed}
         place.piece(run, task, part, seed).write_text(json.dumps(piece))
@@ -341,6 +341,31 @@ def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
     assert sorted(begun.keys() - methods.TABLES.keys()) == ["rates-4x192"], "before its seeds are run"
     only_one = methods.tables(methods.of_shape(rows, methods.SHAPE))
     assert list(only_one) == list(methods.TABLES), "no tables of a shape without runs"
+
+
+def test_runs_of_a_budget_may_be_fine_tuned_on_the_tasks_that_count_only(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    write_pieces(place, Run("", RANDOM, 0, 0), DEV)
+    write_pieces(place, Run("", RANDOM, 0, 0), CHOICE)
+    write_pieces(place, Run("6M", "bert", 1e-3, 11), CHOICE)
+    for budget, method in (("6M", "bert"), ("12M", "bert"), ("12M", "electra")):
+        for seed in (1, 2):
+            write_pieces(place, Run(budget, method, 1e-3, seed), DEV)
+    rows = finished_rows(place)
+    few = list(protocol()["tasks_of_budget"]["12M"])
+    start = next(row for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
+    start["tasks"] |= dict.fromkeys(few, [10.0, 10.0])  # pre-training is above it on these
+    assert {row["run"]["budget"]: list(row["tasks"]) for row in rows if row["split"] == DEV} == {
+        "": list(protocol()["tasks"]),
+        "6M": list(protocol()["tasks"]),
+        "12M": few,
+    }
+    heading, _, *lines = (line.strip("| ").split(" |") for line in methods_table.scores_table(rows).splitlines())
+    tasks = [name.strip() for name in heading[5:-1]]
+    filled = [[task for task, cell in zip(tasks, line[5:], strict=False) if cell.strip()] for line in lines]
+    assert sorted(filled, key=len) == [few, few, tasks, tasks]
+    (difference,) = methods_table.differences_table(rows).splitlines()[2:]
+    assert difference.count("+0.0 ± 0.0") == len(few) + 1, "of the tasks and of the mean"
 
 
 def test_a_record_is_above_masked_language_modelling_of_more_flops_and_cheaper_than_the_record_before() -> None:
