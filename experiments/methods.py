@@ -12,8 +12,8 @@ and ``glue/``. For each method the learning rate is chosen first, with a pre-tra
 rows that are cut from the training sets; then each seed is pre-trained at that rate, fine-tuned and scored on the
 development sets. Every finished piece is a small file in ``FOLDER/pieces``: the same call goes on where an earlier one
 stopped, also after a kill. With ``--write`` the finished rows go to ``experiments/results/methods.json`` and the tables
-to ``docs/results.md`` and ``docs/records.md``; a new folder, also on another machine, begins with the pieces of the
-committed rows.
+to ``docs/results.md``, ``docs/records.md`` and ``experiments/README.md``; a new folder, also on another machine, begins
+with the pieces of the committed rows.
 """
 
 import argparse
@@ -58,17 +58,24 @@ from experiments.methods_table import (
     records_table,
     scores_table,
     tuning_scores,
+    ways_table,
 )
 
 SETTINGS = ROOT / "experiments/methods.yaml"
 BUNDLED = ROOT / "data/labelled"
 RESULTS = ROOT / "experiments/results/methods.json"
-PAGE, RECORDS_PAGE = ROOT / "docs/results.md", ROOT / "docs/records.md"
+PAGE, APPENDIX, RECORDS_PAGE = ROOT / "docs/results.md", ROOT / "experiments/README.md", ROOT / "docs/records.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
-TABLES = {"scores": scores_table, "differences": differences_table, "rates": rates_table, "pairs": pairs_table}
+TABLES = {
+    "scores": (PAGE, scores_table),
+    "differences": (PAGE, differences_table),
+    "pairs": (PAGE, pairs_table),
+    "rates": (APPENDIX, rates_table),
+    "ways": (APPENDIX, ways_table),
+}
 
 
 @dataclass(frozen=True)
@@ -134,25 +141,27 @@ def main() -> None:
         print(f"{name}\n\n{table}")
     if arguments.write:
         write_json(RESULTS, {"settings": protocol(), "rows": rows})
-        write_text(PAGE, page_of(rows, PAGE.read_text(encoding="utf-8")))
-        records = page_with("records", records_table(of_shape(rows, SHAPE)), RECORDS_PAGE.read_text(encoding="utf-8"))
-        write_text(RECORDS_PAGE, records)
+        for page, text in pages_of(rows).items():
+            write_text(page, text)
 
 
-def page_of(rows: list[Row], page: str) -> str:
-    """Return the page of results with the tables of these rows."""
+def pages_of(rows: list[Row]) -> dict[Path, str]:
+    """Return the texts of the pages with the tables of these rows."""
+    pages = {page: page.read_text(encoding="utf-8") for page in (PAGE, APPENDIX, RECORDS_PAGE)}
     for name, table in tables(rows).items():
-        page = page_with(name, table, page)
-    return page
+        page, _ = TABLES[name.partition("-")[0]]
+        pages[page] = page_with(name, table, pages[page])
+    pages[RECORDS_PAGE] = page_with("records", records_table(of_shape(rows, SHAPE)), pages[RECORDS_PAGE])
+    return pages
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
     """Return the tables by name; those of further shapes, as far as they have rows, end in the shape."""
-    found = {name: table(of_shape(rows, SHAPE)) for name, table in TABLES.items()}
+    found = {name: table(of_shape(rows, SHAPE)) for name, (_, table) in TABLES.items()}
     for shape in protocol()["shapes"]:
         if shape != SHAPE and (own := of_shape(rows, shape)):
             names = TABLES if compared(own) else ["rates"]
-            found |= {f"{name}-{shape}": TABLES[name](own) for name in names}
+            found |= {f"{name}-{shape}": TABLES[name][1](own) for name in names}
     return found
 
 

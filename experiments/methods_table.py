@@ -173,9 +173,23 @@ def rates_table(rows: Sequence[Row]) -> str:
 
 
 def pairs_table(rows: Sequence[Row]) -> str:
-    """Return the table of minimal pairs: a line per budget, method and way of scoring; without runs that lack them.
+    """Return the table of minimal pairs: a line per budget and method, by the way of scoring that is chosen."""
+    return _table_of_pairs([line for line, is_chosen in _lines_of_pairs(rows) if is_chosen])
 
-    The way that is best on one half of the paradigms is in bold; the other half had no part in the choice.
+
+def ways_table(rows: Sequence[Row]) -> str:
+    """Return the same by every way of scoring, the chosen one in bold."""
+    found = _lines_of_pairs(rows)
+    return _table_of_pairs(
+        [[*line[:3], *(f"**{cell}**" for cell in line[3:])] if is_chosen else line for line, is_chosen in found]
+    )
+
+
+def _lines_of_pairs(rows: Sequence[Row]) -> list[tuple[list[str], bool]]:
+    """Return the cells of every budget, method and way of scoring, and whether the way is the chosen one.
+
+    That is the best on one half of the paradigms; the other half has no part in the choice. Runs without minimal pairs
+    are left out.
     """
     lines = []
     for budget, method in compared(rows):
@@ -183,10 +197,12 @@ def pairs_table(rows: Sequence[Row]) -> str:
         found = {way: list(zip(*(pairs[way] for pairs in own), strict=True)) for way in (own[0] if own else ())}
         best = max(found, key=lambda way: statistics.fmean(found[way][0]), default=None)
         for way, (choice, other) in found.items():
-            cells = [way, with_interval(choice), with_interval(other)]
-            lines.append(
-                [budget, f"`{method}`", str(len(own)), *(f"**{cell}**" if way == best else cell for cell in cells)]
-            )
+            cells = [budget, f"`{method}`", str(len(own)), way, with_interval(choice), with_interval(other)]
+            lines.append((cells, way == best))
+    return lines
+
+
+def _table_of_pairs(lines: list[list[str]]) -> str:
     heading = ["FLOPs of", "method", "seeds", "score", "17 paradigms, on which it is chosen", "the other 17"]
     return measure.table(heading, lines) + "\n"
 

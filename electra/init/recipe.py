@@ -24,8 +24,8 @@ MOST_EPOCHS = 16
 # level with masked language modelling alone, at 24 million ahead of it (docs/results.md)
 RTD_TOKENS = 24_000_000
 # Learning rate of both methods below with the shape of `tiny`, at 6 million tokens against the 5e-4 of `tiny`: held-out
-# loss of masked language modelling 4.61 against 4.82 (experiments/README.md), mean of tasks with `mlm_then_rtd` 63.2
-# against 62.3 (docs/results.md)
+# loss of masked language modelling 4.61 against 4.82, mean of tasks with `mlm_then_rtd` 63.2 against 62.3
+# (experiments/README.md)
 RATE = 1.5e-3
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
