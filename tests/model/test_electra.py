@@ -120,7 +120,7 @@ def test_padding_changes_nothing() -> None:
     batch = random_batch(4, 24, 3, 50, padding=8)
     cut = Batch(**{k: v[:, :16] if k.endswith("_BT") and v is not None else v for k, v in vars(batch).items()})
     for padded, plain in zip(losses(model, batch), losses(model, cut), strict=True):
-        assert float(padded) == pytest.approx(float(plain), rel=1e-5)
+        assert padded.item() == pytest.approx(plain.item(), rel=1e-5)
 
 
 def test_samples_follow_the_distribution() -> None:

@@ -173,7 +173,7 @@ def test_every_method_can_be_packed(objective: str) -> None:
     for one in (batch, packed(batch, 24)):
         module = build_objective(SHAPE, V, 4, Method(objective=objective)).initialize(0.1, seed=1)
         sums = module(one).loss_sums
-        found.append({term: float(value) for term, value in sums.items()})
+        found.append({term: value.item() for term, value in sums.items()})
         counts = module.counts(one)
         found.append({term: float(counts[term]) for term in sums})
     assert found[0] == pytest.approx(found[2], rel=5e-6) and found[1] == found[3]

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 
 from electra.config import Cluster
@@ -9,6 +10,7 @@ from electra.predict import run as module
 from electra.predict.run import predict_file, round_weights
 
 
+@pytest.mark.filterwarnings("ignore:cluster.precision is bf16")  # processors without bf16 units
 def test_bf16_predictions_are_the_same_with_weights_rounded_once(paths, kept, tmp_path, monkeypatch):
     cell = kept("CoLA")
     source = tmp_path / "in.txt"
