@@ -191,7 +191,7 @@ def test_the_copy_mechanism_is_a_mixture_that_sums_to_one() -> None:
     mixture = mixture + copy[..., None] * torch.nn.functional.one_hot(corrupted, V)
     assert torch.allclose(mixture.sum(-1), torch.ones(6, 16), atol=1e-5)
     expected = -mixture.gather(-1, batch.input_ids_BT[..., None]).log().sum()
-    assert float(model(batch).loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
+    assert model(batch).loss_sums["all_tokens_mlm"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_sample_that_is_the_original_counts_as_copied() -> None:
@@ -212,7 +212,7 @@ def test_a_sample_that_is_the_original_counts_as_copied() -> None:
     mixture_BTV = (1 - copy_BT)[..., None] * model.head(hidden_BTD).softmax(-1)
     mixture_BTV = mixture_BTV + copy_BT[..., None] * torch.nn.functional.one_hot(corrupted_ids_BT, V)
     expected = -mixture_BTV.gather(-1, batch.input_ids_BT[..., None]).log().squeeze(-1)[batch.mask_BT].sum()
-    assert float(outputs.loss_sums["all_tokens_mlm"]) == pytest.approx(float(expected), rel=1e-5)
+    assert outputs.loss_sums["all_tokens_mlm"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_next_sentence_prediction_is_a_mean_over_the_examples_with_a_second_segment() -> None:
@@ -226,7 +226,7 @@ def test_next_sentence_prediction_is_a_mean_over_the_examples_with_a_second_segm
     assert labels_B is not None
     right_B = torch.where(labels_B == 1, probability_B, 1 - probability_B)[labels_B >= 0]
     expected = -right_B.log().mean()
-    assert float(outputs.loss_sums["nsp"] / model.counts(batch)["nsp"]) == pytest.approx(float(expected), rel=1e-5)
+    assert (outputs.loss_sums["nsp"] / model.counts(batch)["nsp"]).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
@@ -242,11 +242,11 @@ def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: flo
     reward = losses[2, batch.mask_positions_BK[2, 1]]
     label, logit = outputs.is_replaced_BT[2, batch.mask_positions_BK[2, 1]], outputs.discriminator_logits_BT
     probability = logit[2, batch.mask_positions_BK[2, 1]].sigmoid()
-    assert float(reward) == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
+    assert reward.item() == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
     baseline = model.generator_baseline(generated.hidden_BKG)[2, 1, 0]
     log_p = (generated.logits_BKV / temperature).log_softmax(-1)[2, 1, generated.sampled_ids_BK[2, 1]]
     expected = -(reward + baseline.sigmoid().log()) * log_p
-    assert float(model(batch).loss_sums["reinforce"]) == pytest.approx(float(expected), rel=1e-4)
+    assert model(batch).loss_sums["reinforce"].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_bert_shows_masks_random_tokens_and_originals() -> None:
@@ -309,7 +309,7 @@ def test_electric_learns_which_sequences_are_likely() -> None:
     mixed[:, 0] = 2
     flat = torch.zeros_like(mixed)
     scores = model.pseudo_log_likelihood(mixed, flat, flat == 0, (flat == 0) & (mixed != 2))
-    assert float(scores[0]) > float(scores[1]) + 1
+    assert scores[0].item() > scores[1].item() + 1
 
 
 @pytest.mark.parametrize("generator", ["uniform", "unigram"])
