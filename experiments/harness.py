@@ -6,8 +6,8 @@
 ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. All sides have the
 same rows, weights, rate, schedule, epochs and batch size. The loop is that of ``run_glue``, an example of
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
-The side ``new pooler`` is this loop with the pooler drawn anew, as the head here is, and ``our Adam`` this loop with
-the optimizer of this project, Adam without bias correction. Every finished run is a file in
+The side ``new pooler`` is this loop with the pooler drawn anew, ``no pooler`` with the classifier on the first token's
+last state, as here, and ``our Adam`` with the optimizer of this project, Adam without bias correction. Every finished run is a file in
 ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a folder. With
 ``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs of that file
 if they are of the same weights and recipe.
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import yaml
@@ -45,7 +45,7 @@ from electra.tasks.matrix import Start, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3.0, "warmup_fraction": 0.1, "weight_decay": 0.0}
-SIDES = ("here", "transformers", "new pooler", "our Adam")
+SIDES = ("here", "transformers", "new pooler", "no pooler", "our Adam")
 POOLER_DEVIATION = 0.02  # BERT's initialization
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
 RESULTS = ROOT / "experiments/results/harness.json"
@@ -68,6 +68,13 @@ def precision_of(settings: Settings) -> str:
     return choose_precision(settings.cluster, "cpu")
 
 
+class FirstState(nn.Module):
+    """Take the first token's state, in place of a pooler."""
+
+    def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        return hidden_BTD[:, 0]
+
+
 def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
     """Fine-tune in this project; return the score of the development set in percent."""
     finetune_task(settings, paths, task=task, seed=seed, encoder=EncoderSource.named(encoder, "published"))
@@ -83,7 +90,7 @@ def score_in_transformers(
     task: str,
     seed: int,
     *,
-    new_pooler: bool = False,
+    pooler: Literal["published", "new", "none"] = "published",
     adam: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
 ) -> float:
     """Fine-tune in a plain loop; return the score of the development set in percent."""
@@ -92,9 +99,11 @@ def score_in_transformers(
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     torch.manual_seed(seed)
     model = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=len(classes) or 1)
-    if new_pooler:
+    if pooler == "new":
         nn.init.normal_(model.base_model.pooler.dense.weight, std=POOLER_DEVIATION)
         nn.init.zeros_(model.base_model.pooler.dense.bias)
+    elif pooler == "none":
+        model.base_model.pooler = FirstState()
 
     def targets(rows: list[dict[str, Any]]) -> torch.Tensor:
         return torch.tensor([classes.index(row["label"]) if classes else float(row["label"]) for row in rows])
@@ -191,7 +200,8 @@ def main() -> None:
         score: dict[str, Callable[..., float]] = {
             "here": score_here,
             "transformers": score_in_transformers,
-            "new pooler": partial(score_in_transformers, new_pooler=True),
+            "new pooler": partial(score_in_transformers, pooler="new"),
+            "no pooler": partial(score_in_transformers, pooler="none"),
             "our Adam": partial(score_in_transformers, adam=ElectraAdamW),
         }
         for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, arguments.sides):

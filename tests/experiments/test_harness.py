@@ -32,7 +32,7 @@ def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [7, 8], "one is finished before"
+    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [9, 10], "one is finished before"
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| CoLA", "| STS-B"))]
     assert len(rows) == 2 and all(row.count("±") == len(harness.SIDES) for row in rows)
     assert read_json(tmp_path / "work/pieces/CoLA-1-here.json") == finished
@@ -41,19 +41,23 @@ def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None
     assert read_json(tmp_path / "work/pieces/STS-B-2-new-pooler.json")["score"] != piece["score"]
 
 
-def test_the_plain_loop_learns_by_the_optimizer_that_its_side_names(tmp_path: Path) -> None:
+def test_the_plain_loop_learns_by_the_optimizer_and_through_the_pooler_that_its_side_names(tmp_path: Path) -> None:
     encoder = write_encoder(tmp_path / "encoder", "bert", max_position_embeddings=128)
     write_tasks(tmp_path / "glue")
     settings, paths = harness.settings_of(tmp_path / "glue"), Paths(tmp_path / "work")
     prepare_tasks(settings, paths)
-    made: list[dict[str, float]] = []
+    made: list[tuple[int, dict[str, float]]] = []
 
     def adam(parameters: Iterable[torch.nn.Parameter], **options: float) -> torch.optim.Optimizer:
-        made.append(options)
-        return ElectraAdamW(parameters, **options)
+        learned = list(parameters)
+        made.append((sum(parameter.numel() for parameter in learned), options))
+        return ElectraAdamW(learned, **options)
 
     score = harness.score_in_transformers(encoder, settings, paths, "CoLA", 1, adam=adam)
-    assert made == [{"lr": 5e-5, "weight_decay": 0.0}] and -100 <= score <= 100
+    harness.score_in_transformers(encoder, settings, paths, "CoLA", 1, adam=adam, pooler="none")
+    (weights, options), (without_pooler, _) = made
+    assert options == {"lr": 5e-5, "weight_decay": 0.0} and -100 <= score <= 100
+    assert weights - without_pooler == 16 * 16 + 16
 
 
 def test_the_table_states_nothing_from_one_seed() -> None:
@@ -65,8 +69,8 @@ def test_the_table_states_nothing_from_one_seed() -> None:
     cells += [cell("MRPC", seed, side, 40.0) for seed in (1, 2) for side in harness.SIDES[:2]]
     cells += [cell("MRPC", 1, "new pooler", 50.0)]
     assert harness.table(cells).splitlines()[2:] == [
-        "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
-        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  | +0.0 |",
+        "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
+        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  |  | +0.0 |",
     ]
 
 

@@ -1,29 +1,31 @@
 """Encoders that ``transformers`` loads, fine-tuned by the same harness."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from electra.common.artifacts import read_json
 from electra.config import Cluster
 from electra.finetune.classification import sentence_features
 from electra.finetune.encoders import EncoderSource
-from electra.finetune.features import collate
+from electra.finetune.features import collate, endless_batches
 from electra.finetune.model import TaskModel
 from electra.finetune.run import finetune_task
 from electra.finetune.span import span_features
 from electra.finetune.tagging import tagging_features
-from electra.finetune.trainer import layer_rates, predict
+from electra.finetune.trainer import layer_rates, predict, train
 from electra.hub.export.pretrained import export_model
 from electra.kinds.scores import score
 from electra.model.pretrained import save_pretrained
 from electra.objectives.electra import Electra
-from electra.optim import parameter_groups
+from electra.optim import ElectraAdamW, parameter_groups
 from electra.tasks.catalogue import TASKS
 from electra.tasks.matrix import read_lines, read_rows
 from tests.fixtures import LABELLED
-from tests.foreign_encoders import MAKES, load
+from tests.foreign_encoders import MAKES, load, write_encoder
 from tests.small_tasks import VOCAB, make_settings
 
 SETTINGS = make_settings(LABELLED, ["CoLA"]).finetune
@@ -186,6 +188,51 @@ def test_an_exported_encoder_fares_as_it_does_at_home(paths, workspace, monkeypa
         np.testing.assert_allclose(*numbers, rtol=2e-3, atol=2e-4)
     losses = [read_json(paths.finetuned(f"{task}-3{name}") / "run.json")["loss"] for name in ("", "-discriminator")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("task", ["CoLA", "RTE"])
+def test_fine_tuning_takes_the_steps_of_a_plain_loop_around_transformers(tmp_path, monkeypatch, task):
+    """The head is dropout and a linear layer on the first token's last state, without the pooler of the weights."""
+    folder = write_encoder(tmp_path / "bert", "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    monkeypatch.setattr("electra.finetune.classification.HEAD_DROPOUT", 0.0)
+    spec, words = TASKS[task], PAIR["text_a"].split()
+    texts = [" ".join(words[: 1 + number % 7]) for number in range(22)]
+    rows = [
+        {"id": str(n), "text_a": text, "text_b": texts[-n] if spec.text_b else None, "label": spec.labels[n % 2]}
+        for n, text in enumerate(texts)
+    ]
+    recipe = {"learning_rate": 1e-2, "layerwise_decay": 1.0, "batch_size": 4, "warmup_fraction": 0.25}
+    settings = SETTINGS.model_copy(update=recipe | {"weight_decay": 0.0, "max_grad_norm": 0.5})
+    encoder, vocabulary, _ = load(folder)
+    ours = TaskModel(spec, encoder, torch.Generator().manual_seed(1), vocabulary.inputs.layout)
+    model, head = AutoModel.from_pretrained(folder), torch.nn.Linear(16, 2)
+    head.load_state_dict(ours.head.output.state_dict())
+    before = head.weight.clone()
+
+    features = sentence_features(spec, rows, vocabulary, 32)
+    train(ours, features, settings, epochs=2, seed=3, pad=vocabulary.pad, bf16=False, name=task)
+
+    tokenizer, steps = AutoTokenizer.from_pretrained(folder), 12
+    parameters = [*model.parameters(), *head.parameters()]
+    optimizer = ElectraAdamW(parameters, lr=1e-2, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, step / 3) * (1 - step / steps))
+    order = endless_batches([len(feature.token_ids) for feature in features], 4, seed=3)
+    for indices in itertools.islice(order, steps):
+        chosen = [rows[i] for i in indices]
+        pairs = [row["text_b"] for row in chosen] if spec.text_b else None
+        inputs = tokenizer([row["text_a"] for row in chosen], pairs, padding=True, return_tensors="pt")
+        logits = head(model(**inputs).last_hidden_state[:, 0])
+        labels = torch.tensor([spec.labels.index(row["label"]) for row in chosen])
+        torch.nn.functional.cross_entropy(logits, labels).backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+    assert (head.weight - before).abs().max() > 0.01
+    torch.testing.assert_close(ours.head.output.state_dict(), head.state_dict(), rtol=1e-4, atol=1e-5)
+    expected = {name: value for name, value in model.state_dict().items() if not name.startswith("pooler.")}
+    torch.testing.assert_close(encoder.model.state_dict(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", MAKES)
