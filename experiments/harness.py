@@ -7,10 +7,10 @@ ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`
 same rows, weights, rate, schedule, epochs and batch size. The loop is that of ``run_glue``, an example of
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
 The side ``new pooler`` is this loop with the pooler drawn anew, ``no pooler`` with the classifier on the first token's
-last state, as here, and ``our Adam`` with the optimizer of this project, Adam without bias correction. Every finished run is a file in
-``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a folder. With
-``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs of that file
-if they are of the same weights and recipe.
+last state, as here, and ``our Adam`` with the optimizer of this project, Adam without bias correction. Every finished
+run is a file in ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a
+folder. With ``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs
+of that file if they are of the same weights and recipe.
 """
 
 import argparse
