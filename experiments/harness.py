@@ -4,7 +4,7 @@
     python -m experiments.harness ENCODER FOLDER --write
 
 ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. All sides have the
-same rows, weights, rate, schedule, epochs and batch size. The loop is that of ``run_glue``, an example of
+same rows, weights, peak rate, epochs and batch size. The loop is that of ``run_glue``, an example of
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
 The side ``new pooler`` is this loop with the pooler drawn anew, ``no pooler`` with the classifier on the first token's
 last state, as here, and ``our Adam`` with the optimizer of this project, Adam without bias correction. Every finished
