@@ -21,15 +21,15 @@ EXAMPLES = (32_000, 384_000)  # minimum and maximum number of pre-training examp
 FINETUNING_STEPS = 500  # tables of 1,500 to 2,600 rows were not learned to the end with 141 to 325 (experiments)
 MOST_EPOCHS = 16
 # Tokens of pre-training from which replaced token detection follows masked language modelling: at 6 million this is
-# level with masked language modelling alone, at 24 million ahead of it (docs/results.md)
-RTD_TOKENS = 24_000_000
+# level with masked language modelling alone, at 12 million ahead of it even with twice the FLOPs (docs/results.md)
+RTD_TOKENS = 12_000_000
 # Learning rate of both methods below with the shape of `tiny`, at 6 million tokens against the 5e-4 of `tiny`: held-out
 # loss of masked language modelling 4.61 against 4.82, mean of tasks with `mlm_then_rtd` 63.2 against 62.3
 # (experiments/README.md)
 RATE = 1.5e-3
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
-    "mlm_then_rtd": "masked language modelling, then replaced token detection: ahead of either alone at 24M tokens",
+    "mlm_then_rtd": "masked language modelling, then replaced token detection: ahead of either alone from 12M tokens",
 }
 
 

@@ -265,7 +265,7 @@ def test_the_method_is_the_one_that_is_ahead_for_so_much_text(project: Path) -> 
     rate = "pretrain.learning_rate: 0.0015: "
     assert little.settings.pretrain.learning_rate == 1.5e-3 and rate in describe_project(little, None)
     with open("letters/a.txt", "a") as file:
-        file.write(PARAGRAPHS * 400)  # 10 MB
+        file.write(PARAGRAPHS * 140)  # 3.5 MB, with which a run has 15 million tokens
     much, trial = plan_project(["letters/"]), plan_project(["letters/"], steps=50)
     assert much.settings.pretrain.objective == trial.settings.pretrain.objective == "mlm_then_rtd"
     assert much.settings.pretrain.generator == "unigram" and much.settings.pretrain.learning_rate == 1.5e-3
