@@ -424,7 +424,10 @@ def pretrained(place: Place, run: Run) -> Row:
 
 
 def processor_seconds(workspace: Path) -> float | None:
-    """Return the processor seconds of pre-training, or None if a kill lost the note of its last command."""
+    """Return the processor seconds of pre-training, or None without a note of any command.
+
+    A command that was killed has none: of a run that went on after a kill, only what came after it is counted.
+    """
     notes = workspace / "commands.jsonl"
     commands = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     seconds = [command["processor_seconds"] for command in commands if command["command"] == ["pretrain"]]
