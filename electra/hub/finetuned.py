@@ -28,6 +28,7 @@ from electra.common.artifacts import (
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config.loading import load_settings
+from electra.config.methods import METHODS
 from electra.finetune.classification import HEAD_DROPOUT, SentenceHead
 from electra.finetune.features import Batch, Vocabulary
 from electra.finetune.kinds import FINETUNING
@@ -43,9 +44,9 @@ from electra.kinds.scores import score
 from electra.model.encoder import Encoder
 from electra.predict.run import find_model
 from electra.results.evaluate import describe_task
-from electra.results.report.facts import gather
+from electra.results.report.facts import Facts, gather
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.matrix import PRETRAINED, finetuned_name, read_lines, read_rows
+from electra.tasks.matrix import PRETRAINED, SCRATCH, finetuned_name, read_lines, read_rows
 from electra.text.tokenizer.wordpiece import normalizer_facts
 
 INITIALIZER_RANGE = 0.02  # config.json needs a value; no exported weight is initialised with it
@@ -304,6 +305,19 @@ def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
     return Vocabulary.read(tokenizer).tokenizer.to_str() == saved.vocabulary.tokenizer.to_str()
 
 
+def _origin(run: str, task: str, facts: Facts | None) -> str:
+    """Return the encoder that a fine-tuning run started from, in words.
+
+    Args:
+        run: name of the fine-tuning run.
+        facts: facts of the pre-training run; None if its settings are not available.
+    """
+    start = run.removeprefix(f"{task}-").partition("-")[2]
+    if start == str(SCRATCH):
+        return "An encoder with random weights"
+    return f"An encoder pre-trained by {METHODS[facts.settings.pretrain.objective].title}" if facts else "An encoder"
+
+
 def _card(paths: Paths, model: Path, saved: SavedModel, facts: dict[str, Any]) -> str:
     """Return the model card: hub metadata, usage, scores, and limits."""
     spec, name = saved.spec, facts["architectures"][0]
@@ -315,9 +329,9 @@ def _card(paths: Paths, model: Path, saved: SavedModel, facts: dict[str, Any]) -
     results = [pretrained.result(spec, metric, value, data) for metric, value in scores.items()]
     lines = [
         pretrained.front_matter(facts_of_run, kind.pipeline, results, name=f"electra-{model.name}"),
-        f"# ELECTRA, fine-tuned on {spec.name}",
+        f"# Encoder, fine-tuned on {spec.name}",
         "",
-        f"An encoder pre-trained by replaced token detection, fine-tuned on {spec.name} ({data}): {name}. Its logits "
+        f"{_origin(model.name, spec.name, facts_of_run)}, fine-tuned on {spec.name} ({data}): {name}. Its logits "
         "are those of the model that was trained.",
         "",
         *_usage(kind.transformers_class, kind.pipeline, spec),

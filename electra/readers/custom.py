@@ -262,7 +262,13 @@ class CustomSource:
                 return self._question(task, id, values, where)
             case CustomChoice():
                 label = as_label(values[task.label]) if labelled else None
-                if label is not None and task.names is not None and label in task.names:
+                if label is not None and task.names is not None:
+                    if label not in task.names:
+                        raise DataError(
+                            f"{spec.name}: label {label!r} is not one of {', '.join(task.names)}",
+                            where=where,
+                            next_step="repair the row, or correct `names` in the task's YAML file",
+                        )
                     label = str(task.names.index(label))
                 choices = [_text(values, column, where) for column in task.choices]
                 return choice_row(spec, id, _text(values, task.text, where), choices, label, where)

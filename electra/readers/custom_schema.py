@@ -4,6 +4,7 @@ Paths are relative to the YAML file. Unknown keys and invalid values raise an er
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +33,12 @@ def _checked_text(text: str) -> str:
 def _checked_lines(pattern: str) -> str:
     taken_apart(pattern, "")
     return pattern
+
+
+def _different(labels: list[str]) -> list[str]:
+    if repeated := [label for label, times in Counter(labels).items() if times > 1]:
+        raise ValueError(f"{', '.join(repeated)}: named more than once")
+    return labels
 
 
 Column = Annotated[str, BeforeValidator(_as_text)]
@@ -90,7 +97,7 @@ class _Labelled(_CustomTask):
 
 
 class _Classes(_Labelled):
-    labels: list[Label] | None = Field(
+    labels: Annotated[list[Label], AfterValidator(_different)] | None = Field(
         None,
         min_length=_MIN_LABELS,
         description="all labels; none: those of the training table, sorted",
@@ -156,7 +163,7 @@ class CustomTagging(_CustomTask):
     words: Column = Field(description="column with the words: a list, or text with spaces between words")
     tags: Column = Field(description="column with the tags, one per word")
     test: str | None = Field(None, description="table of sentences without tags")
-    labels: list[str] | None = Field(
+    labels: Annotated[list[str], AfterValidator(_different)] | None = Field(
         None,
         min_length=1,
         description="all entity types (or all tags); none: those of the training table",

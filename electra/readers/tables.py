@@ -298,7 +298,7 @@ def _record(header: Sequence[str], values: Sequence[str], where: str, separator:
 
 
 def as_label(value: Any) -> str | None:
-    """Return a label as a string, numbers and booleans as in JSON; None for an empty value."""
-    if value is None or value == "":
+    """Return a label as a string, numbers and booleans as in JSON; None for an empty value or NaN."""
+    if value is None or value == "" or value != value:  # NaN is the missing value of float columns
         return None
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return json.dumps(value, default=str) if isinstance(value, bool | int | float | list | dict) else str(value)

@@ -206,6 +206,7 @@ def test_the_card_has_the_hubs_metadata_and_code_that_fits(keep: Keep, paths: Pa
 
 def test_the_card_has_the_scores_on_the_development_set(paths: Paths, kept: Callable[..., str]) -> None:
     folder = export_task(paths, kept("CoLA"))
+    assert "An encoder with random weights, fine-tuned on CoLA" in (folder / "README.md").read_text()
     (entry,) = [r for r in ModelCard.load(folder / "README.md").data.eval_results if r.metric_type == "accuracy"]
     rows = read_rows(paths, "CoLA", "dev")
     lines = {

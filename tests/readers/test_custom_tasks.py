@@ -2,6 +2,7 @@
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -136,6 +137,8 @@ def rows_of(folder, description, csv, split="train"):
         (CLASSES + "metric: f1\n", "`metric: f1` and `positive` belong together"),
         (CLASSES + "metric: bleu\n", "metric: Input should be 'accuracy', 'f1'"),
         (CLASSES + "labels: [a]\n", "labels: "),
+        (CLASSES + "labels: [a, b, a]\n", "labels: a: named more than once"),
+        (WORDS + "labels: [X, X]\n", "labels: X: named more than once"),
         ("kind: regression\ntrain: x\ndev: x\ntext_a: t\nlabel: y\nrange: [5, 0]\n", "the lower one"),
         ("kind: regression\ntrain: x\ndev: x\ntext_a: t\nlabel: y\nrange: [0, 5]\nunordered: true\n", "no text_b"),
         (CHOICE + "names: [A]\n", "expected 2 different names"),
@@ -210,6 +213,15 @@ def test_labels_of_json_are_taken_as_they_stand_there(tmp_path):
     assert source.spec.labels == ("10", "9", "true")
 
 
+def test_labels_of_parquet_may_be_decimals_and_nan_is_a_missing_label(tmp_path):
+    description = CLASSES.replace("csv", "parquet")
+    pq.write_table(pa.table({"t": ["a", "b"], "y": [Decimal("1.5"), Decimal("2.0")]}), tmp_path / "train.parquet")
+    assert CustomSource(write_task(tmp_path, description)).spec.labels == ("1.5", "2.0")
+    pq.write_table(pa.table({"t": ["a", "b", "c"], "y": [0.0, 1.0, float("nan")]}), tmp_path / "train.parquet")
+    with refused("a label is missing", "train.parquet"):
+        CustomSource(write_task(tmp_path, description))
+
+
 @pytest.mark.parametrize(
     ("description", "csv", "said", "where"),
     [
@@ -227,6 +239,7 @@ def test_labels_of_json_are_taken_as_they_stand_there(tmp_path):
         (SPANS, "q,c,a\nwho?,the cat,\n", "question 0 has no answer", "train.csv:2"),
         (SPANS + "start: s\n", "q,c,a,s\nwho?,the cat,cat,x\n", "s 'x' is not a whole number", "train.csv:2"),
         (CHOICE, "t,a,b,y\nx,1,2,2\n", "label '2' is not one of 0, 1", "train.csv:2"),
+        (CHOICE + "names: [1, 2]\n", "t,a,b,y\nx,1,2,0\n", "label '0' is not one of 1, 2", "train.csv:2"),
     ],
 )
 def test_a_malformed_table_is_named_with_file_and_line(tmp_path, description, csv, said, where):

@@ -1,11 +1,13 @@
 """The report names its data, is one file, and has stable bytes."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
 
+from electra.common.artifacts import write_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus, Settings
@@ -13,6 +15,7 @@ from electra.hub.export.pretrained import model_card
 from electra.results.report.build import build_report
 from electra.results.report.curves import draw_curves
 from electra.results.report.facts import read_curves, read_scores
+from electra.tasks.catalogue import TaskSpec
 
 from .example import DATA, TASKS, write_example_results, write_scores
 
@@ -149,6 +152,42 @@ def test_cards_have_the_hubs_metadata_and_each_folder_its_own(settings: Settings
     assert generator.eval_results is None and "## Score card" not in cards["generator"].text
     assert "## Score card" in cards["discriminator"].text and "proposed the replacements" in cards["generator"].text
     assert all("FLOPs" in card.text and "## Limits" in card.text for card in cards.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "main", "family", "there", "absent"),
+    [
+        ({"objective": "bert"}, "encoder", "Electra",
+         ["- masked-language-modeling", "- encoder: ", '"fill-mask", "path/to/encoder"'],
+         ["replaced-token-detection", "generator", "iscriminator", "# ELECTRA"]),
+        ({"objective": "mlm_then_rtd", "generator": "unigram"}, "discriminator", "ModernBert",
+         ["- replaced-token-detection", "- discriminator: ", "path/to/detector"], ["generator"]),
+        ({}, "discriminator", "Electra",
+         ["- replaced-token-detection", "- generator: ", "ElectraForPreTraining", '"path/to/generator"'], []),
+    ],
+    ids=["bert", "mlm_then_rtd", "electra"],
+)  # fmt: skip
+def test_a_card_names_the_parts_that_the_method_has(
+    settings: Settings, tmp_path: Path, changes: dict[str, str], main: str, family: str, there: list[str],
+    absent: list[str],
+) -> None:  # fmt: skip
+    changed = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=changes)})
+    card = model_card(changed, Paths(tmp_path), family=family, main=main)
+    assert [text for text in there if text not in card] == [] == [text for text in absent if text in card]
+
+
+def test_own_tasks_are_of_their_own_kind_in_the_hubs_metadata(settings: Settings, tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    write_example_results(paths)
+    scores = read_scores(paths)
+    assert scores
+    scores["tasks"]["tags"] = scores["tasks"]["MRPC"]
+    write_scores(paths, scores)
+    spec = TaskSpec(name="tags", kind="tagging", metrics=("accuracy",), labels=("A", "B"), official_rows={})
+    (paths.tasks / "tags").mkdir(parents=True)
+    write_json(paths.tasks / "tags/task.json", dataclasses.asdict(spec))
+    results = ModelCard(model_card(settings, paths)).data.eval_results
+    assert {r.dataset_type: r.task_type for r in results}["tags"] == "token-classification"
 
 
 def test_languages_are_claimed_only_where_the_text_was_cut_to_them(settings: Settings, built: Paths) -> None:

@@ -1,5 +1,6 @@
 """`electra compare`: changes are attributed, and "better" means by more than the measured noise."""
 
+import copy
 import json
 import os
 import subprocess
@@ -262,6 +263,17 @@ def test_other_data_of_a_task_is_no_comparison(tmp_path: Path) -> None:
     assert found.mean and found.mean.verdict == "unknown noise"
 
 
+def test_a_seed_that_is_no_longer_asked_for_does_not_hide_other_data(tmp_path: Path) -> None:
+    before, after = (Run(tmp_path / str(n), seeds=5, random=n, gain=20 * n) for n in (1, 2))
+    after.common["cells"]["seeds"] = [2, 3, 4, 5]  # the lock keeps CoLA-1 with the data of before
+    after.lock["stages"]["finetune@CoLA-2"] = copy.deepcopy(after.stage("finetune@CoLA-1"))
+    for entry in after.stage("finetune@CoLA-2")["deps"]:
+        if entry["path"] == "data/tasks/CoLA":
+            entry["md5"] = "0" * 32 + ".dir"
+    found = compare(*sides(before.write(), after))
+    assert [(row.verdict, row.why) for row in found.rows if row.name == "CoLA"] == [("unknown noise", "other data")]
+
+
 def test_the_gate_fails_and_passes_with_its_reasons(tmp_path: Path) -> None:
     before = Run(tmp_path / "before", seeds=5, random=1).write()
     worse = compare(*sides(before, Run(tmp_path / "worse", seeds=5, random=2, gain=-15)))
@@ -277,6 +289,8 @@ def test_the_gate_fails_and_passes_with_its_reasons(tmp_path: Path) -> None:
         assert reason in told
     assert reasons_to_refuse(equal, Thresholds.model_validate({"disc_auc": {"at_least": 0.99}}))
     assert "not scored on both sides" in reasons_to_refuse(equal, Thresholds.model_validate({"tasks": {"X": {}}}))[0]
+    nothing = compare(*sides(before, Run(tmp_path / "nothing", seeds=5, random=3).without_scores()))
+    assert "no task is scored on both sides" in reasons_to_refuse(nothing, thresholds)[0]
     file.write_text("men: {at_least: 50}")
     with pytest.raises(ConfigError, match="men: Extra inputs"):
         read_thresholds(file)

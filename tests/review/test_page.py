@@ -19,12 +19,14 @@ EVIL = "<img src=x onerror=alert(1)>"
 
 def write_predictions(run: Run, wrong: range) -> None:
     """Write 40 predictions of SST-2 for rows of label 1: 0 for the rows in ``wrong``, else 1."""
-    rows = [{"id": str(n), "text_a": f"{EVIL} @user row {n} | x", "text_b": None, "label": "1"} for n in range(ROWS)]
+    rows = [
+        {"id": str(n), "text_a": f"{EVIL} @user row {n} | x\u2028", "text_b": None, "label": "1"} for n in range(ROWS)
+    ]
     lines = [{"split": "dev", "id": str(n), "label": "0" if n in wrong else "1"} for n in range(ROWS)]
     for path, content in (("data/tasks/SST-2/dev.jsonl", rows), ("models/finetuned/SST-2-1/predictions.jsonl", lines)):
         file = run.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(json.dumps(line) + "\n" for line in content))
+        file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in content), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ and the scores.
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from electra.cluster.estimate.cost import estimate
 from electra.common.artifacts import building, read_json, write_json, write_manifest, write_text
+from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.methods import METHODS
@@ -34,7 +36,7 @@ from electra.results.report.content import count, data_in_words, pretraining, sc
 from electra.results.report.facts import Facts, gather, leakage, plateaus, zero_shot
 from electra.results.report.remarks import score_remarks
 from electra.results.report.tables import as_markdown
-from electra.tasks.catalogue import TASKS, TaskSpec
+from electra.tasks.catalogue import TaskSpec, find_spec
 
 TOKENIZER_FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json")
 OWN_PARTS = "own_parts.safetensors"  # parts of a folder that only electra import-huggingface reads
@@ -183,13 +185,14 @@ def model_card(
     if checkpoint:
         facts = replace(facts, pretrain=None, curves=None, probe=None, scores=None)
     pipeline_tag, role = ROLES[folder]
-    results = encoder_results(facts) if folder == main else []
+    results = encoder_results(facts, paths.tasks) if folder == main else []
+    method = METHODS[settings.pretrain.objective]
     parts = [
         front_matter(facts, pipeline_tag, results),
-        f"# ELECTRA, profile {settings.profile}: {folder}\n",
+        f"# {'ELECTRA' if method.has_discriminator else 'Encoder'}, profile {settings.profile}: {folder}\n",
         f"{role}\n",
         checkpoint,
-        f"Pre-trained by {METHODS[settings.pretrain.objective].title}.\n",
+        f"Pre-trained by {method.title}.\n",
         data_in_words(facts) + "\n",
         _sources(facts),
         _shape(facts),
@@ -197,7 +200,7 @@ def model_card(
         *([as_markdown(zero_shot(facts))] if facts.probe and folder == main else []),
         _listed(plateaus(facts)),
         *([_scores(facts), _listed(score_remarks(facts))] if folder == main and not checkpoint else []),
-        _how_to_load() if family == "Electra" else _how_to_load_others(main, family),
+        _how_to_load(main, family, _trains_generator(facts.settings)),
         LIMITS,
     ]
     return "\n".join(part for part in parts if part)
@@ -219,18 +222,17 @@ def result(spec: TaskSpec, metric: str, value: float, data: str) -> EvalResult:
     )
 
 
-def encoder_results(facts: Facts) -> list[EvalResult]:
-    """Return scores of the tasks fine-tuned from the encoder; users' own tasks are described by their metric."""
-    tasks = (facts.scores or {}).get("tasks", {})
-    return [
-        result(
-            TASKS.get(name) or TaskSpec(name=name, kind="classification", metrics=(), official_rows={}),
-            entry["metric"],
-            entry["pretrained"],
-            entry["data"],
-        )
-        for name, entry in tasks.items()
-    ]
+def encoder_results(facts: Facts, tasks: Path) -> list[EvalResult]:
+    """Return scores of the tasks fine-tuned from the encoder.
+
+    Args:
+        tasks: folder of the prepared tasks, which has the kind of own ones; own tasks that it lacks are left out.
+    """
+    found = []
+    for name, entry in (facts.scores or {}).get("tasks", {}).items():
+        with suppress(ConfigError):
+            found.append(result(find_spec(tasks, name), entry["metric"], entry["pretrained"], entry["data"]))
+    return found
 
 
 def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResult], name: str | None = None) -> str:
@@ -247,12 +249,20 @@ def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResul
         language=_languages(facts) if facts else None,
         library_name="transformers",
         pipeline_tag=pipeline_tag,
-        tags=["electra", "replaced-token-detection"],
+        tags=["electra", *_tags(facts)],
         datasets=datasets or None,
         model_name=name if results else None,
         eval_results=results or None,
     )
     return f"---\n# license: set it to fit the training text before publishing\n{data.to_yaml()}\n---\n"
+
+
+def _tags(facts: Facts | None) -> list[str]:
+    """Return the hub's tag of the pre-training method; none if the settings are not known."""
+    if facts is None:
+        return []
+    has_discriminator = METHODS[facts.settings.pretrain.objective].has_discriminator
+    return ["replaced-token-detection" if has_discriminator else "masked-language-modeling"]
 
 
 def _languages(facts: Facts) -> list[str] | None:
@@ -285,14 +295,17 @@ def _shape(facts: Facts) -> str:
     tokenizer = facts.manifests.get("tokenizer", {})
     vocabulary = tokenizer.get("vocab_size", facts.settings.tokenizer.vocab_size)
     cost = estimate(facts.settings)
+    main = "discriminator" if METHODS[pretrain.objective].has_discriminator else "encoder"
+    generator = f"- generator: {model.generator_width:g} of the width, {model.generator_depth:g} of the depth" + (
+        "" if pretrain.generator_rate == 1 else f", {pretrain.generator_rate:g} of the learning rate"
+    )
     return "\n".join(
         [
             "## Size and training",
             "",
-            f"- discriminator: {model.num_layers} layers, width {model.hidden_size}, {model.num_heads} heads, "
+            f"- {main}: {model.num_layers} layers, width {model.hidden_size}, {model.num_heads} heads, "
             f"embeddings of {model.embedding_size}",
-            f"- generator: {model.generator_width:g} of the width, {model.generator_depth:g} of the depth"
-            + ("" if pretrain.generator_rate == 1 else f", {pretrain.generator_rate:g} of the learning rate"),
+            *([generator] if _trains_generator(facts.settings) else []),
             f"- vocabulary: {count(vocabulary)} wordpieces, {'lowercased' if _lowercase(facts) else 'cased'}",
             f"- training: {count(pretrain.num_steps)} steps of {count(pretrain.batch_size)} examples of up to "
             f"{shards.max_length} tokens, learning rate {pretrain.learning_rate:g}",
@@ -306,23 +319,19 @@ def _lowercase(facts: Facts) -> bool:
     return facts.manifests.get("tokenizer", {}).get("lowercase", facts.settings.tokenizer.lowercase)
 
 
-def _how_to_load() -> str:
-    return """## How to load
-
-```python
-from transformers import AutoTokenizer, ElectraForPreTraining, ElectraModel
-
-tokenizer = AutoTokenizer.from_pretrained("path/to/discriminator")
-encoder = ElectraModel.from_pretrained("path/to/discriminator")  # the encoder to fine-tune
-detector = ElectraForPreTraining.from_pretrained("path/to/discriminator")  # says which tokens were replaced
-```
-
-The generator loads with `ElectraForMaskedLM.from_pretrained("path/to/generator")`.
-"""
+def _trains_generator(settings: Settings) -> bool:
+    """Return True if the run has a generator with weights, which is exported too."""
+    return METHODS[settings.pretrain.objective].has_generator and settings.pretrain.generator == "transformer"
 
 
-def _how_to_load_others(main: str, family: str) -> str:
-    """Return loading instructions for other classes; a masked language model has a single folder."""
+def _how_to_load(main: str, family: str, has_generator: bool) -> str:
+    """Return loading instructions for the classes of the folders.
+
+    Args:
+        main: folder of the encoder to fine-tune; one that is no discriminator is a masked language model.
+        family: prefix of the classes of the folders.
+        has_generator: the run trained a generator, which is a folder too.
+    """
     lines = [
         "## How to load",
         "",
@@ -333,9 +342,15 @@ def _how_to_load_others(main: str, family: str) -> str:
         f'encoder = AutoModel.from_pretrained("path/to/{main}")  # {family}Model: the encoder to fine-tune',
     ]
     if main == "discriminator":
-        if family == "ModernBert":
+        if family == "Electra":
+            lines[3] = "from transformers import AutoModel, AutoTokenizer, ElectraForPreTraining, pipeline"
+            lines.append(
+                'detector = ElectraForPreTraining.from_pretrained("path/to/discriminator")  # which tokens were replaced'
+            )
+        elif family == "ModernBert":
             lines.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
-        lines.append('pipeline("fill-mask", "path/to/generator")  # where one was trained')
+        if has_generator:
+            lines.append('pipeline("fill-mask", "path/to/generator")')
     else:
         lines.append(f'pipeline("fill-mask", "path/to/{main}")')
     return "\n".join([*lines, "```", ""])

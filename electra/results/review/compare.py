@@ -234,12 +234,15 @@ def _data(before: Side, after: Side) -> Iterator[str]:
 
 
 def _task_hash(side: Side, task: str) -> str | None:
-    """Return the md5 of a task's data, from the lock of its fine-tuning runs."""
-    for name, stage in side.stages.items():
-        if name.startswith("finetune"):
-            for dep in stage.get("deps", []):
-                if dep["path"] == f"data/tasks/{task}":
-                    return dep.get("md5")
+    """Return the md5 of a task's data, from the lock of its fine-tuning runs.
+
+    The lock keeps runs of seeds that the settings no longer request; they may be of older data, so they come last.
+    """
+    names = sorted((name for name in side.stages if name.startswith("finetune")), key=side.is_requested, reverse=True)
+    for name in names:
+        for dep in side.stages[name].get("deps", []):
+            if dep["path"] == f"data/tasks/{task}":
+                return dep.get("md5")
     return None
 
 

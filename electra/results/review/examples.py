@@ -90,7 +90,7 @@ def pairs_of(task: str, before: Side, after: Side) -> Pairs | str:
 
 
 def _lines(content: bytes) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in content.decode("utf-8").splitlines() if line]
+    return [json.loads(line) for line in content.split(b"\n") if line]  # str.splitlines splits at U+2028 too
 
 
 def _content(side: Side, folder: str, file: str) -> bytes | None:

@@ -51,6 +51,8 @@ def reasons_to_refuse(found: Comparison, thresholds: Thresholds) -> list[str]:
         reasons += _outside("mean", found.mean.figures.before, found.mean.figures.after, thresholds.mean)
         if found.mean.verdict == "worse" and not thresholds.mean_worse:
             reasons.append(f"the mean is worse: {found.mean.figures.difference:+.1f}")
+    elif thresholds.mean != Bounds():
+        reasons.append("mean: no task is scored on both sides")
     for name, bounds in thresholds.tasks.items():
         if name in by_name:
             reasons += _outside(name, by_name[name].figures.before, by_name[name].figures.after, bounds)

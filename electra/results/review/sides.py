@@ -124,7 +124,7 @@ class Side:
         """
         found = []
         for name, stage in self.stages.items():
-            if not self._is_requested(name):
+            if not self.is_requested(name):
                 continue
             for file, keys in stage.get("params", {}).items():
                 if file not in ("params.yaml", f"params/{self.profile}.yaml"):
@@ -135,7 +135,7 @@ class Side:
                     found.append(name)
         return list(dict.fromkeys(found))
 
-    def _is_requested(self, stage: str) -> bool:
+    def is_requested(self, stage: str) -> bool:
         """Return True if the settings request a stage: all but fine-tuning runs of other tasks and seeds."""
         values = stage.partition("@")[2]
         cells = self.yaml("params.yaml").get("cells")
