@@ -137,6 +137,7 @@ def _write_onnx(folder: Path, paths: Paths, saved: SavedModel) -> onnx.GraphFact
         num_choices=FINETUNING[spec.kind].inputs_per_row(spec),
         reference=reference,
         scores=scores if rows else None,
+        unit=max(high - low, abs(low), abs(high)),
     )
 
 

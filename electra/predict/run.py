@@ -28,6 +28,7 @@ from electra.common.printing import raw_stream
 from electra.config import Cluster
 from electra.finetune.base import Finetuning, Record
 from electra.finetune.kinds import FINETUNING
+from electra.finetune.model import TaskModel
 from electra.finetune.run import decoded, prepare_machine
 from electra.finetune.saved import SavedModel, load_model
 from electra.predict.inputs import (
@@ -183,10 +184,14 @@ def predict_file(
     return number
 
 
-def round_weights(model: torch.nn.Module) -> None:
-    """Convert weights of linear layers to bf16 once: autocast would round them to the same values for every batch."""
+def round_weights(model: TaskModel) -> None:
+    """Convert weights of linear layers to bf16 once: autocast would round them to the same values for every batch.
+
+    An encoder that computes in fp32 alone, such as DeBERTa, keeps its weights.
+    """
+    in_fp32 = set(model.encoder.modules()) if getattr(model.encoder, "fp32_only", False) else set()
     for module in model.modules():
-        if isinstance(module, torch.nn.Linear):
+        if isinstance(module, torch.nn.Linear) and module not in in_fp32:
             module.weight.data = module.weight.data.to(torch.bfloat16)
 
 

@@ -5,6 +5,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.hub import onnx
 from electra.hub.finetuned import export_task
+from electra.tasks.catalogue import TASKS
 from tests.predict.test_finetuned_export import MODERN, PAPERS, ROTARY, Keep, batch_of, keep, logits_of  # noqa: F401
 from tests.publish.conftest import silence  # noqa: F401
 
@@ -81,6 +83,16 @@ def test_a_task_in_onnxruntime_has_the_logits_of_pytorch_and_the_cards_lines_run
     assert len(code.strip().splitlines()) == 5  # an import and three lines
     results = [value for name, value in variables.items() if name.endswith("logits")]
     assert len(results) == len(found) and all(np.isfinite(value).all() for value in results)
+
+
+@needs_onnx
+def test_scores_of_a_wide_range_may_differ_by_their_rounding(
+    keep: Keep, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TASKS, "STS-B", replace(TASKS["STS-B"], score_range=(0.0, 100_000.0)))
+    keep("STS-B", PAPERS)
+    facts = json.loads((export_task(paths, "STS-B", with_onnx=True) / "onnx/check.json").read_text())
+    assert 1e-4 < facts["graphs"]["model.onnx"]["difference"] < 10
 
 
 @needs_onnx

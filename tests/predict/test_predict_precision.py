@@ -6,8 +6,24 @@ import pytest
 import torch
 
 from electra.config import Cluster
+from electra.finetune.features import Batch
+from electra.finetune.model import TaskModel
 from electra.predict import run as module
 from electra.predict.run import predict_file, round_weights
+from electra.tasks.catalogue import TASKS
+from tests.foreign_encoders import load, write_encoder
+
+
+def test_an_encoder_that_computes_in_fp32_keeps_its_weights(tmp_path):
+    """DeBERTa switches autocast off: bf16 weights would not go with its fp32 states."""
+    encoder, vocabulary, _ = load(write_encoder(tmp_path / "deberta", "deberta"))
+    model = TaskModel(TASKS["CoLA"], encoder, torch.Generator().manual_seed(1), span_head="plain").eval()
+    tokens_BT = torch.full((2, 8), vocabulary.pad + 7)
+    batch = Batch(tokens_BT, torch.zeros_like(tokens_BT), tokens_BT > 0, torch.tensor([4, 4]), None)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        before = model(batch)
+        round_weights(model)
+        assert torch.equal(model(batch), before)
 
 
 @pytest.mark.filterwarnings("ignore:cluster.precision is bf16")  # processors without bf16 units

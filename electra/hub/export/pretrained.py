@@ -345,7 +345,7 @@ def _how_to_load(main: str, family: str, has_generator: bool) -> str:
         if family == "Electra":
             lines[3] = "from transformers import AutoModel, AutoTokenizer, ElectraForPreTraining, pipeline"
             lines.append(
-                'detector = ElectraForPreTraining.from_pretrained("path/to/discriminator")  # which tokens were replaced'
+                'detector = ElectraForPreTraining.from_pretrained("path/to/discriminator")  # finds replaced tokens'
             )
         elif family == "ModernBert":
             lines.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
