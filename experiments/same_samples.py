@@ -99,7 +99,7 @@ def compare(runs: Runs, judges: list[str]) -> list[Row]:
     settings, paths = load_settings(workspaces[0][2]), Paths(workspaces[0][2])
     special_ids, shards = special_token_ids(paths.tokenizer), Shards(paths.shards, "heldout")
     drawer = ExampleDrawer(shards, special_ids, settings.pretrain, settings.fidelity)
-    batches = list(heldout_batches(drawer, DataParallel(0, 1, 64), settings.pretrain.eval_examples))
+    batches = [batch for batch, _ in heldout_batches(drawer, DataParallel(0, 1, 64), settings.pretrain.eval_examples)]
     models = {workspace: load_electra(Paths(workspace).pretrained) for _, _, workspace in workspaces}
     rows = []
     for by_option, with_seed, generator in workspaces:

@@ -37,23 +37,24 @@ class Machine:
 
 
 def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
-    """Resolve the ``auto`` values for this machine.
+    """Resolve the ``auto`` values; all nodes are taken to be as this machine.
 
     Raises:
         ConfigError: CUDA is requested but unavailable, or the batch does not split evenly.
     """
     device = choose_device(cluster)
-    processes = torch.cuda.device_count() if device == "cuda" else 1
+    per_node = torch.cuda.device_count() if device == "cuda" else 1
     if cluster.num_processes != "auto":
-        processes = cluster.num_processes
+        per_node = cluster.num_processes // cluster.num_nodes
+    processes = per_node * cluster.num_nodes
     micro = max(1, batch_size // processes) if cluster.micro_batch_size == "auto" else cluster.micro_batch_size
     if batch_size % (processes * micro):
         raise ConfigError(
             f"the global batch of {batch_size} does not split into {processes} processes x micro-batches of {micro}",
-            where="cluster.micro_batch_size",
-            next_step=f"choose a divisor of {batch_size // processes if batch_size % processes == 0 else batch_size}",
+            where="cluster.num_processes" if batch_size % processes else "cluster.micro_batch_size",
+            next_step=f"choose a divisor of {batch_size if batch_size % processes else batch_size // processes}",
         )
-    threads = max(1, num_cores() // processes) if cluster.num_threads == "auto" else cluster.num_threads
+    threads = max(1, num_cores() // per_node) if cluster.num_threads == "auto" else cluster.num_threads
     return Machine(
         device,
         processes,

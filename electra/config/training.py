@@ -120,7 +120,7 @@ class Method(Section):
     discriminator_weight: float = Field(50.0, ge=0, le=1_000_000, description="weight of the discriminator's loss")
     mask_probability: float = Field(0.15, gt=0, lt=1, description="share of tokens masked and predicted")
     temperature: float = Field(1.0, gt=0, le=1_000_000, description="temperature of the generator's samples")
-    disallow_correct: bool = Field(False, description="never sample the original token")
+    disallow_correct: bool = Field(False, description="never sample the original token; no effect with electric")
     correct_samples_are_fake: bool = Field(False, description="label a sample equal to the original as replaced")
     copy_mechanism: bool = Field(True, description="all_tokens_mlm: mix the input token into the prediction")
     two_stage_switch: float = Field(
@@ -185,7 +185,7 @@ class Pretrain(Method):
         1.0, gt=0, le=1e12, description="clip of the global norm over generator and discriminator"
     )
     mask_token_probability: Probability = Field(
-        0.85, description="share of masked positions shown as [MASK]; others stay"
+        0.85, description="share of masked positions shown as [MASK]; others stay; bert, bert_nsp have BERT's own"
     )
     whole_words: bool = Field(
         False, description="mask all tokens of a word together, up to mask_probability; false: single tokens"

@@ -4,7 +4,7 @@ Such a run looks busy: its loss is finite and falls a little. It shows in its lo
 alone (docs/alarms.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from electra import config
@@ -100,10 +100,13 @@ class AlarmMonitor:
     Args:
         recipe: when checks start (``alarm_after``, never during warm-up) and for how long an alarm may stay.
         since: step at which each alarm now raised was first raised; from a checkpoint.
+        phases: steps of each phase of the method; each begins at the level of guessing, with a warm-up.
     """
 
-    def __init__(self, recipe: config.Pretrain, since: dict[str, int] | None = None):
-        self.recipe = recipe
+    def __init__(
+        self, recipe: config.Pretrain, since: dict[str, int] | None = None, phases: Sequence[range] = (range(0),)
+    ):
+        self.recipe, self.phases = recipe, phases
         self.since = dict(since or {})
 
     def check(self, step: int, results: Mapping[str, float]) -> list[Alarm]:
@@ -112,7 +115,9 @@ class AlarmMonitor:
         Raises:
             TrainingError: one has been raised for ``alarm_patience`` steps.
         """
-        if step < max(self.recipe.alarm_after, self.recipe.warmup_steps):
+        begun = max((steps.start for steps in self.phases if steps.start < step), default=0)
+        if step - begun < max(self.recipe.alarm_after, self.recipe.warmup_steps):
+            self.since = {}
             return []
         alarms = alarms_of(results, self.recipe)
         self.since = {alarm.name: self.since.get(alarm.name, step) for alarm in alarms}
@@ -126,7 +131,11 @@ class AlarmMonitor:
 
 
 class NonFinite:
-    """Steps whose gradients were not finite: the first is skipped, then the run goes back, then it ends."""
+    """Steps whose gradients were not finite: the first is skipped, then the run goes back, then it ends.
+
+    Steps are counted between two calls, of which a run makes some hundreds, so two that are near each other are taken
+    for successive ones.
+    """
 
     def __init__(self) -> None:
         self.just_skipped = self.has_rolled_back = False

@@ -141,14 +141,18 @@ class Milestones:
             examples = step * recipe.batch_size
             self.seen[name] = TextSeen(step, examples, round(tokens[step - 1]), round(words[step - 1]))
 
-    def is_due(self, step: int) -> bool:
-        """Return whether the weights after this many steps are a milestone not yet kept."""
-        return any(not (self._kept(name) / MANIFEST).exists() for name in self._names_at(step))
+    def has_any_at(self, step: int) -> bool:
+        """Return whether the weights after this many steps are a milestone, kept already or not.
+
+        The answer is the same on all processes, also where they see other disks: gathering weights takes all of them.
+        """
+        return bool(self._names_at(step))
 
     def keep(self, step: int, weights: dict[str, Tensor], settings: Settings, vocab_size: int, tokenizer: Path) -> None:
-        """Write the milestones of ``step`` steps taken."""
+        """Write the milestones of ``step`` steps taken that are not there yet."""
         for name in self._names_at(step):
-            save_pretrained(self._kept(name), weights, settings.model, vocab_size, tokenizer, settings.pretrain)
+            if not (self._kept(name) / MANIFEST).exists():
+                save_pretrained(self._kept(name), weights, settings.model, vocab_size, tokenizer, settings.pretrain)
 
     def publish(self, paths: Paths, initialize_from: str | None = None) -> None:
         """Write all milestones to ``models/milestones/<name>``, after ``models/pretrained`` of the same run.
@@ -256,10 +260,10 @@ class Checkpoints:
         Raises:
             InfrastructureError: there is none here, and the mirror cannot be read.
         """
-        if self.mirror:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.mirror.fetch(self.folder)
-        for folder in reversed(self._complete()):
+        has_asked_again = False
+        self._fetch()
+        while complete := self._complete():
+            folder = complete[-1]
             try:
                 state = json.loads((folder / "state.json").read_text())
                 for name, expected in state["sha256"].items():
@@ -268,9 +272,25 @@ class Checkpoints:
                 weights, moments = (read_tensors(folder / f"{name}.safetensors") for name in ("weights", "moments"))
             except (OSError, ValueError, KeyError, DataError) as error:
                 print(f"checkpoint {folder.name} is damaged ({error}), trying the one before it", flush=True)
+                self._set_aside(folder)
+                if not has_asked_again:
+                    has_asked_again = True
+                    self._fetch()  # the mirror may have a copy that is whole
                 continue
             return state, weights, moments
         return None
+
+    def _set_aside(self, folder: Path) -> None:
+        """Rename a damaged checkpoint, so that it is neither tried again nor counted among those to keep."""
+        aside = self.folder / f"damaged_{folder.name}"
+        with disk_errors(folder):
+            shutil.rmtree(aside, ignore_errors=True)
+            os.replace(folder, aside)
+
+    def _fetch(self) -> None:
+        if self.mirror:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.mirror.fetch(self.folder)
 
     def clear(self) -> None:
         """Remove the folder: the stage has succeeded. The mirror stays: no remote has the result yet."""

@@ -55,7 +55,8 @@ class Mirror:
             self._upload(folder / name)
             self.storage.pipe_file(f"{self.path}/latest", f"{name}\n".encode())
             for old in self._complete("step_")[: -self.keep]:
-                self.storage.rm(f"{self.path}/{old}", recursive=True)
+                if old != name:  # where later steps are damaged, the run has gone back behind them
+                    self.storage.rm(f"{self.path}/{old}", recursive=True)
         except Exception as error:  # of any storage's own kind
             print(f"checkpoint {name} is not mirrored to {self.url}: {_in_words(error)}", flush=True)
 

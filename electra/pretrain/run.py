@@ -88,7 +88,7 @@ def pretrain(settings: Settings, paths: Paths) -> None:
                     run.log(done, norms)
                 if run.should_validate(done):
                     run.validate(done)
-                if run.milestones.is_due(done):
+                if run.milestones.has_any_at(done):
                     run.keep_milestone(done)
                 if run.should_save(done, agreed):
                     run.save_checkpoint(done)
@@ -299,10 +299,13 @@ class Pretraining:
         sums = HeldoutSums(self.terms, self.special_ids, self.vocab_size)
         self.engine.eval()
         with torch.no_grad():
-            for batch in heldout_batches(self.heldout_drawer, self.data_parallel, self.recipe.eval_examples):
+            batches = heldout_batches(self.heldout_drawer, self.data_parallel, self.recipe.eval_examples)
+            for batch, counts in batches:
                 self.peers.begin_step(done)
                 batch = batch.to(self.engine.device)
-                sums.add(batch, self.engine(batch), self.model.counts(batch))
+                outputs = self.engine(batch)
+                if counts:
+                    sums.add(batch, outputs, self.model.counts(batch))
         self.engine.train()
         sums.all_reduce(self.engine.device)
         results = {"unigram_entropy": self.unigram_entropy, **sums.results()}
@@ -317,14 +320,15 @@ class Pretraining:
         self.terms, self.phases = list(model.loss_weights), model.phases(self.num_steps)
         names = [f"{term}_loss" for term in self.terms]
         names += Curve.RATES if METHODS[self.recipe.objective].has_discriminator else ()
-        self.first_step, self.curve, self.alarms = 0, Curve(names), AlarmMonitor(self.recipe)
+        self.first_step, self.curve = 0, Curve(names)
+        self.alarms = AlarmMonitor(self.recipe, phases=self.phases)
         self.writing.wait()
         found = self.checkpoints.load_latest() if self.is_first else None
         saved = broadcast_saved(found, communication_device(self.machine))
         if saved:
             state, weights, moments = saved
             self.first_step, self.curve = state["step"], Curve(names, **state["curve"])
-            self.alarms = AlarmMonitor(self.recipe, state["alarms"])
+            self.alarms = AlarmMonitor(self.recipe, state["alarms"], self.phases)
             self.non_finite.num_skipped = state["num_skipped"]
             load_weights(model, weights)
         else:

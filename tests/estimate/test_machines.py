@@ -66,6 +66,13 @@ def test_more_and_faster_gpus_take_fewer_hours_and_the_gradients_way_costs() -> 
         gpu_hours(settings, counted, 3, DEVICES["h100"])
 
 
+def test_a_method_without_a_generator_launches_no_generators_layers() -> None:
+    settings = load("small")  # launches decide its time on 8 GPUs
+    bert = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"objective": "bert"})})
+    electra, plain = (gpu_hours(one, estimate(one), 8, DEVICES["h100"]) for one in (settings, bert))
+    assert plain == pytest.approx(electra / (1 + settings.model.generator_depth), rel=0.05)
+
+
 def test_memory_traced_without_cuda_is_what_cuda_took() -> None:
     """The first row of the table in docs/gpu.md: Small, 128 examples of 128 tokens, ZeRO 0: 3.21 GB."""
     settings = load("small")

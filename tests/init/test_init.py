@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from tokenizers import Tokenizer
 
+from electra.cluster.estimate import cost
 from electra.cluster.estimate.cost import measure_speed, run_minutes
 from electra.cluster.hardware import num_cores
 from electra.common.errors import ConfigError, DataError
@@ -328,6 +330,15 @@ def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:
     longer = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"num_steps": 6024})})
     more = run_minutes(longer, speed, 600, 1000, 10) - run_minutes(settings, speed, 600, 1000, 10)
     assert more == pytest.approx(6000 * speed.seconds_per_step / 60)
+
+
+def test_the_measurement_ends_where_the_system_does_not_report_its_cores(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = SimpleNamespace(shares=[], used_by_others=0.0)
+    monkeypatch.setattr(cost, "watch_cores", lambda num_threads: silent)
+    monkeypatch.setattr(cost, "MONITOR_SECONDS", 0.1)
+    assert measure_speed(workspace.settings(), 600, seconds=0.2).seconds_per_step > 0
 
 
 def test_the_vocabulary_is_one_that_the_text_can_fill(project: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from electra.config import Pretrain
-from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
+from electra.pretrain.data.batches import DataParallel, ExampleDrawer, heldout_batches, training_steps
 from electra.pretrain.data.dataset import CutExamples
 from electra.text.shards.layout import Shards
 from tests.workspace import Workspace
@@ -99,3 +99,14 @@ def test_without_a_curriculum_nothing_changes(prepared: Workspace) -> None:
     plain = list(training_steps(long, DataParallel(0, 1, 8), 0, 2))
     for one, other in zip(plain, training_steps(long, DataParallel(0, 1, 8), 0, 2, short=short), strict=True):
         assert rows(one) == rows(other)
+
+
+def test_all_processes_have_as_many_held_out_batches_and_every_example_counts_once(workspace: Workspace) -> None:
+    """At ZeRO 3 every forward pass takes all processes: one with fewer would leave the others waiting."""
+    heldout = Shards(workspace.paths.shards, "heldout")
+    drawer = ExampleDrawer(heldout, [0, 2, 3, 4], workspace.settings().pretrain)
+    for size, micro, num_examples in ((2, 4, 9), (3, 2, 7), (4, 2, 3), (1, 4, 8)):
+        found = [list(heldout_batches(drawer, DataParallel(rank, size, micro), num_examples)) for rank in range(size)]
+        assert len({len(batches) for batches in found}) == 1
+        counted = [batch for batches in found for batch, counts in batches if counts]
+        assert sum(len(batch.mask_BT) for batch in counted) == num_examples

@@ -107,7 +107,7 @@ def test_mixed_widths_evaluation_and_the_curriculum_make_three_graphs(workspace:
             forward(batch)
     model.eval()
     with torch.no_grad():
-        for batch in heldout_batches(full, share, 30):
+        for batch, _ in heldout_batches(full, share, 30):
             forward(batch)
     assert len(heldout) > 30
     assert len(graphs) == 3

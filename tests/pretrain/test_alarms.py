@@ -102,6 +102,14 @@ def test_nothing_is_judged_during_warm_up() -> None:
     assert monitor.check(50, bad) and monitor.since == {"majority_class_plateau": 50}
 
 
+def test_the_second_phase_has_a_start_and_a_warm_up_of_its_own() -> None:
+    """Its discriminator begins at the level of guessing, however long the first phase was."""
+    bad, phases = {**HEALTHY, "disc_auc": 0.5}, [range(200), range(200, 400)]
+    monitor = AlarmMonitor(recipe(num_steps=400), {"majority_class_plateau": 190}, phases)
+    assert monitor.check(210, bad) == [] and monitor.since == {}
+    assert monitor.check(220, bad) and monitor.since == {"majority_class_plateau": 220}
+
+
 def test_the_committed_run_raises_no_alarm() -> None:
     results = json.loads((ROOT / "results/pretrain.json").read_text())
     assert results["alarms"] == 0

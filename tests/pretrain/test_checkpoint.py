@@ -24,6 +24,20 @@ def test_the_newest_checkpoints_stay_and_no_others(tmp_path: Path, keep: int) ->
     assert state["step"] == 8 and weights["w"].tolist() == [8, 8]
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_damaged_checkpoint_does_not_displace_those_written_after_it(tmp_path: Path, keep: int) -> None:
+    checkpoints = Checkpoints(tmp_path, keep)
+    for step in (100, 200):
+        checkpoints.save(step, {"w": torch.full((2,), float(step))}, {}, {})
+    for file in tmp_path.glob("step_*/weights.safetensors"):
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert checkpoints.load_latest() is None
+    checkpoints.save(50, {"w": torch.full((2,), 50.0)}, {}, {})
+    state, weights, _ = Checkpoints(tmp_path, keep).load_latest()
+    assert state["step"] == 50 and weights["w"].tolist() == [50, 50]
+    assert (tmp_path / "damaged_step_000000200/state.json").is_file(), "it is kept for whoever looks for the reason"
+
+
 def with_pretrain(settings: Settings, **changes: object) -> Settings:
     return settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=changes)})
 

@@ -55,7 +55,7 @@ class Loop(Pretraining):
         self.vocab_size, self.special_ids, self.token_counts = 30, [4], None
         self.train_drawer = self.data_parallel = self.short_drawer = None
         self.num_short_steps, self.taken = 0, 0
-        self.milestones = SimpleNamespace(is_due=lambda step: False)
+        self.milestones = SimpleNamespace(has_any_at=lambda step: False)
         self.non_finite, self.skipped = NonFinite(), skipped
         self.interruption = Request()
         self.peers = SimpleNamespace(begin_step=lambda step: setattr(self.interruption, "requested", step == stop_at))

@@ -123,6 +123,16 @@ def test_the_whole_forward_pass_is_compiled_on_cuda_but_not_with_zero_3(gpus: No
     assert (machine.num_processes, machine.activation_checkpointing, machine.fits_itself) == (2, "auto", True)
 
 
+def test_auto_means_the_gpus_of_every_node(gpus: None) -> None:
+    torchrun = {"launcher": "torchrun", "torchrun": {"endpoint": "node1:29400"}}
+    machine = resolve_machine(Cluster.model_validate({"num_nodes": 3, **torchrun}), 72)
+    assert (machine.num_processes, machine.micro_batch_size) == (6, 12)
+    assert resolve_machine(Cluster.model_validate({"num_nodes": 3, "device": "cpu", **torchrun}), 72).num_processes == 3
+    with pytest.raises(ConfigError, match=r"choose a divisor of 128[\s\S]*") as raised:
+        resolve_machine(Cluster(num_processes=3), 128)
+    assert raised.value.where == "cluster.num_processes"
+
+
 def test_zero_is_off_unless_it_is_asked_for() -> None:
     """Stage 3 takes several times the host's time, and nothing up to Large needs what the others save."""
     assert Cluster().zero_stage == 0

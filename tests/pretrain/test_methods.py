@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from electra.common.errors import ConfigError
 from electra.config import ObjectiveName
 from electra.config.methods import METHODS
 from electra.hub.export.pretrained import export_model
@@ -93,7 +94,8 @@ def test_two_phases_learn_the_same_under_zero(
 
 @pytest.mark.parametrize("sharing", ["none", "gradient_disentangled"])
 def test_sharing_survives_zero_3_and_two_processes(workspace: Workspace, sharing: str) -> None:
-    changes = {"model": {"embedding_sharing": sharing}, "pretrain": {"num_steps": 12, "eval_every": 6}}
+    recipe = {"num_steps": 12, "eval_every": 6, "eval_examples": 9}  # two batches for one process, one for the other
+    changes = {"model": {"embedding_sharing": sharing}, "pretrain": recipe}
     reference = workspace.copy("reference").write(**changes)
     reference.pretrain()
     workspace.write({"cluster": {"zero_stage": 3, "num_processes": 2}}, **changes)
@@ -157,3 +159,9 @@ def test_milestones_are_kept_with_their_steps(uninterrupted: Workspace) -> None:
 def test_original_fidelity_trains(workspace: Workspace) -> None:
     workspace.write({"fidelity": "original"})
     assert "starting electra" in workspace.pretrain()
+
+
+def test_a_second_table_of_words_is_refused_where_one_encoder_learns_both_losses(workspace: Workspace) -> None:
+    workspace.write(model={"embedding_sharing": "gradient_disentangled"}, pretrain={"objective": "mlm_then_rtd"})
+    with pytest.raises(ConfigError, match="gradient_disentangled is not for mlm_then_rtd"):
+        workspace.settings()

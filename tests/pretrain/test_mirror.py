@@ -100,6 +100,28 @@ def test_damaged_object_is_noticed_and_the_one_before_taken(mirror: str, tmp_pat
     assert "mirrored step_000000002 is damaged (weights.safetensors)" in capsys.readouterr().out
 
 
+def test_damage_on_disk_is_made_good_from_the_mirror(mirror: str, tmp_path: Path, capsys) -> None:
+    here = run(tmp_path / "here", mirror)
+    for step in (1, 2):
+        save(here, step)
+    file = here.folder / "step_000000002/weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert step_of(here) == 2
+    said = capsys.readouterr().out
+    assert "checkpoint step_000000002 is damaged" in said and "step_000000002 comes from" in said
+
+
+def test_damage_everywhere_does_not_displace_what_is_written_after_it(mirror: str, tmp_path: Path) -> None:
+    here = run(tmp_path / "here", mirror, keep=1)
+    save(here, 9)
+    change(mirror, "step_000000009/weights.safetensors")
+    file = here.folder / "step_000000009/weights.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert step_of(here) is None
+    save(here, 1)
+    assert step_of(run(tmp_path / "fresh", mirror)) == 1
+
+
 def test_upload_that_was_cut_short_is_not_taken(mirror: str, tmp_path: Path) -> None:
     save(run(tmp_path / "first", mirror), 1)
     storage, path = fsspec.core.url_to_fs(f"{mirror}/0123456789ab/step_000000002/weights.safetensors")

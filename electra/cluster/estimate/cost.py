@@ -234,6 +234,7 @@ def _paper_training_flops(
 
 
 MEASURED_TOKENS = 4096  # per micro-batch on a CPU
+MONITOR_SECONDS = 2.0  # longest wait for the monitor of the cores
 WARM_UP = 2  # steps that compile, allocate and fill caches
 STAGE_SECONDS = 5.0  # to start a stage, DVC's part included
 TEXT_BYTES_PER_SECOND = 1e6  # corpus, vocabulary and shards together, one worker
@@ -281,10 +282,11 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
         optimizer = ElectraAdamW(parameter_groups(model, recipe.weight_decay), lr=1e-5)
         accumulation = recipe.batch_size / (size * machine.num_processes)
         times: list[float] = []
-        deadline = time.perf_counter() + seconds
+        begun = time.perf_counter()
+        deadline = begun + seconds
         while len(times) <= WARM_UP or time.perf_counter() < deadline:
-            if cores and not cores.shares:
-                times.clear()  # the monitor has not yet chosen how threads wait
+            if cores and not cores.shares and time.perf_counter() < begun + MONITOR_SECONDS:
+                times.clear()  # the monitor has not yet chosen how threads wait; where it sees no cores, it never does
             started = time.perf_counter()
             forward_loss(model, batch, machine).backward()
             optimizer.step()

@@ -24,6 +24,7 @@ from electra.cluster.estimate.memory import FILL, predict_step_memory
 from electra.cluster.hardware import Machine, choose_precision, resolve_machine
 from electra.common.errors import ConfigError
 from electra.config import Settings
+from electra.config.methods import METHODS
 from electra.model import layers
 from electra.model.kernels import build
 
@@ -90,7 +91,9 @@ def gpu_hours(settings: Settings, counted: Estimate, number: int, device: Device
             next_step=f"a divisor of {recipe.batch_size}",
         )
     share = float(np.interp(settings.model.hidden_size, WIDTHS, SHARES))
-    num_layers = settings.model.num_layers * (1 + settings.model.generator_depth * (recipe.generator == "transformer"))
+    has_generator = METHODS[recipe.objective].has_generator and recipe.generator == "transformer"
+    generators = 2 if recipe.objective == "electric" else int(has_generator)  # one for each direction
+    num_layers = settings.model.num_layers * (1 + settings.model.generator_depth * generators)
     computing = max(
         counted.hardware_training_flops / (number * share * H100_FLOPS * device.speed),
         recipe.num_steps * num_layers * LAUNCH_SECONDS,

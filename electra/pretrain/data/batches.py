@@ -156,10 +156,20 @@ def training_steps(
             yield ready
 
 
-def heldout_batches(drawer: ExampleDrawer, data_parallel: DataParallel, num_examples: int) -> Iterator[Batch]:
-    """The first ``num_examples`` held-out examples, split over processes, with the same masks at every validation."""
-    chosen = np.arange(min(num_examples, len(drawer.shards)))[data_parallel.dp_rank :: data_parallel.dp_size]
-    for start in range(0, len(chosen), data_parallel.micro_batch_size):
-        examples = chosen[start : start + data_parallel.micro_batch_size]
+def heldout_batches(
+    drawer: ExampleDrawer, data_parallel: DataParallel, num_examples: int
+) -> Iterator[tuple[Batch, bool]]:
+    """The first ``num_examples`` held-out examples, split over processes, with the same masks at every validation.
+
+    Yields:
+        A batch, and whether it counts. All processes have the same number of batches, because ZeRO 3 gathers weights
+        from all of them in every forward pass; a process without examples left gets a batch that does not count.
+    """
+    all_examples = np.arange(min(num_examples, len(drawer.shards)))
+    chosen = all_examples[data_parallel.dp_rank :: data_parallel.dp_size]
+    most = -(-len(all_examples) // data_parallel.dp_size)  # examples of the first process
+    for start in range(0, most, data_parallel.micro_batch_size):
+        own = chosen[start : start + data_parallel.micro_batch_size]
+        examples = own if len(own) else all_examples[:1]
         batch = drawer.batch(np.zeros_like(examples), examples, show_all_masks=True)
-        yield data_parallel.shaped(batch, data_parallel.micro_batch_size, drawer.shards.max_length)
+        yield data_parallel.shaped(batch, data_parallel.micro_batch_size, drawer.shards.max_length), len(own) > 0
