@@ -96,6 +96,24 @@ def test_parts_join_to_the_document() -> None:
     assert list(parts_by_split(document, 1e-9)) == [document]
 
 
+@pytest.mark.parametrize("fraction", [0.01, 0.3, 0.7])
+def test_no_part_is_shorter_than_a_document_may_be(fraction: float) -> None:
+    """validate-corpus refuses a corpus with such a document, and making it again gives the same."""
+    cut = 0
+    for number in range(60):
+        text = book(number, 30_000)
+        document = make("\n".join([text[: text.rindex("\n", 0, 20_000 + 12)][:20_004], "The end."]))
+        parts = list(parts_by_split(document, fraction, 20))
+        assert all(len(part.text) >= 20 for part in parts)
+        assert "\n".join(part.text for part in parts) == document.text
+        cut += len(parts) > 1
+    assert cut or fraction == 0.01
+    paragraphs = [line * 20 for line in book(1, 2_000).split("\n")]
+    parts = last_paragraphs(make("\n".join([*paragraphs, "The end."])), 200, 20)
+    assert parts and parts[1].text == "\n".join([paragraphs[-1], "The end."])
+    assert last_paragraphs(make("a long line of its own\nThe end."), 2, 20) is None
+
+
 @pytest.mark.parametrize(
     ("text", "characters", "after"), [("aaa\nbb\ncc", 2, "cc"), ("aaaaaaa\nbb\ncc", 5, "bb\ncc"), ("aaaa\nb", 0.1, "b")]
 )

@@ -127,11 +127,12 @@ def test_secrets_in_urls_are_masked(url: str, shown: str) -> None:
     assert without_secrets(url) == shown
 
 
-def test_manifest_and_messages_show_no_secret(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("encoding", "content"), [("utf-8", b"text \xff"), ("cp1252", b"text \x81")])
+def test_manifest_and_messages_show_no_secret(tmp_path: Path, encoding: str, content: bytes) -> None:
     path = tmp_path / "a.txt"
-    path.write_bytes(b"text \xff")
+    path.write_bytes(content)
     (file,) = find_files([str(path)])
-    settings = FilesCorpus(kind="files", name="f", paths=[SECRET])
+    settings = FilesCorpus(kind="files", name="f", paths=[SECRET], encoding=encoding)
     part = FilePart(replace(file, name=SECRET), settings, None)
     with pytest.raises(DataError) as error:
         list(part.texts())

@@ -74,12 +74,16 @@ def build_corpus(settings: Settings, paths: Paths) -> None:
             near_duplicate_index(corpus.near_duplicates, folder, notes) as near,
             repeated_across(corpus.cleaning, folder / "lines.sqlite", notes) as across,
             split_files(
-                folder, corpus.documents_per_file, corpus.held_out_fraction, corpus.split_longer_than is not None
+                folder,
+                corpus.documents_per_file,
+                corpus.held_out_fraction,
+                corpus.split_longer_than is not None,
+                corpus.min_chars,
             ) as files,
             _cleaned(settings, paths, scratch) as cleaned,
         ):
             streams = [
-                kept_documents(source.name, documents, seen, removed, notes, near, across, leaks)
+                kept_documents(source.name, documents, seen, removed, notes, near, across, leaks, corpus.min_chars)
                 for source, documents in zip(corpus.sources, cleaned, strict=True)
             ]
             mixture = interleave(streams, [source.weight for source in corpus.sources])

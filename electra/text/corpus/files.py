@@ -148,7 +148,7 @@ class FilePart:
             raw = HashingReader(opened)
             content = decompressed(raw, file.compression)
             if codecs.lookup(settings.encoding).name != "utf-8" and file.format != ".parquet":
-                content = recoded(content, file.name, settings.encoding, WRONG_ENCODING)
+                content = recoded(content, file.shown, settings.encoding, WRONG_ENCODING)
             if file.format == ".txt":
                 yield from text_documents(content, file.shown, settings.documents)
             elif file.format == ".jsonl":

@@ -46,6 +46,7 @@ def kept_documents(
     near: NearDuplicateIndex | None = None,
     across: RepeatedAcross | None = None,
     leaks: LeakTable | None = None,
+    min_chars: int = 1,
 ) -> Iterator[Document]:
     """Yield the documents of a source that are long enough and new.
 
@@ -57,7 +58,8 @@ def kept_documents(
         notes: record of what the steps of ``corpus.cleaning`` removed.
         near: index of the documents kept so far; documents similar to one of them count as ``near_duplicate``.
         leaks: counter of evaluation text.
-        across: filter of lines that earlier documents had; a document of only such lines counts as ``duplicate``.
+        across: filter of lines that earlier documents had; a document of only such lines counts as ``duplicate``, one
+            with fewer than ``min_chars`` characters of others as ``too_short``.
     """
     notes = Notes() if notes is None else notes
     for document in cleaned:
@@ -81,6 +83,9 @@ def kept_documents(
             continue
         if across and (text := across.remove(text)) != document.text:
             digest = text_hash(text)
+            if text and len(text) < min_chars:
+                removed["too_short"] += 1
+                continue
             if not text or not seen.add(digest[:8]):
                 removed["duplicate"] += 1
                 continue

@@ -34,7 +34,7 @@ def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, remov
         if longest is None or len(document.text) <= longest or corpus.held_out_fraction in (0, 1):
             yield document
             continue
-        parts = list(parts_by_split(document, corpus.held_out_fraction))
+        parts = list(parts_by_split(document, corpus.held_out_fraction, corpus.min_chars))
         if len(parts) == 1:
             yield document
             continue
@@ -46,14 +46,16 @@ def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, remov
                 removed["duplicate"] += 1
 
 
-def parts_by_split(document: Document, held_out_fraction: float) -> Iterator[Document]:
-    """Cut a long document into parts that belong to one split each.
+def parts_by_split(document: Document, held_out_fraction: float, min_chars: int = 1) -> Iterator[Document]:
+    """Cut a long document into parts of at least ``min_chars`` characters that belong to one split each.
 
     Each group of whole lines of about ``GROUP_CHARACTERS`` is held out or not by its hash; consecutive groups of the
     same split are joined. A document whose groups all belong to one split is yielded unchanged.
     """
-    groups = [(group, text_hash(group)) for group in _groups(document.text)]
+    groups = [(group, text_hash(group)) for group in _groups(document.text, max(GROUP_CHARACTERS, min_chars + 1))]
     held_out = [Document("", "", digest).split_point < held_out_fraction for _, digest in groups]
+    if len(groups) > 1 and len(groups[-1][0]) < min_chars:  # too short for a document: it goes with the one before it
+        held_out[-1] = held_out[-2]
     if len(set(held_out)) < 2:
         yield document
         return
@@ -67,18 +69,20 @@ def parts_by_split(document: Document, held_out_fraction: float) -> Iterator[Doc
             start = end
 
 
-def last_paragraphs(document: Document, characters: float) -> tuple[Document, Document] | None:
+def last_paragraphs(
+    document: Document, characters: float, min_chars: int = 1
+) -> tuple[Document, Document] | None:
     """Cut a document before its last lines, which have about ``characters`` characters; None if it cannot be cut.
 
-    Each part has at least one line.
+    Each part has at least one line and ``min_chars`` characters.
     """
     lines = document.text.split("\n")
     first = len(lines) - 1
     size = len(lines[-1])
-    while first > 1 and size + len(lines[first - 1]) + 1 <= characters:
+    while first > 1 and (size < min_chars or size + len(lines[first - 1]) + 1 <= characters):
         first -= 1
         size += len(lines[first]) + 1
-    if first < 1 or size > len(document.text) / 2:
+    if first < 1 or size > len(document.text) / 2 or size < min_chars:
         return None
     before, after = ("\n".join(part) for part in (lines[:first], lines[first:]))
     return (
@@ -87,13 +91,13 @@ def last_paragraphs(document: Document, characters: float) -> tuple[Document, Do
     )
 
 
-def _groups(text: str) -> Iterator[str]:
+def _groups(text: str, characters: int) -> Iterator[str]:
     group: list[str] = []
     size = 0
     for line in text.split("\n"):
         group.append(line)
         size += len(line) + 1
-        if size >= GROUP_CHARACTERS:
+        if size >= characters:
             yield "\n".join(group)
             group, size = [], 0
     if group:
@@ -195,9 +199,11 @@ class SplitFiles:
         cut: the document whose last paragraphs were held out, if any.
     """
 
-    def __init__(self, train: ParquetFiles, held_out: ParquetFiles, held_out_fraction: float, may_cut: bool):
+    def __init__(
+        self, train: ParquetFiles, held_out: ParquetFiles, held_out_fraction: float, may_cut: bool, min_chars: int
+    ):
         self.train, self.held_out = train, held_out
-        self._fraction, self._may_cut = held_out_fraction, may_cut
+        self._fraction, self._may_cut, self._min_chars = held_out_fraction, may_cut, min_chars
         self._nearest: Document | None = None
         self.cut: Document | None = None
 
@@ -222,7 +228,7 @@ class SplitFiles:
         wanted = self._fraction * (self.train.characters + size)
         parts = None
         if self._may_cut and self._fraction > 0 and wanted < size / 2 and size >= GROUP_CHARACTERS:
-            parts = last_paragraphs(self._nearest, wanted)
+            parts = last_paragraphs(self._nearest, wanted, self._min_chars)
         if parts:
             self.train.add(parts[0])
             self.cut = self._nearest
@@ -232,17 +238,18 @@ class SplitFiles:
 
 @contextmanager
 def split_files(
-    folder: Path, documents_per_file: int, held_out_fraction: float, may_cut: bool = True
+    folder: Path, documents_per_file: int, held_out_fraction: float, may_cut: bool = True, min_chars: int = 1
 ) -> Iterator[SplitFiles]:
     """Yield the files of both splits in ``folder``, which are complete when the block ends without an error.
 
     Args:
         may_cut: whether a single held-out document may be cut to ``held_out_fraction``.
+        min_chars: characters that a part of it needs.
     """
     with (
         ParquetFiles(folder, "train", documents_per_file) as train,
         ParquetFiles(folder, "heldout", documents_per_file) as held_out,
     ):
-        files = SplitFiles(train, held_out, held_out_fraction, may_cut)
+        files = SplitFiles(train, held_out, held_out_fraction, may_cut, min_chars)
         yield files
         files.finish()

@@ -364,6 +364,14 @@ def test_lines_of_earlier_documents_are_removed_in_the_order_of_the_mixture(buil
     assert sorted(path.suffix for path in built.folder.iterdir()) == [".json", ".json", ".parquet", ".parquet"]
 
 
+def test_what_is_left_of_a_document_is_as_long_as_a_document_must_be(build: Build) -> None:
+    Path("a.txt").write_text(f"{PROSE}\nA line of its own.\n\n{PROSE}\nSee also\n\nA text of its own.....")
+    steps = [{"kind": "repeated_lines", "scope": "corpus"}]
+    built = build({"paths": ["a.txt"]}, cleaning=steps, min_chars=20)
+    assert sorted(built.texts()) == sorted([f"{PROSE}\nA line of its own.", "A text of its own....."])
+    assert built.manifest["dropped"] == {"duplicate": 0, "too_short": 1, "cleaning": 0}
+
+
 def test_show_prints_before_and_after_beside_each_other(build: Build, workspace: Path) -> None:
     write_dirty()
     build({"paths": ["a.txt"]}, cleaning=STEPS)

@@ -229,14 +229,14 @@ def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
         return text
     if sum(lines[number + 1][0].isupper() for number in wrapped) > MOST_CAPITALS * len(wrapped):
         return text
-    joined: list[str] = []
+    parts: list[list[str]] = []  # of a line each
     for number, line in enumerate(lines):
         if number - 1 in wrapped:
             # the hyphen of a compound at the end of a line stays, without a space after it
-            separator = "" if re.search(r"\w-$", joined[-1]) else " "
-            joined[-1] += separator + line
+            parts[-1] += ["" if re.search(r"\w-$", lines[number - 1]) else " ", line]
         else:
-            joined.append(line)
+            parts.append([line])
+    joined = ["".join(line) for line in parts]
     first = min(wrapped)
     notes.line("unwrap.joined", "\n".join(lines[first : first + 4]), joined[first])
     notes.rules["unwrap.joined"].lines += len(wrapped) - 1
