@@ -157,12 +157,20 @@ def with_watched(pipeline: str, paths: list[str]) -> str:
     return "".join([*lines[: begin + 1], *entries, *lines[end:]])
 
 
+def holds_outputs(folder: str, root: Path) -> bool:
+    """Return True for the workspace's folders into which stages write: data, models and results."""
+    paths = Paths(root)
+    return (root / folder).resolve() in {
+        part.resolve() for part in (paths.corpus.parent, paths.pretrained.parent, paths.results)
+    }
+
+
 def _of_glob(pattern: str, root: Path, notes: list[str]) -> set[str]:
     parts = Path(pattern).parts
     plain = next(number for number, part in enumerate((*parts, "*")) if glob.has_magic(part))
     base = os.path.normpath(Path(*parts[:plain])) if plain else "."
     here = root.resolve()
-    if (root / base).resolve() in (here, *here.parents):  # contains stage outputs: not a dependency
+    if (root / base).resolve() in (here, *here.parents) or holds_outputs(base, root):  # DVC refuses it as a dependency
         notes.append(
             f"{pattern}: changed and removed files are noticed, added ones are not; put the files into a folder"
         )

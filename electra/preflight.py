@@ -75,6 +75,10 @@ def _check_parameters(root: Path, profile: str) -> None:
         raise ConfigError(f"{root / 'dvc.yaml'} does not exist", next_step=BESIDE_DVC_YAML) from None
     files = {"params.yaml": read_yaml(root / "params.yaml")}
     files[PROFILE] = read_yaml(root / PROFILE.replace("${profile}", profile))
+    if not isinstance(pipeline, dict) or not isinstance(pipeline.get("stages"), dict):
+        raise ConfigError(
+            "it has no stages", where=str(root / "dvc.yaml"), next_step="take it as the project brings it"
+        )
     wanted = {("params.yaml", key) for key in _templates(pipeline) if not key.startswith("item.")}
     for stage in pipeline["stages"].values():
         for entry in stage.get("params", []):

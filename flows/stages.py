@@ -44,19 +44,26 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class StageFailure(Exception):
-    """Failure of a stage that a retry does not fix: configuration, data, divergence, a bug."""
+    """Failure of a stage that a retry does not fix: configuration, data, divergence, a bug.
 
-    def __init__(self, stage: str, exit_code: int, tail: Iterable[str]):
+    Args:
+        tail: last lines of the output.
+        log: file with the whole output, where there is one.
+    """
+
+    def __init__(self, stage: str, exit_code: int, tail: Iterable[str], log: str = ""):
         self.stage, self.exit_code = stage, exit_code
-        self.headline = f"stage {stage} failed with exit code {exit_code}; its whole output: logs/{stage}.log"
+        self.headline = f"stage {stage} failed with exit code {exit_code}" + (
+            f"; its whole output: {log}" if log else ""
+        )
         super().__init__("\n".join([self.headline, *tail]))
 
 
 class InfrastructureFailure(StageFailure):
     """Failure of a stage by a lock, the network, a full disk or a killed process: a retry may succeed."""
 
-    def __init__(self, stage: str, tail: Iterable[str]):
-        super().__init__(stage, 5, tail)
+    def __init__(self, stage: str, tail: Iterable[str], log: str = ""):
+        super().__init__(stage, 5, tail, log)
 
 
 def classify(stage: str, lines: list[str]) -> StageFailure:
@@ -65,16 +72,16 @@ def classify(stage: str, lines: list[str]) -> StageFailure:
     ``dvc`` itself always ends with 255; the exit code of the stage's command is in its last message. Codes are
     those of :mod:`electra.common.errors`; above 128 and below 0 a signal ended the command (such as out of memory).
     """
-    tail, text = lines[-15:], "\n".join(lines)
+    tail, text, log = lines[-15:], "\n".join(lines), f"logs/{stage}.log"
     found = EXITED.search(text)
     if found is None:
-        return InfrastructureFailure(stage, tail) if LOCKED.search(text) else StageFailure(stage, 1, tail)
+        return InfrastructureFailure(stage, tail, log) if LOCKED.search(text) else StageFailure(stage, 1, tail, log)
     code = int(found[1])
     if code in (2, 3, 4):
-        return StageFailure(stage, code, tail)
+        return StageFailure(stage, code, tail, log)
     if code == 5 or code < 0 or code > 128 or NETWORK.search(text):
-        return InfrastructureFailure(stage, tail)
-    return StageFailure(stage, code, tail)
+        return InfrastructureFailure(stage, tail, log)
+    return StageFailure(stage, code, tail, log)
 
 
 def dvc_repro(stage: str) -> list[str]:
@@ -154,12 +161,12 @@ class StageRunner:
         finally:
             del self._children[child]
         if self._stopping.is_set():
-            raise StageFailure(stage, 128 + signal.SIGTERM, ["stopped"])
+            raise StageFailure(stage, 128 + signal.SIGTERM, ["stopped"], f"logs/{stage}.log")
         if complaint:
-            raise InfrastructureFailure(stage, [*lines[-15:], complaint])
+            raise InfrastructureFailure(stage, [*lines[-15:], complaint], f"logs/{stage}.log")
         if code < 0 or code > 128 and code != 255:
             number = -code if code < 0 else code - 128
-            raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {number}"])
+            raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {number}"], f"logs/{stage}.log")
         if code > 0:
             raise classify(stage, lines)
         spared = SPARED.search("\n".join(lines))

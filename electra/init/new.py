@@ -122,9 +122,12 @@ def make_workspace(target: Path, profile: str) -> list[str]:
         InfrastructureError: the disk is full.
     """
     files = workspace_files(profile)
-    if target.exists() and not target.is_dir():
-        raise ConfigError(f"{target} is a file", next_step="choose another name")
-    present = {path.name for path in target.iterdir()} - {".git", UNFINISHED} if target.is_dir() else set()
+    try:
+        if target.exists() and not target.is_dir():
+            raise ConfigError(f"{target} is a file", next_step="choose another name")
+        present = {path.name for path in target.iterdir()} - {".git", UNFINISHED} if target.is_dir() else set()
+    except OSError as error:  # a name that is too long, a folder that may not be searched
+        raise cannot_write(target, error) from None
     if present and COMPLETE not in present:
         raise ConfigError(
             f"{target} is not empty ({', '.join(sorted(present)[:3])}{', ...' if len(present) > 3 else ''})",

@@ -74,6 +74,12 @@ def plan_project(
         ConfigError: a file would be overwritten, a name cannot be used, or columns are missing.
         DataError: there is no text, a file cannot be read, or the text has more words than the track allows.
     """
+    if table is None and (options := _of_a_table(dev, text_columns, label)):
+        raise ConfigError(
+            "describes a labelled table, and none is named",
+            where=options,
+            next_step="add --table FILE, or leave it out",
+        )
     challenge = None
     if babylm:
         if len(texts) > 1 or steps is not None or encoding != "utf-8":
@@ -87,7 +93,7 @@ def plan_project(
     profile = name or _name_of(texts[0])
     check_name(profile, "--name")
     base, common = read_template(root, like)
-    usual = base["pretrain"]["objective"]
+    usual = base["pretrain"].get("objective")
     found = find_texts(texts, root, field, encoding)
     if challenge:
         found = replace(found, documents="lines", reason="consecutive lines, as in transcripts")
@@ -111,7 +117,7 @@ def plan_project(
     if lines := _ignored(root, found, table, dev, labelled):
         files[Path(".gitignore")] = lines
     merged = yaml.safe_load(files[Path("params.yaml")])
-    merged |= {key: {**merged.get(key, {}), **value} for key, value in values.items()}
+    merged |= {key: {**(merged.get(key) or {}), **value} for key, value in values.items()}
     return Plan(files, parse_settings(merged, where=str(target)), found, labelled, why, challenge)
 
 
@@ -134,6 +140,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
     tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
     passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
     lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
+    lines += [("", texts.left_out)] if texts.left_out else []
     lines += [("", text) for text in plan.reasons]
     lines += [("", text) for text in summary(plan.babylm)] if plan.babylm else []
     if table:
@@ -154,6 +161,12 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         lines.append(("warning", "less than 1 MB of text: enough to try the pipeline, too little for a useful encoder"))
     lines += [("next", "make run" if Path("Makefile").is_file() else "dvc repro"), ("", "less results/report.md")]
     return "".join(f"{head:<9}{text}\n" for head, text in lines)
+
+
+def _of_a_table(dev: Path | None, text_columns: list[str] | None, label: str | None) -> str:
+    """Return the given options that describe a table, by name."""
+    given = {"--text": text_columns, "--label": label, "--dev": dev}
+    return ", ".join(option for option, value in given.items() if value)
 
 
 def _duration(minutes: float) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from electra.cluster.estimate.text_size import BYTES_PER_TOKEN
 from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
-from electra.config import FilesCorpus
-from electra.config.loading import parse_settings
+from electra.config import SENTENCES, FilesCorpus
+from electra.config.loading import parse_settings, with_method
 from electra.config.methods import METHODS
 from electra.init.babylm import EPOCHS, TrainingText, adapt
 from electra.init.table import OWN, Table
@@ -37,10 +37,16 @@ def read_template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]
     """Return the settings of the profile ``like``, and those of ``params.yaml``.
 
     Raises:
-        ConfigError: there is no such profile.
+        ConfigError: there is no such profile, or one of the two files has no settings.
     """
+    found: list[dict[str, Any]] = []
     try:
-        return read_yaml(root / "params" / f"{like}.yaml"), read_yaml(root / "params.yaml")
+        for path, section in ((root / "params" / f"{like}.yaml", "pretrain"), (root / "params.yaml", "cells")):
+            found.append(read_yaml(path))
+            if not isinstance(found[-1], dict) or not isinstance(found[-1].get(section), dict):
+                raise ConfigError(
+                    f"no section {section}", where=str(path), next_step="take the file as the project brings it"
+                )
     except FileNotFoundError as error:
         known = ", ".join(sorted(path.stem for path in (root / "params").glob("*.yaml")))
         raise ConfigError(
@@ -48,6 +54,7 @@ def read_template(root: Path, like: str) -> tuple[dict[str, Any], dict[str, Any]
             where="--like" if known else "this folder",
             next_step=f"choose one of: {known}" if known else "run from the project's root, beside dvc.yaml",
         ) from None
+    return found[0], found[1]
 
 
 def profile_values(
@@ -66,11 +73,24 @@ def profile_values(
     """Return the values of the new profile: those of ``like``, except texts, tasks and what depends on their size.
 
     Args:
-        base: settings of the profile ``like``; changed.
+        base: settings of the profile ``like``.
         common: settings of ``params.yaml``.
         steps: steps of pre-training; None: by the size of the text.
         babylm: the challenge's training text, whose rules decide the length of the run.
     """
+    sections = list(base)
+    common, base = with_method(common, base)
+    is_chosen = bool((common.get("pretrain") or {}).get("objective"))  # in params.yaml, for all profiles
+    kept = [kind for kind in common["cells"].get("embeddings") or [] if kind == SENTENCES]
+    cells = {**common["cells"], "tasks": [], "intermediate": [], "from_intermediate": [], "embeddings": kept}
+
+    def parsed(base: dict[str, Any], where: str) -> dict[str, Any]:
+        merged = {**common, "profile": name, "cells": cells}
+        merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
+        return parse_settings(merged, where=where).model_dump(mode="json")
+
+    full = parsed(base, f"params.yaml + params/{like}.yaml")  # with the defaults of keys that neither file has
+    base = {key: value for key, value in full.items() if isinstance(value, dict) and key not in ("cells", "cluster")}
     source = FilesCorpus(
         kind="files",
         name=name,
@@ -96,7 +116,9 @@ def profile_values(
     elif like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
-        if METHODS[recipe["objective"]].has_discriminator:  # by the full run, so that a trial has its method
+        if (
+            METHODS[recipe["objective"]].has_discriminator and not is_chosen
+        ):  # by the full run, so that a trial has its method
             if examples * base["shards"]["max_length"] < RTD_TOKENS:
                 recipe |= {"objective": "bert", "learning_rate": RATE}
             else:
@@ -119,17 +141,15 @@ def profile_values(
         epochs = min(math.ceil(rows_of_steps / table.rows["train"]), MOST_EPOCHS)
         if epochs > base["finetune"]["epochs"]:
             base["finetune"]["task_epochs"][table.name] = epochs
-    cells = {**common["cells"], "tasks": [table.name] if table else [], "intermediate": [], "from_intermediate": []}
-    merged = {**common, "profile": name, "cells": cells}
-    merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
-    settings = parse_settings(merged, where=f"params/{like}.yaml with your texts").model_dump(mode="json")
+    cells["tasks"] = [table.name] if table else []
+    settings = parsed(base, f"params/{like}.yaml with your texts")
     elsewhere = {
         key: {name for name, value in section.items() if value is not None} if isinstance(section, dict) else set()
         for key, section in common.items()
     }
     return {
         section: {key: value for key, value in settings[section].items() if key not in elsewhere.get(section, ())}
-        for section in base
+        for section in sections
     }
 
 
@@ -156,13 +176,13 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
         word, left = kept.example
         lost = f": stripped, {word} would be {left}" if word else ""
         lines.append(f"tokenizer.strip_accents: false: the text is {names}, and marks belong to its letters{lost}")
-    elif names and values["tokenizer"]["lowercase"]:
+    elif names and values["tokenizer"].get("lowercase"):
         lines.append(f"tokenizer.lowercase: true, which strips accents: the text is {names}, and has few marks")
-    method = values["pretrain"]["objective"]
-    if method != usual:
+    method = values["pretrain"].get("objective", usual)
+    if method != usual and method in WHY_METHOD:
         lines.append(f"pretrain.objective: {method}, {WHY_METHOD[method]} (docs/results.md)")
         lines.append(f"pretrain.learning_rate: {RATE:g}: better than a lower one with this method (docs/own-corpus.md)")
-    if table and (epochs := values["finetune"]["task_epochs"].get(table.name)):
+    if table and (epochs := values["finetune"].get("task_epochs", {}).get(table.name)):
         rows = table.rows["train"]
         lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")
     return lines

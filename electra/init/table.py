@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections import Counter, defaultdict
@@ -11,7 +12,7 @@ from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.printing import listed
-from electra.readers.tables import Layout, read_table
+from electra.readers.tables import Layout, as_label, read_table
 from electra.tasks.catalogue import TASKS
 
 OWN = Path("own")  # descriptions and tables of own tasks
@@ -69,11 +70,11 @@ def read_labelled(
         )
     columns = [*text_columns, label]
     layout = Layout(encoding=encoding)
-    train = [record for _, record in read_table(root / table, columns, layout)]
-    held = [record for _, record in read_table(root / dev, columns, layout)] if dev else []
-    values = [str(record[label]) for record in train]
-    if not values or not any(values):
-        raise DataError("no labels", where=f"{table}: {label}", next_step="choose the column with --label")
+    train = _labelled(root / table, columns, layout)
+    held = _labelled(root / dev, columns, layout) if dev else []
+    if not train:
+        raise DataError("no rows", where=str(table), next_step="give a table with rows")
+    values = [str(as_label(record[label])) for record in train]
     splits: dict[str, str] = {}
     if dev is None:
         parts = _split(train, text_columns, label)
@@ -97,6 +98,25 @@ def read_labelled(
     if encoding != "utf-8" and not splits:
         description["encoding"] = encoding
     return Table(name, table, description, splits, {"train": len(train), "dev": len(held)}, labels)
+
+
+def _labelled(path: Path, columns: list[str], layout: Layout) -> list[Any]:
+    """Return the rows of a table, whose last column is the label.
+
+    Raises:
+        DataError: a label is missing.
+    """
+    rows, first_without = [], ""
+    for where, record in read_table(path, columns, layout):
+        rows.append(record)
+        if as_label(record[columns[-1]]) is None:
+            first_without = first_without or where
+    if first_without and all(as_label(record[columns[-1]]) is None for record in rows):
+        where = f"{path}: {columns[-1]}"
+        raise DataError("no labels", where=where, next_step="choose the column with --label")
+    if first_without:
+        raise DataError("a label is missing", where=first_without, next_step="add it, or remove the row")
+    return rows
 
 
 # names of tables and folders that do not describe the task
@@ -128,6 +148,8 @@ def _scores(values: list[str]) -> list[float]:
         numbers = [float(value) for value in values]
     except ValueError:
         return []
+    if not all(map(math.isfinite, numbers)):
+        return []
     return numbers if len(set(numbers)) > MAX_CLASSES or any(number % 1 for number in numbers) else []
 
 
@@ -135,7 +157,7 @@ def _split(rows: list[Any], text_columns: list[str], label: str) -> dict[str, li
     """Split rows by a hash of the text, per label: equal texts stay together, and every label is in train."""
     texts: dict[str, str] = {}
     for row in rows:
-        texts.setdefault(_text_key(row, text_columns), str(row[label]))
+        texts.setdefault(_text_key(row, text_columns), str(as_label(row[label])))
     numeric = bool(_scores(list(texts.values())))
     groups: dict[str, list[str]] = defaultdict(list)
     for key, value in texts.items():

@@ -4,15 +4,18 @@ import glob
 import os
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from electra.cluster.estimate.text_size import COMPRESSION
 from electra.common.errors import ConfigError, DataError
+from electra.common.globs import expanded
 from electra.common.lines import open_input
 from electra.config import FilesCorpus
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.init.script import Script, scripts_of
+from electra.inputs import holds_outputs
 from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
 
@@ -33,6 +36,7 @@ class Texts:
         documents: separator of documents in text files; ``reason``: why it was chosen.
         scripts: scripts in a sample of the local files.
         vocabulary: number of vocabulary entries for which the text is large enough.
+        left_out: files of given folders that are of no known format, as text for the user; empty if there are none.
     """
 
     patterns: list[str]
@@ -43,6 +47,7 @@ class Texts:
     reason: str
     scripts: list[Script]
     vocabulary: int
+    left_out: str = ""
 
     @property
     def keeps_marks(self) -> bool:
@@ -69,7 +74,8 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
         ConfigError: a path does not exist.
         DataError: there is no text, or a file cannot be read.
     """
-    patterns = [pattern for text in given for pattern in _patterns(text, root)]
+    others: Counter[str] = Counter()
+    patterns = [pattern for text in given for pattern in _patterns(text, root, others)]
     files = find_files([pattern if "://" in pattern else str(root / pattern) for pattern in patterns])
     sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
     num_bytes = sum(int(sizes[file.name] * (COMPRESSION if file.compression else 1)) for file in files)
@@ -77,9 +83,18 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     if not num_bytes:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
     documents, reason = _separator([_sample(Path(file.path), encoding) for file in _spread(plain)], len(plain))
-    scripts = scripts_of("\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local))
+    sample = "\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local)
+    scripts = scripts_of(sample)
     vocabulary = _vocabulary(files, plain, num_bytes, encoding)
-    return Texts(patterns, field, files, num_bytes, documents, reason, scripts, vocabulary)
+    if any(
+        script.name == "Han" for script in scripts
+    ):  # WordPiece joins no Han characters: few words, whatever the size
+        vocabulary = min(vocabulary, _entries([sample]))
+    endings = ", ".join(
+        f"{name} {number}" for name, number in sorted(others.items(), key=lambda kind: (-kind[1], kind[0]))[:5]
+    )
+    left_out = f"left out, not {', '.join(FORMATS)}: {endings}" if others else ""
+    return Texts(patterns, field, files, num_bytes, documents, reason, scripts, vocabulary, left_out)
 
 
 def _spread(files: list[InputFile]) -> list[InputFile]:
@@ -115,17 +130,25 @@ def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, 
     """
     if len(plain) < len(files) or num_bytes > MAX_COUNTED_BYTES:
         return num_bytes // BYTES_PER_ENTRY
+    return _entries(Path(file.path).read_text(encoding, errors="ignore") for file in plain)
+
+
+def _entries(texts: Iterable[str]) -> int:
+    """Return the number of characters of texts, and of four fifths of the words that occur twice."""
     words: Counter[str] = Counter()
-    for file in plain:
-        words.update(re.findall(r"\w+", Path(file.path).read_text(encoding, errors="ignore").lower()))
+    for text in texts:
+        words.update(re.findall(r"\w+", text.lower()))
     characters = {character for word in words for character in word}
     return len(characters) + int(0.8 * sum(count > 1 for count in words.values()))
 
 
-def _patterns(text: str, root: Path) -> list[str]:
+def _patterns(text: str, root: Path, others: Counter[str]) -> list[str]:
     """Return globs for the formats of the files in a folder, or any other path or URL as one pattern.
 
     Paths in the workspace become relative to it.
+
+    Args:
+        others: counts of the endings of files in a folder that are of no known format; added to.
     """
     if "://" in text:
         return [text]
@@ -134,18 +157,28 @@ def _patterns(text: str, root: Path) -> list[str]:
     path = relative_to(root / text, root)
     if not (root / text).is_dir():
         return [path]
+    if holds_outputs(path, root):
+        raise ConfigError(
+            "the pipeline writes into this folder",
+            where=text,
+            next_step="move the texts into a folder of their own, such as corpus/",
+        )
+    names = [name for name in expanded(f"{glob.escape(path)}/**/*", root) if (root / name).is_file()]
     found: set[str] = set()
-    for file in (root / text).rglob("*"):
+    for name in names:  # as the corpus stage finds them: links to folders are followed, hidden files are left out
+        file = Path(name)
         suffixes = file.suffixes[-2:] if file.suffix in SUFFIXES else file.suffixes[-1:]
-        if file.is_file() and suffixes and suffixes[0] in FORMATS:
+        if suffixes and suffixes[0] in FORMATS:
             found.add(f"{glob.escape(path)}/**/*{''.join(suffixes)}")
+        else:
+            others[file.suffix or "no ending"] += 1
     if not found:
         raise DataError(
             f"no text in it: no file ends in {', '.join(FORMATS)}",
             where=text,
             next_step="name the files, or convert them; labelled tables go to --table",
         )
-    if all(file.parent == root / text for file in (root / text).rglob("*") if file.is_file()):
+    if all(os.path.dirname(name) == path for name in names):
         return sorted(pattern.replace("/**/", "/") for pattern in found)
     return sorted(found)
 

@@ -9,6 +9,8 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from yaml import ScalarNode
 from yaml.resolver import Resolver
 
+from electra.config import SENTENCES
+
 _RESOLVER = Resolver()
 
 
@@ -30,8 +32,10 @@ def with_profile(params: str, profile: str, tasks: list[str]) -> str:
     if "share_cores" in values.get("cluster", {}):
         values["cluster"]["share_cores"] = False  # only useful for runs of minutes, as with the default profile
     cells = values["cells"]
-    for key, wanted in {"tasks": tasks, "intermediate": [], "from_intermediate": []}.items():
-        if list(cells[key]) != wanted:
+    of_text = [kind for kind in cells.get("embeddings") or [] if kind == SENTENCES]
+    cleared = {"intermediate": [], "from_intermediate": [], "embeddings": of_text}
+    for key, wanted in {"tasks": tasks, **cleared}.items():
+        if list(cells.get(key) or []) != wanted:
             cells[key] = CommentedSeq(_quoted(wanted))
             cells[key].fa.set_flow_style()  # ruamel would write an empty list in block style at column 0
     text = io.StringIO()

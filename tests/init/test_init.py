@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -309,6 +310,98 @@ def test_every_profile_can_be_taken_as_a_template(project: Path, like: str) -> N
     )
     write_project(plan)
     assert load_settings(project).cells.tasks == ["verdicts"]
+
+
+def test_a_method_that_is_chosen_for_all_profiles_is_kept(project: Path) -> None:
+    params = Path("params.yaml").read_text()
+    assert "objective:\n" in params
+    Path("params.yaml").write_text(params.replace("objective:\n", "objective: electra\n"))
+    plan = plan_project(["letters/"])
+    write_project(plan)
+    settings = load_settings(project)
+    assert settings.pretrain.objective == "electra" and not any("objective" in line for line in plan.reasons)
+    tiny = yaml.safe_load(Path("params/tiny.yaml").read_text())
+    assert settings.pretrain.learning_rate == tiny["pretrain"]["learning_rate"], "that of the method's own profile"
+
+
+def test_keys_that_the_profile_leaves_to_their_defaults_may_be_missing(project: Path) -> None:
+    tiny = yaml.safe_load(Path("params/tiny.yaml").read_text())
+    for section, key in (("finetune", "task_learning_rate"), ("finetune", "task_epochs"), ("pretrain", "objective")):
+        tiny[section].pop(key, None)
+    Path("params/tiny.yaml").write_text(yaml.safe_dump(tiny))
+    write_project(plan_project(["letters/"]))
+    assert load_settings(project).pretrain.objective == "bert"
+
+
+def test_files_without_settings_are_named(project: Path) -> None:
+    for name, section in (("params/tiny.yaml", "pretrain"), ("params.yaml", "cells")):
+        before = Path(name).read_text()
+        Path(name).write_text("")
+        with pytest.raises(ConfigError, match=f"no section {section}[\\s\\S]*{name}"):
+            plan_project(["letters/"])
+        Path(name).write_text(before)
+
+
+def test_embeddings_of_tasks_go_with_the_tasks(project: Path) -> None:
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params["cells"]["embeddings"] = ["SQuAD1.1", "sentences"]
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    write_project(plan_project(["letters/"]))
+    assert load_settings(project).cells.embeddings == ["sentences"]
+
+
+def test_links_are_followed_and_files_of_other_endings_are_named(project: Path) -> None:
+    Path("c").mkdir()
+    shutil.copytree("letters", "elsewhere")
+    Path("c/big").symlink_to("../elsewhere")
+    for name in ("A.TXT", "b.md", "README", ".hidden.txt"):
+        Path("c", name).write_text("text")
+    shutil.copy(next(Path("letters").rglob("*.txt")), "c/own.txt")
+    plan = plan_project(["c"])
+    assert plan.texts.patterns == ["c/**/*.txt"] and len(plan.texts.files) == 3
+    assert "left out, not .txt, .train, .jsonl, .parquet: .TXT 1, .md 1, no ending 1\n" in describe_project(plan, None)
+
+
+def test_texts_in_a_folder_that_stages_write_into_are_refused(project: Path) -> None:
+    Path("data").mkdir(exist_ok=True)
+    Path("data/own.txt").write_text("text\n" * 100)
+    with pytest.raises(ConfigError, match="the pipeline writes into this folder"):
+        plan_project(["data/"])
+
+
+def test_options_of_a_table_without_a_table_are_refused(project: Path) -> None:
+    with pytest.raises(ConfigError, match="--text, --label"):
+        plan_project(["letters/"], text_columns=["review"], label="verdict")
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["1", "2", ""], "a label is missing[\\s\\S]*own.csv:4"),
+        (["", "", ""], "no labels"),
+    ],
+)
+def test_a_missing_label_is_named_with_its_row(project: Path, labels: list[str], said: str) -> None:
+    rows = "".join(f"text {number},{labels[number % 3]}\n" for number in range(30))
+    Path("own.csv").write_text(f"t,y\n{rows}")
+    with pytest.raises(DataError, match=said):
+        plan_project(["letters/"], table=Path("own.csv"), text_columns=["t"], label="y")
+
+
+def test_nan_is_a_label_among_others_and_makes_no_scores(project: Path) -> None:
+    rows = "".join(f"text {number},{['1', '2', 'nan'][number % 3]}\n" for number in range(30))
+    Path("own.csv").write_text(f"t,y\n{rows}")
+    plan = plan_project(["letters/"], table=Path("own.csv"), text_columns=["t"], label="y")
+    assert plan.table and plan.table.description["kind"] == "classification"
+
+
+def test_a_chinese_texts_vocabulary_is_one_of_its_characters(project: Path) -> None:
+    """WordPiece joins none of them, so size says nothing of the entries that a text can fill."""
+    generator = random.Random(1)
+    characters = [chr(0x4E00 + number) for number in range(500)]
+    lines = [json.dumps({"text": "".join(generator.choices(characters, k=100))}) for _ in range(1000)]
+    Path("han.jsonl").write_text("\n".join(lines))
+    assert plan_project(["han.jsonl"]).texts.vocabulary < 1_000
 
 
 def test_the_command_ends_with_2_for_a_users_mistake(project: Path) -> None:

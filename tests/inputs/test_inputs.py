@@ -223,6 +223,14 @@ def test_a_glob_in_the_workspace_itself_watches_its_files_and_says_what_is_misse
     assert "added ones are not" in notes[0]
 
 
+def test_a_glob_in_a_folder_that_stages_write_into_watches_its_files(folder: Path) -> None:
+    """DVC refuses data/ as a dependency, since the stages' outputs are in it."""
+    Path("data").mkdir()
+    Path("data/own.txt").write_text("text")
+    paths, notes = of(["data/*.txt"], folder)
+    assert paths == ["data/own.txt"] and "added ones are not" in notes[0]
+
+
 def test_a_linked_folder_inside_is_watched_too(folder: Path) -> None:
     shutil.move("books/deep", "elsewhere")
     Path("books/deep").symlink_to("../elsewhere")

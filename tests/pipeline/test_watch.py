@@ -193,8 +193,9 @@ def test_a_target_brings_what_it_needs_and_no_more():
     assert needed(names, edges, ["tune"]) == {"corpus", "tune@a", "tune@b"}
     assert needed(names, edges, ["tune@a"]) == {"corpus", "tune@a"}
     assert needed(names, edges, []) == set(names)
-    with pytest.raises(StageFailure, match="no stage nothing"):
+    with pytest.raises(StageFailure, match="no stage nothing") as failed:
         needed(names, edges, ["nothing"])
+    assert "logs/" not in failed.value.headline, "no stage has run, so there is no output of one"
 
 
 def test_dvc_yaml_says_what_its_long_stages_need():

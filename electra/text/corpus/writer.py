@@ -69,9 +69,7 @@ def parts_by_split(document: Document, held_out_fraction: float, min_chars: int 
             start = end
 
 
-def last_paragraphs(
-    document: Document, characters: float, min_chars: int = 1
-) -> tuple[Document, Document] | None:
+def last_paragraphs(document: Document, characters: float, min_chars: int = 1) -> tuple[Document, Document] | None:
     """Cut a document before its last lines, which have about ``characters`` characters; None if it cannot be cut.
 
     Each part has at least one line and ``min_chars`` characters.

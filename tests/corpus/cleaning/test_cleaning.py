@@ -14,7 +14,8 @@ from electra.common.artifacts import read_json
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.config import Corpus
-from electra.config.text import CleaningStep, Gopher, Repetition
+from electra.config.text import LANGUAGES, CleaningStep, Gopher, Repetition
+from electra.text.corpus.cleaning.language import language_model
 from electra.text.corpus.cleaning.lines import unwrap
 from electra.text.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
 from electra.text.corpus.cleaning.quality import repetition
@@ -399,8 +400,13 @@ def test_show_says_when_there_is_nothing_to_show(build: Build) -> None:
         ([{"kind": "magic"}], "magic"),
         ([{"kind": "markup", "level": 3}], "level"),
         ([{"kind": "language", "languages": ["english"]}], "languages"),
+        ([{"kind": "language", "languages": ["eng"]}], "'eng' is no language of py3langid.*near: en"),
     ],
 )
 def test_steps_that_cannot_be_are_refused(steps: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Corpus.model_validate({"sources": [text_source()], "cleaning": steps})
+
+
+def test_the_codes_of_languages_are_those_of_the_library() -> None:
+    assert set(language_model().nb_classes) == LANGUAGES
