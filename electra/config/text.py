@@ -104,10 +104,11 @@ class PersonalData(Section):
 
 # what py3langid tells apart: its codes, once each
 LANGUAGES = frozenset(
-    "ace af am an ar ary arz as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu ext fa fi fo fr fuv fy "
-    "ga gcf gcr gd gl gom grc gu gug guw ha hbo he hi hr ht hu hy id ig is it ja jv ka kab kik kk km kn ko ku ky la lb "
-    "lg lij ln lo lt ltg lv mg mk ml mn mr ms mt my ne nl nn no nso oc om or pa pcm pl ps pt qu ro ru rw sa sdh se si sk "
-    "sl sn so sq sr st sv sw ta te tg th tk tl tr tt ug uk ur uz uzs vec vi vo wa wuu xh yo yue zh zu zxx".split()
+    "ace af am an ar ary arz as az ba bcl be bg bn br bs ca crh cs cy da de dz el en eo es et eu ext fa fi fo fr "
+    "fuv fy ga gcf gcr gd gl gom grc gu gug guw ha hbo he hi hr ht hu hy id ig is it ja jv ka kab kik kk km kn ko "
+    "ku ky la lb lg lij ln lo lt ltg lv mg mk ml mn mr ms mt my ne nl nn no nso oc om or pa pcm pl ps pt qu ro ru "
+    "rw sa sdh se si sk sl sn so sq sr st sv sw ta te tg th tk tl tr tt ug uk ur uz uzs vec vi vo wa wuu xh yo "
+    "yue zh zu zxx".split()
 )
 
 
@@ -122,7 +123,7 @@ def _known_language(code: str) -> str:
 
 
 class Language(Section):
-    """Drop documents of other languages (py3langid: 141 languages, no download)."""
+    """Drop documents of other languages (py3langid: 140 languages, no download)."""
 
     kind: Literal["language"] = Field(description="documents of other languages are dropped")
     languages: list[Annotated[str, AfterValidator(_known_language)]] = Field(
