@@ -50,7 +50,7 @@ SMALLER = [
     (r"(google|answerdotai)/\S+", "models/export/discriminator"),
     (r"models/export/detector", "models/export/discriminator"),  # its name with modern blocks
     (r"--encoder owner/name --encoder-revision <[^>]*>", "--encoder encoders/bert-base"),
-    (r"--task (RTE|MNLI|places)\b", "--task CoLA"),
+    (r"--task (RTE|MNLI|places|ewt-genre)\b", "--task CoLA"),
     (r"--source SQuAD1.1", "--source STS-B"),
     (r"--start-from MNLI", "--start-from CoLA"),
     (r"electra predict (RTE-1-xlnet|places-1|quiz-1)", "electra predict CoLA-1"),

@@ -119,7 +119,10 @@ def test_the_estimate_tells_hours_here_and_the_cost_and_is_json_for_programs(tmp
 
 def test_the_hours_of_the_readme_are_the_estimates() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    told = dict(re.findall(r"^\| `(small|base|large)` \|.*\| ([\d.]+) h \|$", text, re.MULTILINE))
-    settings = {name: load(name) for name in ("small", "base", "large")}
+    told = dict(re.findall(r"^\| `(small|base|large|large-1.75M)` \|.*\| ([\d.]+) h \|$", text, re.MULTILINE))
+    modern = re.search(r"^\| `modern-small`, `modern-base` \|.*\| ([\d.]+) h, ([\d.]+) h \|$", text, re.MULTILINE)
+    assert modern
+    told |= {"modern-small": modern[1], "modern-base": modern[2]}
+    settings = {name: load(name) for name in ("small", "base", "large", "large-1.75M", "modern-small", "modern-base")}
     hours = {name: gpu_hours(own, estimate(own), 8, DEVICES["h100"]) for name, own in settings.items()}
     assert told == {name: machines.shown_hours(value) for name, value in hours.items()}
