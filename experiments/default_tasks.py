@@ -80,6 +80,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if too_many := [size for size in options.rows if int(size.split("x")[0]) > options.held_back_from]:
+        parser.error(f"--rows {too_many[0]}: rows from {options.held_back_from} on are scored; raise --held-back-from")
     torch.set_num_threads(1)
     cells = []
     for task, size, rate in itertools.product(options.tasks, options.rows, options.rates or [None]):

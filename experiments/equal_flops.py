@@ -20,7 +20,7 @@ from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.results.evaluate import scores_of_run
-from electra.tasks.catalogue import TASKS
+from electra.tasks.catalogue import find_spec
 from electra.tasks.matrix import PRETRAINED, SCRATCH, finetuned_name, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,7 +86,7 @@ def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) 
     paths, start = Paths(folder), SCRATCH if scratch else PRETRAINED
     scores: dict[str, list[float]] = {}
     for task in tasks:
-        spec = TASKS[task]
+        spec = find_spec(paths.tasks, task)
         rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
         for seed in seeds:
             if not (paths.finetuned(finetuned_name(task, seed, start)) / "manifest.json").exists():

@@ -61,7 +61,7 @@ def main() -> None:
         found = dict(zip(names, pool.map(measure, names), strict=True))
     result = {
         "profile": settings.profile,
-        "data": read_json(Paths().tasks / "manifest.json").get("kind", ""),
+        "data": read_json(Paths().tasks / "manifest.json")["source"]["kind"],
         "training_flops": training_flops(settings, vocab_size_of(Paths())) * options.budget,
         "finetuning_seeds": options.seeds,
         "methods": found,
