@@ -15,6 +15,7 @@ __all__ = ["prepared", "uninterrupted", "workspace"]
 # Files that take more than ten seconds, slowest first: they begin first, so that no core waits for the last of them.
 SLOW = (
     "test_typed_commands.py", "init/test_new.py", "predict/test_onnx.py", "publish/test_encoder_onnx.py",
+    "predict/test_graphs_on_hub.py",
     "pretrain/test_methods.py", "pretrain/test_resume.py", "benchmarks/test_benchmarks_run.py", "pipeline/test_flow.py",
     "pretrain/test_deepspeed.py",
     "model/test_parity.py", "system/test_dask.py", "system/test_peers.py", "benchmarks/test_pretrain_step_benchmark.py",

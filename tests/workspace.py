@@ -72,7 +72,16 @@ def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
     """Start a function of another module in a process forked from one that has imported all stages."""
     context: ForkServerContext = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        [*MODULES, "deepspeed", "torch._dynamo", "dvc.cli.parser", "dvc.repo", "tests.reliability.faults"]
+        [
+            *MODULES,
+            "deepspeed",
+            "deepspeed.runtime.zero.muon.muon_optimizer",
+            "torch.utils.tensorboard",
+            "torch._dynamo",
+            "dvc.cli.parser",
+            "dvc.repo",
+            "tests.reliability.faults",
+        ]
     )
     process = context.Process(target=function, args=arguments)
     process.start()

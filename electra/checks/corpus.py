@@ -5,19 +5,16 @@ result; in the command a bounded table, 8 bytes per document for its identity (b
 most four million n-grams, with 32 bytes for each document that has one.
 """
 
-import hashlib
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from electra.checks.corpus_counts import COUNTS, DOC_ID, FileCounts, count_file, keys_of, split_of
 from electra.checks.expectations import (
     Suite,
     between,
@@ -29,9 +26,8 @@ from electra.checks.expectations import (
     matches,
     warning,
 )
-from electra.checks.repeated_text import Repeat, RepeatedText
-from electra.checks.tables import RowSample, Table, files_table
-from electra.checks.text_measures import is_mojibake, mean_word_chars
+from electra.checks.repeated_text import Repeat
+from electra.checks.tables import Table, files_table
 from electra.checks.validate import validate
 from electra.cluster.executors import open_workers
 from electra.common.artifacts import CorpusManifest, read_manifest, refuse_earlier
@@ -41,11 +37,6 @@ from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 
 MANY_PARTS = 100  # number of files, if they are smaller than SMALL_PART_CHARS
 SMALL_PART_CHARS = 1_000_000  # average characters per file
-BATCH_BYTES = 16 * 2**20  # text processed at a time; documents may hold up to corpus.max_chars characters each
-DOC_ID = r"^[0-9a-f]{16}$"
-CONTROL = r"[\x00-\x08\x0b-\x1f\x7f]"  # C0 and DEL without tab and line feed
-NAMED_BY = ["file", "row", "doc_id", "begins"]
-COUNTS = ["chars", "words", "lines", "control_chars", "replacement_chars", "non_ascii_chars", "digits"]
 COLUMNS = ["file", "row", "split", "doc_id", "source", "begins", *COUNTS, "mean_word_chars", "digit_ratio",
            "id_is_text_hash", "in_both_splits"]  # fmt: skip
 
@@ -61,34 +52,6 @@ def validate_corpus(settings: Settings, paths: Paths) -> None:
     validate("corpus", tables, corpus_suite(settings.corpus), statistics, paths)
 
 
-@dataclass
-class FileCounts:
-    """Counts of one file, or of several files added up.
-
-    Args:
-        num_documents: documents in the whole corpus, which determine the sampled rows.
-        num_characters: characters in the whole corpus, which determine the compared n-grams.
-    """
-
-    num_documents: int
-    num_characters: int
-    sample: RowSample = field(init=False)
-    repeated: RepeatedText = field(init=False)
-    sums: Counter[str] = field(default_factory=Counter)
-    characters_by_source: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.sample = RowSample(self.num_documents, NAMED_BY)
-        self.repeated = RepeatedText(self.num_characters)
-
-    def add_all(self, part: "FileCounts") -> None:
-        """Add the counts of the next file."""
-        self.sample.add_all(part.sample)
-        self.repeated.add_all(part.repeated)
-        self.sums.update(part.sums)
-        self.characters_by_source.update(part.characters_by_source)
-
-
 def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[str, Table], dict[str, Any]]:
     """Return the tables of :func:`corpus_suite` and the report's statistics.
 
@@ -100,7 +63,7 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
     files = [path.absolute() for path in readable if path.suffix == ".parquet"]  # workers may have another cwd
     split_counts = {"train": 0, "heldout": 0}
     for path in files:
-        split_counts[_split_of(path)] += pq.ParquetFile(path).metadata.num_rows
+        split_counts[split_of(path)] += pq.ParquetFile(path).metadata.num_rows
     size = (num_documents := sum(split_counts.values()), manifest["characters"])
     counts = FileCounts(*size)
     with open_workers(cluster, len(files), folder, "corpus.max_chars") as workers:
@@ -163,60 +126,14 @@ def _named(number: int, files: list[Path]) -> str:
     raise IndexError(number)
 
 
-def count_file(
-    corpus: Corpus, path: Path, size: tuple[int, int], repeated: np.ndarray, in_both: np.ndarray
-) -> FileCounts:
-    """Count one file of the corpus.
-
-    Args:
-        size: documents and characters of the whole corpus.
-        repeated: keys, uint64, of the file's documents that occur more than once in the corpus.
-        in_both: keys of the file's documents that occur in both splits.
-    """
-    counts = FileCounts(*size)
-    first_row = 0
-    for batch in _batches(path):
-        texts = pc.fill_null(batch["text"], "").to_pylist()
-        rows = _describe(path.name, first_row, batch, texts)
-        keys = _keys(rows["doc_id"])
-        rows["in_both_splits"] = np.isin(keys, in_both)
-        wrong = (
-            ~rows["id_is_text_hash"]
-            | np.isin(keys, repeated)
-            | (rows[["control_chars", "replacement_chars"]].sum(axis=1) > 0)
-            | ~rows["chars"].between(corpus.min_chars, corpus.max_chars)
-        )
-        counts.sample.add(rows, keys, wrong.to_numpy())
-        counts.repeated.add(texts)
-        first_row += len(rows)
-        sampled = [text for text, chosen in zip(texts, counts.sample.chooses(keys), strict=True) if chosen]
-        counts.sums["sampled"] += len(sampled)
-        counts.sums["mojibake"] += sum(map(is_mojibake, sampled))
-        counts.sums["held_out_chars"] += int(rows["chars"].sum()) if _split_of(path) == "heldout" else 0
-        for name in COUNTS:
-            counts.sums[name] += int(rows[name].sum())
-        for source, characters in rows.groupby("source")["chars"].sum().items():
-            counts.characters_by_source[str(source)] += int(characters)
-    return counts
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield batches of about ``BATCH_BYTES`` of text."""
-    parquet = pq.ParquetFile(path)
-    groups = [parquet.metadata.row_group(i) for i in range(parquet.num_row_groups)]
-    bytes_per_row = sum(group.total_byte_size for group in groups) / max(1, parquet.metadata.num_rows)
-    num_rows = max(1, min(10_000, int(BATCH_BYTES / max(1, bytes_per_row))))
-    yield from parquet.iter_batches(num_rows, columns=["doc_id", "source", "text"])
-
-
 def _jobs(
     corpus: Corpus, files: list[Path], size: tuple[int, int]
 ) -> Iterator[tuple[Corpus, Path, tuple[int, int], np.ndarray, np.ndarray]]:
     """Yield arguments of :func:`count_file`. Repeated documents are found first, since that needs all files."""
-    keys = [_keys(pq.read_table(path, columns=["doc_id"])["doc_id"].to_pandas()) for path in files]
+    keys = [keys_of(pq.read_table(path, columns=["doc_id"])["doc_id"].to_pandas()) for path in files]
     by_split = {
         split: np.concatenate(
-            [np.empty(0, np.uint64), *(k for k, f in zip(keys, files, strict=True) if _split_of(f) == split)]
+            [np.empty(0, np.uint64), *(k for k, f in zip(keys, files, strict=True) if split_of(f) == split)]
         )
         for split in ("train", "heldout")
     }
@@ -230,40 +147,6 @@ def _jobs(
 def _among(values: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return the values that occur in one file; without values (a sound corpus) nothing is computed."""
     return values[np.isin(values, own)] if len(values) else values
-
-
-def _split_of(path: Path) -> str:
-    return path.name.split("-")[0]
-
-
-def _keys(ids: pd.Series) -> np.ndarray:
-    """Return document ids as uint64; ids are hashes, so they also serve as sampling keys. Malformed ids are hashed."""
-    ids = ids.fillna("")
-    if ids.str.fullmatch(DOC_ID.strip("^$")).all():
-        return np.frombuffer(bytes.fromhex("".join(ids)), ">u8").astype(np.uint64)
-    return pd.util.hash_array(ids.to_numpy(object), categorize=False)
-
-
-def _describe(file: str, first_row: int, batch: pa.RecordBatch, texts: list[str]) -> pd.DataFrame:
-    """Return one row per document of the batch, without its text."""
-    text = pa.array(texts, pa.large_string())
-    rows = pd.DataFrame({"file": file, "row": np.arange(first_row, first_row + len(texts))})
-    rows["split"] = _split_of(Path(file))
-    rows["doc_id"] = batch["doc_id"].to_pandas()
-    rows["source"] = batch["source"].to_pandas()
-    rows["begins"] = pc.utf8_slice_codeunits(batch["text"], 0, 40).to_pandas()
-    rows["chars"] = pc.utf8_length(text).to_numpy()
-    rows["words"] = [len(document.split()) for document in texts]
-    rows["lines"] = pc.count_substring(text, "\n").to_numpy() + 1
-    rows["replacement_chars"] = pc.count_substring(text, "\ufffd").to_numpy()
-    rows["control_chars"] = pc.count_substring_regex(text, CONTROL).to_numpy()
-    rows["non_ascii_chars"] = pc.count_substring_regex(text, r"[^\x00-\x7f]").to_numpy()
-    rows["digits"] = pc.count_substring_regex(text, r"[0-9]").to_numpy()
-    measures = zip(texts, rows["chars"].tolist(), rows["words"].tolist(), strict=True)
-    rows["mean_word_chars"] = np.array([mean_word_chars(*measured) for measured in measures], dtype=float)
-    rows["digit_ratio"] = rows["digits"] / rows["chars"].clip(lower=1)
-    rows["id_is_text_hash"] = rows["doc_id"] == [hashlib.sha256(t.encode()).hexdigest()[:16] for t in texts]
-    return rows
 
 
 def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:

@@ -91,7 +91,7 @@ def test_an_unreachable_hub_is_an_infrastructure_error(build: Build, monkeypatch
 def test_load_dataset_still_takes_the_options_used() -> None:
     import inspect
 
-    inspect.signature(load_dataset).bind("owner/name", "en", split="train", revision="0" * 40, streaming=True)
+    assert {"split", "revision", "streaming", "data_files"} <= set(inspect.signature(load_dataset).parameters)
 
 
 @pytest.mark.parametrize("revision", [None, "main", "b04c8d1", "B" * 40, "b" * 41])

@@ -14,12 +14,14 @@ V = 400
 
 @pytest.mark.parametrize("shape", [SMALL, BASE, LARGE], ids=["small", "base", "large"])
 def test_states_and_logits_agree_within_1e_5(shape: Model) -> None:
-    ours = Electra(shape, V, mask_id=4).initialize(0.02, seed=1).eval()
+    ours = Electra(shape, V, mask_id=4).eval()
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():  # away from zeros and ones, so that a bias or norm in the wrong place shows
         for parameter in ours.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.05 * torch.randn(parameter.shape, generator=random))
+            else:  # a truncated normal distribution would take Large 18 seconds
+                parameter.normal_(0.0, 0.02, generator=random)
     tokens = torch.randint(5, V, (2, 24), generator=random)
     segments, mask = (torch.arange(24) > 11).long().expand(2, -1), torch.ones(2, 24, dtype=torch.bool)
     mask[1, 17:] = False

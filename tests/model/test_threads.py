@@ -135,4 +135,4 @@ def test_layer_norm_is_pytorchs(dtype: torch.dtype) -> None:
             torch.autograd.grad(y.float().square().sum(), [*n.parameters()])
             for y, n in ((mine, ours), (wanted, theirs))
         ]
-        torch.testing.assert_close(*grads, atol=100 * close["atol"], rtol=close["rtol"])
+        torch.testing.assert_close(*grads, atol=2e-4 if dtype == torch.float32 else 0.5, rtol=close["rtol"])

@@ -156,9 +156,10 @@ def test_milestones_are_kept_with_their_steps(uninterrupted: Workspace) -> None:
     assert set(first) == set(last) and any((first[name] != last[name]).any() for name in first)
 
 
-def test_original_fidelity_trains(workspace: Workspace) -> None:
+def test_original_fidelity_trains_and_learns_otherwise(workspace: Workspace, uninterrupted: Workspace) -> None:
     workspace.write({"fidelity": "original"})
     assert "starting electra" in workspace.pretrain()
+    assert workspace.curve() != uninterrupted.curve()
 
 
 def test_a_second_table_of_words_is_refused_where_one_encoder_learns_both_losses(workspace: Workspace) -> None:

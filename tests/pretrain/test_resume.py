@@ -83,7 +83,7 @@ def test_damaged_checkpoint_is_passed_over(workspace: Workspace, uninterrupted: 
 
 
 def test_changed_learning_rate_starts_at_step_0(workspace: Workspace) -> None:
-    workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}})
+    workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"num_steps": 6})
     kill_at(workspace, 3, signal.SIGKILL)
     workspace.write({"cluster": {"checkpoint_minutes": EVERY_STEP}}, pretrain={"learning_rate": 2e-3, "num_steps": 6})
     output = workspace.pretrain()

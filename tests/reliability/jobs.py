@@ -40,7 +40,7 @@ def clean_or_die(part: Any, corpus: Any, evaluation_texts: Path, file: Path) -> 
 
 
 def describe_or_die(corpus: Any, path: Path, *rest: Any) -> Any:
-    from electra.checks.corpus import count_file
+    from electra.checks.corpus_counts import count_file
 
     _once(path.parent, "validate_corpus", leave=False)
     return count_file(corpus, path, *rest)
