@@ -87,7 +87,7 @@ class Settings(Section):
         method = METHODS[objective]
         if sharing == "gradient_disentangled" and method.has_generator and not method.has_discriminator:
             raise ValueError(f"embedding_sharing: {sharing} is for methods with a discriminator, not for {objective}")
-        if sharing == "gradient_disentangled" and objective == "mlm_then_rtd":
+        if sharing == "gradient_disentangled" and not method.may_disentangle:
             raise ValueError(
                 f"embedding_sharing: {sharing} is not for {objective}: its encoder learns both losses, with one table"
             )

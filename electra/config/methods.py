@@ -17,6 +17,8 @@ class MethodInfo:
         has_discriminator: the main encoder detects replaced tokens; otherwise it is a masked language model.
         may_fix_generator: the generator may be fixed token frequencies (``pretrain.generator``).
         two_phases: the first share of the steps (``pretrain.two_stage_switch``) learns by another loss.
+        num_generators: encoders of the generator, where there is one.
+        may_disentangle: ``model.embedding_sharing`` may be gradient_disentangled.
         next_sentences: half of the second segments are random ones, and every example has a row of its own.
         in_papers_script: the ELECTRA authors' script counts its FLOPs.
     """
@@ -26,6 +28,8 @@ class MethodInfo:
     has_discriminator: bool = True
     may_fix_generator: bool = True
     two_phases: bool = False
+    num_generators: int = 1
+    may_disentangle: bool = True
     next_sentences: bool = False
     in_papers_script: bool = False
 
@@ -39,7 +43,9 @@ METHODS = {
         two_phases=True,
     ),
     "mlm_then_rtd": MethodInfo(
-        "masked language modelling, then replaced token detection by the same encoder", two_phases=True
+        "masked language modelling, then replaced token detection by the same encoder",
+        two_phases=True,
+        may_disentangle=False,  # the encoder learns both losses, with one table of words
     ),
     "adversarial": MethodInfo("replaced token detection with an adversarial generator", may_fix_generator=False),
     "replace_mlm": MethodInfo(
@@ -57,5 +63,9 @@ METHODS = {
         has_discriminator=False,
         next_sentences=True,
     ),
-    "electric": MethodInfo("noise-contrastive cloze modelling (Electric, Clark et al. 2020)", may_fix_generator=False),
+    "electric": MethodInfo(
+        "noise-contrastive cloze modelling (Electric, Clark et al. 2020)",
+        may_fix_generator=False,
+        num_generators=2,  # one reads from the left, one from the right
+    ),
 }
