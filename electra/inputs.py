@@ -158,19 +158,20 @@ def with_watched(pipeline: str, paths: list[str]) -> str:
 
 
 def holds_outputs(folder: str, root: Path) -> bool:
-    """Return True for the workspace's folders into which stages write: data, models and results."""
-    paths = Paths(root)
-    return (root / folder).resolve() in {
-        part.resolve() for part in (paths.corpus.parent, paths.pretrained.parent, paths.results)
-    }
+    """Return True for a folder that has outputs of stages: data, models, results, the workspace and those above it.
+
+    DVC refuses such a folder as a dependency.
+    """
+    paths, here = Paths(root), root.resolve()
+    written = (path.resolve() for path in (paths.corpus.parent, paths.pretrained.parent, paths.results))
+    return (root / folder).resolve() in (here, *here.parents, *written)
 
 
 def _of_glob(pattern: str, root: Path, notes: list[str]) -> set[str]:
     parts = Path(pattern).parts
     plain = next(number for number, part in enumerate((*parts, "*")) if glob.has_magic(part))
     base = os.path.normpath(Path(*parts[:plain])) if plain else "."
-    here = root.resolve()
-    if (root / base).resolve() in (here, *here.parents) or holds_outputs(base, root):  # DVC refuses it as a dependency
+    if holds_outputs(base, root):
         notes.append(
             f"{pattern}: changed and removed files are noticed, added ones are not; put the files into a folder"
         )

@@ -66,13 +66,17 @@ class InfrastructureFailure(StageFailure):
         super().__init__(stage, 5, tail, log)
 
 
+def _log_of(stage: str) -> str:
+    return f"logs/{stage}.log"
+
+
 def classify(stage: str, lines: list[str]) -> StageFailure:
     """Return the failure described by the output of a failed ``dvc repro -s``.
 
     ``dvc`` itself always ends with 255; the exit code of the stage's command is in its last message. Codes are
     those of :mod:`electra.common.errors`; above 128 and below 0 a signal ended the command (such as out of memory).
     """
-    tail, text, log = lines[-15:], "\n".join(lines), f"logs/{stage}.log"
+    tail, text, log = lines[-15:], "\n".join(lines), _log_of(stage)
     found = EXITED.search(text)
     if found is None:
         return InfrastructureFailure(stage, tail, log) if LOCKED.search(text) else StageFailure(stage, 1, tail, log)
@@ -137,7 +141,8 @@ class StageRunner:
             InfrastructureFailure: the stage failed, and a retry may succeed.
             StageFailure: the stage failed, and a retry would not help.
         """
-        log = self.root / "logs" / f"{stage}.log"
+        written = _log_of(stage)
+        log = self.root / written
         log.parent.mkdir(parents=True, exist_ok=True)
         watch = Watch(self.root / "logs" / stage / "progress.json", limits)
         # In this process' group and session: a signal to the flow's group also ends the stage.
@@ -161,12 +166,12 @@ class StageRunner:
         finally:
             del self._children[child]
         if self._stopping.is_set():
-            raise StageFailure(stage, 128 + signal.SIGTERM, ["stopped"], f"logs/{stage}.log")
+            raise StageFailure(stage, 128 + signal.SIGTERM, ["stopped"], written)
         if complaint:
-            raise InfrastructureFailure(stage, [*lines[-15:], complaint], f"logs/{stage}.log")
+            raise InfrastructureFailure(stage, [*lines[-15:], complaint], written)
         if code < 0 or code > 128 and code != 255:
             number = -code if code < 0 else code - 128
-            raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {number}"], f"logs/{stage}.log")
+            raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {number}"], written)
         if code > 0:
             raise classify(stage, lines)
         spared = SPARED.search("\n".join(lines))

@@ -84,13 +84,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _sharing_fits(self) -> "Settings":
         objective, sharing = self.pretrain.objective, self.model.embedding_sharing
-        method = METHODS[objective]
-        if sharing == "gradient_disentangled" and method.has_generator and not method.has_discriminator:
-            raise ValueError(f"embedding_sharing: {sharing} is for methods with a discriminator, not for {objective}")
-        if sharing == "gradient_disentangled" and not method.may_disentangle:
-            raise ValueError(
-                f"embedding_sharing: {sharing} is not for {objective}: its encoder learns both losses, with one table"
-            )
+        if sharing == "gradient_disentangled" and not METHODS[objective].may_disentangle:
+            raise ValueError(f"embedding_sharing: {sharing} is not for {objective}, whose main encoder predicts words")
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,8 @@ class MethodInfo:
         may_fix_generator: the generator may be fixed token frequencies (``pretrain.generator``).
         two_phases: the first share of the steps (``pretrain.two_stage_switch``) learns by another loss.
         num_generators: encoders of the generator, where there is one.
-        may_disentangle: ``model.embedding_sharing`` may be gradient_disentangled.
+        may_disentangle: ``model.embedding_sharing`` may be gradient_disentangled: a table of words for the generator,
+            with differences for the main encoder, which predicts none.
         next_sentences: half of the second segments are random ones, and every example has a row of its own.
         in_papers_script: the ELECTRA authors' script counts its FLOPs.
     """
@@ -45,14 +46,18 @@ METHODS = {
     "mlm_then_rtd": MethodInfo(
         "masked language modelling, then replaced token detection by the same encoder",
         two_phases=True,
-        may_disentangle=False,  # the encoder learns both losses, with one table of words
+        may_disentangle=False,
     ),
     "adversarial": MethodInfo("replaced token detection with an adversarial generator", may_fix_generator=False),
     "replace_mlm": MethodInfo(
-        "Replace MLM: masked tokens predicted from a generator's samples", has_discriminator=False
+        "Replace MLM: masked tokens predicted from a generator's samples",
+        has_discriminator=False,
+        may_disentangle=False,
     ),
     "all_tokens_mlm": MethodInfo(
-        "All-Tokens MLM: every token predicted from a generator's samples", has_discriminator=False
+        "All-Tokens MLM: every token predicted from a generator's samples",
+        has_discriminator=False,
+        may_disentangle=False,
     ),
     "bert": MethodInfo(
         "masked language modelling (BERT)", has_generator=False, has_discriminator=False, in_papers_script=True

@@ -130,6 +130,11 @@ class Method(Section):
         description="two_stage, mlm_then_rtd: share of the steps in the first phase: masked language modelling",
     )
 
+    @property
+    def trains_generator(self) -> bool:
+        """Whether the method has a generator with weights, not one of fixed token frequencies."""
+        return METHODS[self.objective].has_generator and self.generator == "transformer"
+
     @model_validator(mode="after")
     def _generator_is_needed(self) -> "Method":
         if self.generator != "transformer" and not METHODS[self.objective].may_fix_generator:

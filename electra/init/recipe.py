@@ -7,12 +7,13 @@ from typing import Any
 from electra.cluster.estimate.text_size import BYTES_PER_TOKEN
 from electra.common.errors import ConfigError
 from electra.common.parsing import read_yaml
-from electra.config import SENTENCES, FilesCorpus
+from electra.config import FilesCorpus
 from electra.config.loading import parse_settings, with_method
 from electra.config.methods import METHODS
 from electra.init.babylm import EPOCHS, TrainingText, adapt
 from electra.init.table import OWN, Table
 from electra.init.texts import Texts
+from electra.init.yaml_text import with_tasks
 from electra.tasks.catalogue import TASKS
 
 PASSES = 20  # passes over the text, for profiles whose steps are not a published recipe
@@ -29,7 +30,8 @@ RTD_TOKENS = 12_000_000
 RATE = 1.5e-3
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
-    "mlm_then_rtd": "masked language modelling, then replaced token detection: ahead of either alone from 12M tokens",
+    "mlm_then_rtd": "masked language modelling, then replaced token detection: "
+    "ahead of the former alone from 12M tokens",
 }
 
 
@@ -81,15 +83,13 @@ def profile_values(
     sections = list(base)
     common, base = with_method(common, base)
     is_chosen = bool((common.get("pretrain") or {}).get("objective"))  # in params.yaml, for all profiles
-    kept = [kind for kind in common["cells"].get("embeddings") or [] if kind == SENTENCES]
-    cells = {**common["cells"], "tasks": [], "intermediate": [], "from_intermediate": [], "embeddings": kept}
 
-    def parsed(base: dict[str, Any], where: str) -> dict[str, Any]:
-        merged = {**common, "profile": name, "cells": cells}
-        merged |= {key: {**(common.get(key) or {}), **value} for key, value in base.items()}
+    def parsed(profile: dict[str, Any], tasks: list[str], where: str) -> dict[str, Any]:
+        merged = {**common, "profile": name, "cells": {**common["cells"], **with_tasks(common["cells"], tasks)}}
+        merged |= {key: {**(common.get(key) or {}), **value} for key, value in profile.items()}
         return parse_settings(merged, where=where).model_dump(mode="json")
 
-    full = parsed(base, f"params.yaml + params/{like}.yaml")  # with the defaults of keys that neither file has
+    full = parsed(base, [], f"params.yaml + params/{like}.yaml")  # with the defaults of keys that neither file has
     base = {key: value for key, value in full.items() if isinstance(value, dict) and key not in ("cells", "cluster")}
     source = FilesCorpus(
         kind="files",
@@ -116,9 +116,8 @@ def profile_values(
     elif like in ("tiny", "books"):
         examples = min(max(PASSES * tokens / base["shards"]["max_length"], EXAMPLES[0]), EXAMPLES[1])
         steps = int(examples / recipe["batch_size"] // 100 * 100) if steps is None else steps
-        if (
-            METHODS[recipe["objective"]].has_discriminator and not is_chosen
-        ):  # by the full run, so that a trial has its method
+        # by the full run, so that a trial has its method
+        if METHODS[recipe["objective"]].has_discriminator and not is_chosen:
             if examples * base["shards"]["max_length"] < RTD_TOKENS:
                 recipe |= {"objective": "bert", "learning_rate": RATE}
             else:
@@ -141,8 +140,7 @@ def profile_values(
         epochs = min(math.ceil(rows_of_steps / table.rows["train"]), MOST_EPOCHS)
         if epochs > base["finetune"]["epochs"]:
             base["finetune"]["task_epochs"][table.name] = epochs
-    cells["tasks"] = [table.name] if table else []
-    settings = parsed(base, f"params/{like}.yaml with your texts")
+    settings = parsed(base, [table.name] if table else [], f"params/{like}.yaml with your texts")
     elsewhere = {
         key: {name for name, value in section.items() if value is not None} if isinstance(section, dict) else set()
         for key, section in common.items()

@@ -86,13 +86,10 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     sample = "\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local)
     scripts = scripts_of(sample)
     vocabulary = _vocabulary(files, plain, num_bytes, encoding)
-    if any(
-        script.name == "Han" for script in scripts
-    ):  # WordPiece joins no Han characters: few words, whatever the size
+    if scripts and scripts[0].name == "Han":  # WordPiece joins no such characters: few words, whatever the size
         vocabulary = min(vocabulary, _entries([sample]))
-    endings = ", ".join(
-        f"{name} {number}" for name, number in sorted(others.items(), key=lambda kind: (-kind[1], kind[0]))[:5]
-    )
+    most = sorted(others.items(), key=lambda ending: (-ending[1], ending[0]))[:5]
+    endings = ", ".join(f"{ending} {number}" for ending, number in most)
     left_out = f"left out, not {', '.join(FORMATS)}: {endings}" if others else ""
     return Texts(patterns, field, files, num_bytes, documents, reason, scripts, vocabulary, left_out)
 

@@ -1,6 +1,7 @@
 """YAML as text: in block style, with strings quoted that other readers would take for other values."""
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -32,15 +33,19 @@ def with_profile(params: str, profile: str, tasks: list[str]) -> str:
     if "share_cores" in values.get("cluster", {}):
         values["cluster"]["share_cores"] = False  # only useful for runs of minutes, as with the default profile
     cells = values["cells"]
-    of_text = [kind for kind in cells.get("embeddings") or [] if kind == SENTENCES]
-    cleared = {"intermediate": [], "from_intermediate": [], "embeddings": of_text}
-    for key, wanted in {"tasks": tasks, **cleared}.items():
+    for key, wanted in with_tasks(cells, tasks).items():
         if list(cells.get(key) or []) != wanted:
             cells[key] = CommentedSeq(_quoted(wanted))
             cells[key].fa.set_flow_style()  # ruamel would write an empty list in block style at column 0
     text = io.StringIO()
     round_trip.dump(values, text)
     return text.getvalue()
+
+
+def with_tasks(cells: Mapping[str, Any], tasks: list[str]) -> dict[str, list[str]]:
+    """Return the keys of ``cells`` that name tasks, with these tasks and without those of another profile."""
+    of_the_text = [kind for kind in cells.get("embeddings") or [] if kind == SENTENCES]
+    return {"tasks": tasks, "intermediate": [], "from_intermediate": [], "embeddings": of_the_text}
 
 
 def _quoted(value: Any) -> Any:

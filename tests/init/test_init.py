@@ -365,8 +365,9 @@ def test_links_are_followed_and_files_of_other_endings_are_named(project: Path) 
 def test_texts_in_a_folder_that_stages_write_into_are_refused(project: Path) -> None:
     Path("data").mkdir(exist_ok=True)
     Path("data/own.txt").write_text("text\n" * 100)
-    with pytest.raises(ConfigError, match="the pipeline writes into this folder"):
-        plan_project(["data/"])
+    for folder in ("data/", ".", str(project)):
+        with pytest.raises(ConfigError, match="the pipeline writes into this folder"):
+            plan_project([folder])
 
 
 def test_options_of_a_table_without_a_table_are_refused(project: Path) -> None:

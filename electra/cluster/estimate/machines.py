@@ -91,8 +91,7 @@ def gpu_hours(settings: Settings, counted: Estimate, number: int, device: Device
             next_step=f"a divisor of {recipe.batch_size}",
         )
     share = float(np.interp(settings.model.hidden_size, WIDTHS, SHARES))
-    method = METHODS[recipe.objective]
-    generators = method.num_generators if method.has_generator and recipe.generator == "transformer" else 0
+    generators = METHODS[recipe.objective].num_generators if recipe.trains_generator else 0
     num_layers = settings.model.num_layers * (1 + settings.model.generator_depth * generators)
     computing = max(
         counted.hardware_training_flops / (number * share * H100_FLOPS * device.speed),

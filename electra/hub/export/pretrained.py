@@ -200,7 +200,7 @@ def model_card(
         *([as_markdown(zero_shot(facts))] if facts.probe and folder == main else []),
         _listed(plateaus(facts)),
         *([_scores(facts), _listed(score_remarks(facts))] if folder == main and not checkpoint else []),
-        _how_to_load(main, family, _trains_generator(facts.settings)),
+        _how_to_load(main, family, settings.pretrain.trains_generator),
         LIMITS,
     ]
     return "\n".join(part for part in parts if part)
@@ -305,7 +305,7 @@ def _shape(facts: Facts) -> str:
             "",
             f"- {main}: {model.num_layers} layers, width {model.hidden_size}, {model.num_heads} heads, "
             f"embeddings of {model.embedding_size}",
-            *([generator] if _trains_generator(facts.settings) else []),
+            *([generator] if pretrain.trains_generator else []),
             f"- vocabulary: {count(vocabulary)} wordpieces, {'lowercased' if _lowercase(facts) else 'cased'}",
             f"- training: {count(pretrain.num_steps)} steps of {count(pretrain.batch_size)} examples of up to "
             f"{shards.max_length} tokens, learning rate {pretrain.learning_rate:g}",
@@ -319,11 +319,6 @@ def _lowercase(facts: Facts) -> bool:
     return facts.manifests.get("tokenizer", {}).get("lowercase", facts.settings.tokenizer.lowercase)
 
 
-def _trains_generator(settings: Settings) -> bool:
-    """Return True if the run has a generator with weights, which is exported too."""
-    return METHODS[settings.pretrain.objective].has_generator and settings.pretrain.generator == "transformer"
-
-
 def _how_to_load(main: str, family: str, has_generator: bool) -> str:
     """Return loading instructions for the classes of the folders.
 
@@ -332,27 +327,26 @@ def _how_to_load(main: str, family: str, has_generator: bool) -> str:
         family: prefix of the classes of the folders.
         has_generator: the run trained a generator, which is a folder too.
     """
+    classes, models = "AutoModel, AutoTokenizer", []
+    if main == "discriminator" and family == "Electra":
+        classes += ", ElectraForPreTraining"
+        models.append(
+            'ElectraForPreTraining.from_pretrained("path/to/discriminator")  # says which tokens were replaced'
+        )
+    elif main == "discriminator" and family == "ModernBert":
+        models.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
+    if has_generator or main != "discriminator":
+        models.append(f'pipeline("fill-mask", "path/to/{"generator" if main == "discriminator" else main}")')
     lines = [
         "## How to load",
         "",
         "```python",
-        "from transformers import AutoModel, AutoTokenizer, pipeline",
+        f"from transformers import {classes}, pipeline",
         "",
         f'tokenizer = AutoTokenizer.from_pretrained("path/to/{main}")',
         f'encoder = AutoModel.from_pretrained("path/to/{main}")  # {family}Model: the encoder to fine-tune',
+        *models,
     ]
-    if main == "discriminator":
-        if family == "Electra":
-            lines[3] = "from transformers import AutoModel, AutoTokenizer, ElectraForPreTraining, pipeline"
-            lines.append(
-                'detector = ElectraForPreTraining.from_pretrained("path/to/discriminator")  # finds replaced tokens'
-            )
-        elif family == "ModernBert":
-            lines.append('pipeline("token-classification", "path/to/detector")  # says which tokens were replaced')
-        if has_generator:
-            lines.append('pipeline("fill-mask", "path/to/generator")')
-    else:
-        lines.append(f'pipeline("fill-mask", "path/to/{main}")')
     return "\n".join([*lines, "```", ""])
 
 
