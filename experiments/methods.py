@@ -49,6 +49,7 @@ from experiments.methods_table import (
     RANDOM,
     SHAPE,
     Row,
+    answer_table,
     compared,
     differences_table,
     page_with,
@@ -70,6 +71,7 @@ PAIRS = "pairs"  # name of the pieces with minimal pairs
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
 TABLES = {
+    "answer": (PAGE, answer_table),
     "scores": (PAGE, scores_table),
     "differences": (PAGE, differences_table),
     "pairs": (PAGE, pairs_table),
@@ -384,9 +386,10 @@ def finish(place: Place, run: Run, split: str) -> None:
 
 
 def tasks_of(run: Run) -> list[str]:
-    """Return the tasks on which a run is fine-tuned: those of its shape or of its budget, or else all."""
-    few = protocol()["tasks_of_shape"].get(run.shape) or protocol()["tasks_of_budget"].get(run.budget)
-    return list(few or protocol()["tasks"])
+    """Return the tasks on which a run is fine-tuned: those of its shape, budget or method, or else all."""
+    limits = {"tasks_of_shape": run.shape, "tasks_of_budget": run.budget, "tasks_of_method": run.method}
+    few = (protocol()[key].get(name) for key, name in limits.items())
+    return list(next(filter(None, few), protocol()["tasks"]))
 
 
 def cells_of(split: str, run: Run) -> list[tuple[str, str, int]]:

@@ -136,6 +136,29 @@ def scores_table(rows: Sequence[Row]) -> str:
     return measure.table(heading, lines) + "\n"
 
 
+def answer_table(rows: Sequence[Row]) -> str:
+    """Return each method's mean of the counted tasks minus the baseline's, paired by seed: a column per budget.
+
+    The methods are in the order of their first columns, the best first.
+    """
+    counted = counted_tasks(rows)
+    budgets = list(dict.fromkeys(budget for budget, _ in compared(rows)))
+    found = {
+        method: [
+            paired(by_seed(rows, budget, method, counted), by_seed(rows, budget, BASELINE, counted))
+            for budget in budgets
+        ]
+        for method in dict.fromkeys(method for _, method in compared(rows) if method != BASELINE)
+    }
+    lines = {
+        method: [f"{with_interval(values, '+.1f')} (p = {p:.2g})" if len(values) > 1 else "" for values, p in cells]
+        for method, cells in found.items()
+    }
+    order = sorted(found, key=lambda method: [-statistics.fmean(values or [-math.inf]) for values, _ in found[method]])
+    heading = ["minus `bert`", *(f"FLOPs of {budget} tokens" for budget in budgets)]
+    return measure.table(heading, [[f"`{method}`", *lines[method]] for method in order if any(lines[method])]) + "\n"
+
+
 def differences_table(rows: Sequence[Row]) -> str:
     """Return the table of differences to the baseline, paired by seed: a line per budget and other method."""
     counted, tasks = counted_tasks(rows), list(_random(rows)["tasks"])

@@ -318,6 +318,26 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`"], "nothing is reported from one seed"
 
 
+def test_the_answer_is_each_method_minus_masked_language_modelling_by_budget() -> None:
+    def runs(budget: str, flops: float, method: str, means: list[float]) -> list[Any]:
+        found = [row(method, {"clear": [mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
+        return [one | {"run": one["run"] | {"budget": budget}, "flops": flops} for one in found]
+
+    rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
+    rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
+    rows += runs("24M", 8e13, "bert", [62, 62]) + runs("24M", 8e13, "slow", [62.5, 63.5])
+    rows += runs("6M", 2e13, "bert", [60, 61]) + runs("6M", 2e13, "slow", [58, 59.2])
+    rows += runs("6M", 2e13, "quick", [60.6, 61]) + runs("6M", 2e13, "once", [70])
+
+    heading, _, *lines = methods_table.answer_table(rows).splitlines()
+    assert heading == "| minus `bert` | FLOPs of 6M tokens | FLOPs of 24M tokens |"
+    assert [line.split(" | ")[0] for line in lines] == ["| `quick`", "| `slow`"], "the best first"
+    p = stats.ttest_rel([58, 59.2], [60, 61]).pvalue
+    assert lines[1].split(" | ")[1] == f"-1.9 ± 1.3 (p = {p:.2g})"
+    assert lines[0].split(" | ")[2] == " |", "not run at this budget"
+    assert lines[1].split(" | ")[2].startswith("+1.0 ± 6.4 (p = 0.3)")
+
+
 def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
     models = [settings_of("bert", shape=shape).model for shape in protocol()["shapes"]]
     assert [(model.num_layers, model.hidden_size) for model in models] == [(2, 128), (4, 192)]
@@ -343,7 +363,7 @@ def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
     assert list(only_one) == list(methods.TABLES), "no tables of a shape without runs"
 
 
-def test_runs_of_a_budget_may_be_fine_tuned_on_the_tasks_that_count_only(tmp_path: Path) -> None:
+def test_runs_of_a_budget_or_method_may_be_fine_tuned_on_the_tasks_that_count_only(tmp_path: Path) -> None:
     place = Place(tmp_path)
     write_pieces(place, Run("", RANDOM, 0, 0), DEV)
     write_pieces(place, Run("", RANDOM, 0, 0), CHOICE)
@@ -353,6 +373,8 @@ def test_runs_of_a_budget_may_be_fine_tuned_on_the_tasks_that_count_only(tmp_pat
             write_pieces(place, Run(budget, method, 1e-3, seed), DEV)
     rows = finished_rows(place)
     few = list(protocol()["tasks_of_budget"]["12M"])
+    assert methods.tasks_of(Run("6M", "two_stage", 1e-3, 1)) == methods.tasks_of(Run("12M", "bert", 1e-3, 1)) == few
+    assert methods.tasks_of(Run("6M", "two_stage", 1e-3, 1, "4x192")) == protocol()["tasks_of_shape"]["4x192"]
     start = next(row for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
     start["tasks"] |= dict.fromkeys(few, [10.0, 10.0])  # pre-training is above it on these
     assert {row["run"]["budget"]: list(row["tasks"]) for row in rows if row["split"] == DEV} == {
@@ -435,7 +457,7 @@ def test_the_committed_pages_have_the_tables_of_the_committed_rows() -> None:
 def test_committed_rows_were_measured_with_the_committed_settings() -> None:
     """Methods and budgets may be added; what rows share may not change."""
     stored, rows = (json.loads(methods.RESULTS.read_text())[key] for key in ("settings", "rows"))
-    tasks = ("tasks", "tasks_of_shape", "tasks_of_budget")
+    tasks = ("tasks", "tasks_of_shape", "tasks_of_budget", "tasks_of_method")
     for key in ("reference", "rates", *tasks, "text", "settings", "tuning_seed", "finetuning_seeds"):
         assert stored[key] == protocol()[key], key
     for found in rows:

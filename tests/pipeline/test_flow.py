@@ -1,6 +1,7 @@
 """The whole flow on a small workspace: real DVC, Prefect's temporary server, stages of one line."""
 
 import base64
+import shutil
 import subprocess
 import sys
 import threading
@@ -70,13 +71,21 @@ def server():
         yield
 
 
+@pytest.fixture(scope="module")
+def initialized(tmp_path_factory):
+    """A folder after `dvc init`, which takes seconds."""
+    folder = tmp_path_factory.mktemp("initialized")
+    for arguments in [("init", "--quiet", "--no-scm"), ("config", "core.analytics", "false")]:
+        subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=folder, check=True)
+    return folder
+
+
 @pytest.fixture
-def workspace(tmp_path):
+def workspace(tmp_path, initialized):
+    shutil.copytree(initialized, tmp_path, dirs_exist_ok=True)
     (tmp_path / "stage.py").write_text(STAGE)
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
     (tmp_path / "params.yaml").write_text("number: 1\n")
-    for arguments in [("init", "--quiet", "--no-scm"), ("config", "core.analytics", "false")]:
-        subprocess.run([sys.executable, "-m", "dvc", *arguments], cwd=tmp_path, check=True)
     return tmp_path
 
 
