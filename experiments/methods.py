@@ -386,10 +386,10 @@ def finish(place: Place, run: Run, split: str) -> None:
 
 
 def tasks_of(run: Run) -> list[str]:
-    """Return the tasks on which a run is fine-tuned: those of its shape, budget or method, or else all."""
-    limits = {"tasks_of_shape": run.shape, "tasks_of_budget": run.budget, "tasks_of_method": run.method}
-    few = (protocol()[key].get(name) for key, name in limits.items())
-    return list(next(filter(None, few), protocol()["tasks"]))
+    """Return the tasks on which a run is fine-tuned: all, or those of ``few_tasks``."""
+    few = protocol()["few_tasks"]
+    is_limited = run.shape in few["shapes"] or run.budget in few["budgets"] or run.method in few["methods"]
+    return list(few["tasks"] if is_limited else protocol()["tasks"])
 
 
 def cells_of(split: str, run: Run) -> list[tuple[str, str, int]]:

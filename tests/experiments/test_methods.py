@@ -372,9 +372,9 @@ def test_runs_of_a_budget_or_method_may_be_fine_tuned_on_the_tasks_that_count_on
         for seed in (1, 2):
             write_pieces(place, Run(budget, method, 1e-3, seed), DEV)
     rows = finished_rows(place)
-    few = list(protocol()["tasks_of_budget"]["12M"])
+    few = protocol()["few_tasks"]["tasks"]
     assert methods.tasks_of(Run("6M", "two_stage", 1e-3, 1)) == methods.tasks_of(Run("12M", "bert", 1e-3, 1)) == few
-    assert methods.tasks_of(Run("6M", "two_stage", 1e-3, 1, "4x192")) == protocol()["tasks_of_shape"]["4x192"]
+    assert methods.tasks_of(Run("6M", "bert", 1e-3, 1, "4x192")) == few != methods.tasks_of(Run("6M", "bert", 1e-3, 1))
     start = next(row for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
     start["tasks"] |= dict.fromkeys(few, [10.0, 10.0])  # pre-training is above it on these
     assert {row["run"]["budget"]: list(row["tasks"]) for row in rows if row["split"] == DEV} == {
@@ -457,8 +457,7 @@ def test_the_committed_pages_have_the_tables_of_the_committed_rows() -> None:
 def test_committed_rows_were_measured_with_the_committed_settings() -> None:
     """Methods and budgets may be added; what rows share may not change."""
     stored, rows = (json.loads(methods.RESULTS.read_text())[key] for key in ("settings", "rows"))
-    tasks = ("tasks", "tasks_of_shape", "tasks_of_budget", "tasks_of_method")
-    for key in ("reference", "rates", *tasks, "text", "settings", "tuning_seed", "finetuning_seeds"):
+    for key in ("reference", "rates", "tasks", "few_tasks", "text", "settings", "tuning_seed", "finetuning_seeds"):
         assert stored[key] == protocol()[key], key
     for found in rows:
         run, steps = Run(**found["run"]), found.get("steps")
