@@ -196,19 +196,19 @@ from electra.common.locks import exclusive
 def wait():
     time.sleep(600)
 
+def child():
+    print(os.getpid(), flush=True)  # by the child: it closes the lock file when it begins to run, not when it is created
+    wait()
+
 if __name__ == "__main__":
     with exclusive(Path("artefact")):
         if sys.argv[1] == "os.fork":
-            child = os.fork()
-            if not child:
-                wait()
+            if not os.fork():
+                child()
         elif sys.argv[1] == "multiprocessing":
-            process = multiprocessing.get_context("fork").Process(target=wait)
-            process.start()
-            child = process.pid
+            multiprocessing.get_context("fork").Process(target=child).start()
         elif sys.argv[1] == "subprocess":
-            child = subprocess.Popen(["sleep", "600"], close_fds=False).pid
-        print(child, flush=True)
+            print(subprocess.Popen(["sleep", "600"], close_fds=False).pid, flush=True)  # returns after its exec
         wait()
 """
 
