@@ -52,6 +52,7 @@ from experiments.methods_table import (
     answer_table,
     compared,
     differences_table,
+    of_shape,
     page_with,
     pairs_table,
     rates_beyond,
@@ -70,8 +71,8 @@ MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
-TABLES = {
-    "answer": (PAGE, answer_table),
+OF_ALL = {"answer": (PAGE, answer_table), "records": (RECORDS_PAGE, records_table)}
+OF_A_SHAPE = {
     "scores": (PAGE, scores_table),
     "differences": (PAGE, differences_table),
     "pairs": (PAGE, pairs_table),
@@ -151,24 +152,19 @@ def pages_of(rows: list[Row]) -> dict[Path, str]:
     """Return the texts of the pages with the tables of these rows."""
     pages = {page: page.read_text(encoding="utf-8") for page in (PAGE, APPENDIX, RECORDS_PAGE)}
     for name, table in tables(rows).items():
-        page, _ = TABLES[name.partition("-")[0]]
+        page, _ = (OF_ALL | OF_A_SHAPE)[name.partition("-")[0]]
         pages[page] = page_with(name, table, pages[page])
-    pages[RECORDS_PAGE] = page_with("records", records_table(of_shape(rows, SHAPE)), pages[RECORDS_PAGE])
     return pages
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
-    """Return the tables by name; those of further shapes, as far as they have rows, end in the shape."""
-    found = {name: table(of_shape(rows, SHAPE)) for name, (_, table) in TABLES.items()}
+    """Return the tables by name; names of those of a further shape, as far as it has rows, end in the shape."""
+    found = {name: table(rows) for name, (_, table) in OF_ALL.items()}
     for shape in protocol()["shapes"]:
-        if shape != SHAPE and (own := of_shape(rows, shape)):
-            names = TABLES if compared(own) else ["rates"]
-            found |= {f"{name}-{shape}": TABLES[name][1](own) for name in names}
+        own, suffix = of_shape(rows, shape), "" if shape == SHAPE else f"-{shape}"
+        names = OF_A_SHAPE if compared(own) or shape == SHAPE else ["rates"] if own else []
+        found |= {name + suffix: OF_A_SHAPE[name][1](own) for name in names}
     return found
-
-
-def of_shape(rows: list[Row], shape: str) -> list[Row]:
-    return [row for row in rows if row["run"].get("shape", SHAPE) == shape]
 
 
 @cache

@@ -69,6 +69,10 @@ def rates_beyond(scores: dict[float, float], most: int) -> list[float]:
 # ---- figures
 
 
+def of_shape(rows: Sequence[Row], shape: str) -> list[Row]:
+    return [row for row in rows if row["run"].get("shape", SHAPE) == shape]
+
+
 def of(row: Row) -> tuple[str, str]:
     return row["run"]["budget"], row["run"]["method"]
 
@@ -137,26 +141,34 @@ def scores_table(rows: Sequence[Row]) -> str:
 
 
 def answer_table(rows: Sequence[Row]) -> str:
-    """Return each method's mean of the counted tasks minus the baseline's, paired by seed: a column per budget.
+    """Return each method's mean of the counted tasks minus the baseline's, paired by seed.
 
-    The methods are in the order of their first columns, the best first.
+    There is a column per shape and budget. The methods are in the order of their first columns, the best first.
     """
-    counted = counted_tasks(rows)
-    budgets = list(dict.fromkeys(budget for budget, _ in compared(rows)))
-    found = {
-        method: [
-            paired(by_seed(rows, budget, method, counted), by_seed(rows, budget, BASELINE, counted))
-            for budget in budgets
+    columns: dict[str, dict[str, tuple[list[float], float]]] = {}
+    for shape in dict.fromkeys(row["run"].get("shape", SHAPE) for row in rows):
+        own = of_shape(rows, shape)
+        counted = counted_tasks(own)
+        for budget, method in compared(own):
+            found = paired(by_seed(own, budget, method, counted), by_seed(own, budget, BASELINE, counted))
+            if method != BASELINE and len(found[0]) > 1:
+                columns.setdefault(f"{shape}, {budget}", {})[method] = found
+    methods = dict.fromkeys(method for column in columns.values() for method in column)
+
+    def means(method: str) -> list[float]:
+        return [statistics.fmean(column[method][0]) if method in column else -math.inf for column in columns.values()]
+
+    lines = [
+        [
+            f"`{method}`",
+            *(
+                f"{with_interval(column[method][0], '+.1f')} (p = {column[method][1]:.2g})" if method in column else ""
+                for column in columns.values()
+            ),
         ]
-        for method in dict.fromkeys(method for _, method in compared(rows) if method != BASELINE)
-    }
-    lines = {
-        method: [f"{with_interval(values, '+.1f')} (p = {p:.2g})" if len(values) > 1 else "" for values, p in cells]
-        for method, cells in found.items()
-    }
-    order = sorted(found, key=lambda method: [-statistics.fmean(values or [-math.inf]) for values, _ in found[method]])
-    heading = ["minus `bert`", *(f"FLOPs of {budget} tokens" for budget in budgets)]
-    return measure.table(heading, [[f"`{method}`", *lines[method]] for method in order if any(lines[method])]) + "\n"
+        for method in sorted(methods, key=means, reverse=True)
+    ]
+    return measure.table(["minus `bert`", *columns], lines) + "\n"
 
 
 def differences_table(rows: Sequence[Row]) -> str:
@@ -234,10 +246,14 @@ def records_table(rows: Sequence[Row]) -> str:
     """Return the record book's table: the baseline, then what reaches its mean of the counted tasks with fewer FLOPs.
 
     A line is a record if it costs less than the record before it and is above the baseline with p < 0.01, by Student's
-    one-sided t-test paired by seed.
+    one-sided t-test paired by seed. The table is empty before the baseline is finished.
     """
+    rows = of_shape(rows, SHAPE)
     counted = counted_tasks(rows)
+    heading = ["method", "FLOPs", "of the baseline's", "seeds", f"mean of {len(counted)}", "minus baseline", "p", ""]
     baseline = by_seed(rows, RECORD_BUDGET, BASELINE, counted)
+    if not baseline:
+        return measure.table(heading, []) + "\n"
     flops = {of(row): row["flops"] for row in rows if row["run"]["method"] != RANDOM}
     most = flops[RECORD_BUDGET, BASELINE]
     cheapest, lines = 1.0, [_record_line((RECORD_BUDGET, BASELINE), most, list(baseline.values()), 1.0)]
@@ -256,7 +272,6 @@ def records_table(rows: Sequence[Row]) -> str:
             verdict = "above it at equal FLOPs" if share > 0.99 else "above it, no cheaper than the record"
         line = _record_line(pair, flops[pair], list(ours.values()), share)
         lines.append([*line, with_interval(found, "+.1f"), f"{p:.2g}", verdict])
-    heading = ["method", "FLOPs", "of the baseline's", "seeds", f"mean of {len(counted)}", "minus baseline", "p", ""]
     return measure.table(heading, lines) + "\n"
 
 

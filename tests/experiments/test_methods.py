@@ -318,24 +318,25 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`"], "nothing is reported from one seed"
 
 
-def test_the_answer_is_each_method_minus_masked_language_modelling_by_budget() -> None:
-    def runs(budget: str, flops: float, method: str, means: list[float]) -> list[Any]:
+def test_the_answer_is_each_method_minus_masked_language_modelling_by_shape_and_budget() -> None:
+    def runs(budget: str, flops: float, method: str, means: list[float], shape: str = "2x128") -> list[Any]:
         found = [row(method, {"clear": [mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
-        return [one | {"run": one["run"] | {"budget": budget}, "flops": flops} for one in found]
+        return [one | {"run": one["run"] | {"budget": budget, "shape": shape}, "flops": flops} for one in found]
 
     rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
     rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
     rows += runs("24M", 8e13, "bert", [62, 62]) + runs("24M", 8e13, "slow", [62.5, 63.5])
     rows += runs("6M", 2e13, "bert", [60, 61]) + runs("6M", 2e13, "slow", [58, 59.2])
     rows += runs("6M", 2e13, "quick", [60.6, 61]) + runs("6M", 2e13, "once", [70])
+    rows += runs("24M", 9e13, "bert", [70, 71], "4x192") + runs("24M", 9e13, "slow", [72, 72.5], "4x192")
 
     heading, _, *lines = methods_table.answer_table(rows).splitlines()
-    assert heading == "| minus `bert` | FLOPs of 6M tokens | FLOPs of 24M tokens |"
+    assert heading == "| minus `bert` | 2x128, 6M | 2x128, 24M | 4x192, 24M |"
     assert [line.split(" | ")[0] for line in lines] == ["| `quick`", "| `slow`"], "the best first"
     p = stats.ttest_rel([58, 59.2], [60, 61]).pvalue
     assert lines[1].split(" | ")[1] == f"-1.9 ± 1.3 (p = {p:.2g})"
-    assert lines[0].split(" | ")[2] == " |", "not run at this budget"
-    assert lines[1].split(" | ")[2].startswith("+1.0 ± 6.4 (p = 0.3)")
+    assert lines[0].split(" | ")[2:] == ["", " |"], "not run at this budget, nor in this shape"
+    assert lines[1].split(" | ")[2:] == ["+1.0 ± 6.4 (p = 0.3)", "+1.8 ± 3.2 (p = 0.09) |"]
 
 
 def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
@@ -351,16 +352,16 @@ def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
         write_pieces(place, Run("", RANDOM, 0, 0, shape), CHOICE)
         write_pieces(place, Run("", RANDOM, 0, 0, shape), DEV)
     rows = finished_rows(place)
-    assert [len(methods.of_shape(rows, shape)) for shape in protocol()["shapes"]] == [5, 5]
+    assert [len(methods_table.of_shape(rows, shape)) for shape in protocol()["shapes"]] == [5, 5]
     found = methods.tables(rows)
     assert found["rates"] == found["rates-4x192"]
     heading = found["scores-4x192"].splitlines()[0]
     assert heading == "| tokens | method | seeds | steps | rate | tags | chunks | questions | mean of 3 |"
+    only_one = methods.tables(methods_table.of_shape(rows, methods.SHAPE))
+    assert list(only_one) == [*methods.OF_ALL, *methods.OF_A_SHAPE], "no tables of a shape without runs"
     tried = [row for row in rows if row["split"] == CHOICE]
     begun = methods.tables([row for row in rows if row["run"]["shape"] == methods.SHAPE] + tried)
-    assert sorted(begun.keys() - methods.TABLES.keys()) == ["rates-4x192"], "before its seeds are run"
-    only_one = methods.tables(methods.of_shape(rows, methods.SHAPE))
-    assert list(only_one) == list(methods.TABLES), "no tables of a shape without runs"
+    assert sorted(begun.keys() - only_one.keys()) == ["rates-4x192"], "before its seeds are run"
 
 
 def test_runs_of_a_budget_or_method_may_be_fine_tuned_on_the_tasks_that_count_only(tmp_path: Path) -> None:
@@ -475,7 +476,7 @@ def test_every_reported_run_has_the_rate_that_was_best_on_part_a() -> None:
         run = Run(**found["run"])
         if found["split"] == DEV and run.method != RANDOM:
             named = protocol()["methods"][run.method].get("rate_of", run.method)
-            own = methods.of_shape(rows, run.shape)
+            own = methods_table.of_shape(rows, run.shape)
             scores = methods_table.tuning_scores(own, protocol()["tuning_budget"][run.budget], named)
             assert run.rate == max(scores, key=lambda rate: scores[rate]), run.name
             assert run.seed != protocol()["tuning_seed"]

@@ -197,7 +197,7 @@ def wait():
     time.sleep(600)
 
 def child():
-    print(os.getpid(), flush=True)  # by the child: it closes the lock file when it begins to run, not when it is created
+    print(os.getpid(), flush=True)  # by the child: it closes the lock file when it begins to run, not before
     wait()
 
 if __name__ == "__main__":
