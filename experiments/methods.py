@@ -162,7 +162,7 @@ def tables(rows: list[Row]) -> dict[str, str]:
     found = {name: table(rows) for name, (_, table) in OF_ALL.items()}
     for shape in protocol()["shapes"]:
         own, suffix = of_shape(rows, shape), "" if shape == SHAPE else f"-{shape}"
-        names = OF_A_SHAPE if compared(own) or shape == SHAPE else ["rates"] if own else []
+        names = OF_A_SHAPE if compared(own) else ["rates"] if own else []
         found |= {name + suffix: OF_A_SHAPE[name][1](own) for name in names}
     return found
 
@@ -329,7 +329,7 @@ def measure_methods(place: Place, arguments: argparse.Namespace) -> None:
             finish(place, Run(small, method, rates[0], seed, shape), CHOICE)
     chosen = {method: chosen_rate(place, budget, method, shape) for method in methods}
     runs = [Run(budget, method, chosen[method], seed, shape) for seed in arguments.seeds for method in methods]
-    _finish_all(place, [(run, DEV) for run in [*runs, untrained]], arguments.jobs)
+    _finish_all(place, [(run, DEV) for run in [untrained, *runs]], arguments.jobs)
 
 
 def _finish_all(place: Place, runs: list[tuple[Run, str]], jobs: int) -> None:

@@ -70,6 +70,7 @@ def rates_beyond(scores: dict[float, float], most: int) -> list[float]:
 
 
 def of_shape(rows: Sequence[Row], shape: str) -> list[Row]:
+    """Return the rows of a shape; rows without one are of :data:`SHAPE`."""
     return [row for row in rows if row["run"].get("shape", SHAPE) == shape]
 
 
@@ -158,16 +159,11 @@ def answer_table(rows: Sequence[Row]) -> str:
     def means(method: str) -> list[float]:
         return [statistics.fmean(column[method][0]) if method in column else -math.inf for column in columns.values()]
 
-    lines = [
-        [
-            f"`{method}`",
-            *(
-                f"{with_interval(column[method][0], '+.1f')} (p = {column[method][1]:.2g})" if method in column else ""
-                for column in columns.values()
-            ),
-        ]
-        for method in sorted(methods, key=means, reverse=True)
-    ]
+    def cells(method: str) -> list[str]:
+        found = [column.get(method, ([], 1.0)) for column in columns.values()]
+        return [f"{with_interval(values, '+.1f')} (p = {p:.2g})" if values else "" for values, p in found]
+
+    lines = [[f"`{method}`", *cells(method)] for method in sorted(methods, key=means, reverse=True)]
     return measure.table(["minus `bert`", *columns], lines) + "\n"
 
 
@@ -300,6 +296,7 @@ def with_interval(values: Sequence[float], form: str = ".1f") -> str:
 
 
 def _random(rows: Sequence[Row]) -> Row:
+    """Return the row of random weights, which is finished before every other row of the development sets."""
     return next(row for row in rows if row["run"]["method"] == RANDOM and row["split"] == DEV)
 
 
