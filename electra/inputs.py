@@ -117,16 +117,17 @@ def watched(found: Iterable[Outside], root: Path) -> tuple[list[str], list[str]]
     paths: set[str] = set()
     notes: list[str] = []
     for item in found:
-        if "://" in item.pattern:
-            reason = _cannot_watch(item.pattern)
+        pattern = item.pattern.removeprefix("file://")
+        if "://" in pattern:
+            reason = _cannot_watch(pattern)
             if reason:
-                notes.append(f"{without_secrets(item.pattern)}: {reason}")
+                notes.append(f"{without_secrets(pattern)}: {reason}")
             else:
-                paths.add(_folder_of(item.pattern))
-        elif (root / item.pattern).exists():  # file names may contain brackets
-            paths.add(os.path.normpath(item.pattern))
+                paths.add(_folder_of(pattern))
+        elif (root / pattern).exists():  # file names may contain brackets
+            paths.add(os.path.normpath(pattern))
         else:
-            paths |= _of_glob(item.pattern, root, notes)
+            paths |= _of_glob(pattern, root, notes)
     return sorted(path for path in paths if not any(_is_inside(path, other) for other in paths)), notes
 
 

@@ -25,7 +25,8 @@ class Step:
     """An artefact and its origin.
 
     Attributes:
-        path, md5: the artefact, and its md5 as recorded by the stage that reads it.
+        path, md5: the artefact, and its md5 as recorded by the stage that reads it; of a file inside an output, which
+            no stage has recorded, the md5 and the name of the output.
         stage: the stage that made it.
         code: digest of the paths and contents of the code, and the number of its files or folders.
         settings: the values that the stage depends on, by file.
@@ -83,7 +84,8 @@ class _Tracer:
         name = self._made_by[out]
         stage = self._stages[name]
         now = next(entry.get("md5", "") for entry in stage["outs"] if entry["path"] == out)
-        step = Step(path, recorded or now, name, settings=stage.get("params", {}))
+        content = recorded or (now if out == path else f"{now} of {out}")
+        step = Step(path, content, name, settings=stage.get("params", {}))
         if recorded and out == path and recorded != now:
             step.warning = f"was read when its content was {recorded}; stage {name} has made {now} since"
         code = []
@@ -95,21 +97,28 @@ class _Tracer:
                 parent in self._made_by for parent in (dep["path"], *map(str, PurePosixPath(dep["path"]).parents))
             ):
                 step.before.append(self.step(dep["path"], content))
+            elif inside := self._made_in(dep["path"]):
+                step.files.append({"path": dep["path"], "md5": content})  # a folder with the outputs of several stages
+                step.before += [self.step(made, None) for made in inside]
             elif name != "inputs":
                 step.files.append({"path": dep["path"], "md5": content})
         step.code = (hashlib.sha256("\n".join(sorted(code)).encode()).hexdigest(), len(code))
         if name == "inputs" and path != out:
-            self._add_raw_files(step)
+            self._add_raw_files(step, recorded)
         return step
 
-    def _add_raw_files(self, step: Step) -> None:
+    def _made_in(self, folder: str) -> list[str]:
+        """Return the outputs of stages inside a folder."""
+        return sorted(path for path in self._made_by if PurePosixPath(folder) in PurePosixPath(path).parents)
+
+    def _add_raw_files(self, step: Step, recorded: str | None) -> None:
         """Add the external files that one stage reads, from its list."""
         listed = self._root / step.path
         if not listed.is_file():
             step.warning = "the list is not in this workspace, so its files are not named; run: dvc pull inputs"
             return
         step.files = read_json(listed)
-        if hashlib.md5(listed.read_bytes(), usedforsecurity=False).hexdigest() != step.md5:
+        if recorded and hashlib.md5(listed.read_bytes(), usedforsecurity=False).hexdigest() != recorded:
             step.warning = "the list on disk is not the one that was read; the files below are those on disk"
 
 

@@ -27,6 +27,7 @@ from electra.objectives.saved import load_objective
 from electra.pretrain.data.masking import places_of
 from electra.pretrain.data.seen import Order
 from electra.text.corpus.cleaned import clean_documents
+from electra.text.corpus.cleaning.steps import DROPS_DOCUMENTS
 from electra.text.corpus.document import text_hash
 from electra.text.shards.build import CutDocument, Cutter
 from electra.text.shards.layout import Shards
@@ -345,10 +346,15 @@ def question(settings: Settings, paths: Paths, asked: str) -> Question:
 
 
 def text_question(settings: Settings, paths: Paths, text: str, asked: str) -> Question:
-    """Return the question for a text; it is looked for as it is, and cleaned like the corpus."""
+    """Return the question for a text; it is looked for as it is, and with its lines cleaned like those of the corpus.
+
+    Rules that drop whole documents do not apply: what is asked for may be a sentence of a longer one.
+    """
     if not text.split():
         raise ConfigError("the text to look for is empty", where=asked[:80], next_step="give a text, a file or an id")
-    rules = settings.corpus.model_copy(update={"decontamination": None, "near_duplicates": None, "min_chars": 1})
+    changing = [step for step in settings.corpus.cleaning if not isinstance(step, DROPS_DOCUMENTS)]
+    keep_all = {"cleaning": changing, "decontamination": None, "near_duplicates": None, "min_chars": 1}
+    rules = settings.corpus.model_copy(update=keep_all)
     (cleaned,) = clean_documents(iter([text]), rules, paths.evaluation_texts)
     forms = {" ".join(one.split()) for one in (text, cleaned.text) if one.split()}
     return Question(asked, {text_hash(one)[:8].hex() for one in (text, cleaned.text) if one}, forms)

@@ -60,8 +60,9 @@ def corpus_tables(corpus: Corpus, folder: Path, cluster: Cluster) -> tuple[dict[
     """
     manifest = read_manifest(folder, CorpusManifest)
     files_state, readable = files_table(folder, manifest, pq.read_table, (pa.ArrowException, OSError))
-    files = [path.absolute() for path in readable if path.suffix == ".parquet"]  # workers may have another cwd
     split_counts = {"train": 0, "heldout": 0}
+    parts = [path for path in readable if path.suffix == ".parquet" and split_of(path) in split_counts]
+    files = [path.absolute() for path in parts]  # workers may have another cwd
     for path in files:
         split_counts[split_of(path)] += pq.ParquetFile(path).metadata.num_rows
     size = (num_documents := sum(split_counts.values()), manifest["characters"])

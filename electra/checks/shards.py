@@ -63,9 +63,15 @@ def shards_tables(paths: Paths) -> tuple[dict[str, Table], dict[str, Any]]:
     """
     tokenizer_manifest = read_manifest(paths.tokenizer, TokenizerManifest)
     manifest = read_manifest(paths.shards, JudgedShardsManifest)
-    tokenizer_files, _ = files_table(paths.tokenizer, tokenizer_manifest, Path.read_text, (UnicodeDecodeError,))
+    tokenizer_files, usable = files_table(paths.tokenizer, tokenizer_manifest, Path.read_text, (UnicodeDecodeError,))
     shard_files, readable = files_table(paths.shards, manifest, np.load, (ValueError, EOFError, OSError))
     ids = _read_vocabulary(paths.tokenizer / "tokenizer.json")
+    if paths.tokenizer / "vocab.txt" not in usable:
+        raise DataError(
+            "vocab.txt is missing, or is not UTF-8",
+            where=str(paths.tokenizer / "vocab.txt"),
+            next_step="make it again: dvc repro -f tokenizer",
+        )
     entries = (paths.tokenizer / "vocab.txt").read_bytes().decode("utf-8").split("\n")
     entries = entries[:-1] if entries[-1] == "" else entries
     vocabulary = _vocabulary(entries, ids)

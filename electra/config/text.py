@@ -244,7 +244,8 @@ class Corpus(Section):
         1_000_000,
         ge=1,
         le=1_000_000_000,
-        description="longer documents are cut at the last line end before this length",
+        description="longer documents are cut at the last line end before this length, or at the last word if that "
+        "would lose more than half",
     )
     repair_mojibake: bool = Field(True, description="repair wrongly decoded text with ftfy")
     cleaning: list[CleaningStep] = Field([], description="steps in their order (docs/cleaning.md); none by default")

@@ -165,6 +165,22 @@ def test_corpus_file_that_was_damaged_is_refused_without_a_traceback(paths: Path
     assert "file=train-00000.parquet -> state=changed" in refused(validate_corpus, paths, "corpus")
 
 
+def test_a_file_that_is_no_part_of_the_corpus_is_named(paths: Paths) -> None:
+    shutil.copy(paths.corpus / "train-00000.parquet", paths.corpus / "backup-train.parquet")
+    said = refused(validate_corpus, paths, "corpus")
+    assert "file=backup-train.parquet -> state=not in the manifest" in said
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_a_vocabulary_that_is_missing_or_no_text_is_refused_with_what_to_do(
+    paths: Paths, content: bytes | None
+) -> None:
+    file = paths.tokenizer / "vocab.txt"
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(DataError, match=r"(?s)vocab\.txt is missing, or is not UTF-8.*dvc repro -f tokenizer"):
+        validate_shards(SETTINGS, paths)
+
+
 def test_warnings_alone_are_printed_and_pass(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     texts = corpus_texts(paths)
     texts["train"][1] = texts["train"][0].upper()  # differs in case only

@@ -83,6 +83,7 @@ def test_clean_text_is_encodable_normal_and_without_blank_lines(raw: str, repair
         ("one\ntwo\nthree", 6, "one"),
         ("one two\nthree", 5, "one"),
         ("word", 3, "wor"),
+        ("one\ntwo three four", 14, "one\ntwo three"),  # a heading before one long paragraph
     ],
 )
 def test_cut_keeps_whole_lines_then_whole_words(text: str, max_chars: int, expected: str) -> None:

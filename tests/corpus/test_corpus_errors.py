@@ -145,6 +145,14 @@ def test_damaged_compression(
     check(build, "damaged or cut short", f"a.txt{suffix}")
 
 
+def test_a_zstd_window_larger_than_allowed_is_not_called_damage(build: Build) -> None:
+    """As `zstd --long=31` writes it."""
+    parameters = zstandard.ZstdCompressionParameters(window_log=28, enable_ldm=True)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    Path("a.txt.zst").write_bytes(stream.compress(b"A line of text.\n" * 10) + stream.flush())
+    check(build, "decoding takes more than 128 MiB of memory", "decompress the file")
+
+
 def test_a_document_without_end(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textfile, "MAX_DOCUMENT_BYTES", 1000)
     Path("a.txt").write_text("\n".join(sentences(100)))

@@ -240,6 +240,20 @@ def test_the_choices_of_an_example_are_looked_for() -> None:
 
 
 @pytest.mark.usefixtures("tasks_and_text")
+def test_rows_that_only_judge_another_tasks_model_are_looked_for_too() -> None:
+    """As HANS judges models of MNLI."""
+    hard = "The judge by the actor stopped the banker before the trial of the year began in town."
+    (Paths().tasks / "RTE/hard").mkdir()
+    (Paths().tasks / "RTE/hard/dev.jsonl").write_text(json.dumps({"id": "0", "text_a": hard, "text_b": "x"}) + "\n")
+    tasks = read_json(Paths().tasks / "manifest.json")["tasks"]
+    write_manifest(Paths().tasks, source={"kind": "files"}, tasks=tasks, evaluations={"RTE/hard": {"rows": {"dev": 1}}})
+    write_documents("a.txt", [hard, *DOCUMENTS, "Filler document number 1 is here."])
+    corpus = built("drop_documents")
+    assert hard not in corpus.texts()
+    assert [one["found"] for one in corpus.manifest["decontamination"]["sets"] if one["task"] == "RTE/hard"] == [1]
+
+
+@pytest.mark.usefixtures("tasks_and_text")
 def test_the_card_has_a_row_for_each_set() -> None:
     manifest = built("drop_paragraphs").manifest
     section = leakage(Facts(settings_of(), None, None, None, {}, {"corpus": manifest}))

@@ -217,6 +217,10 @@ def test_a_glob_watches_the_folder_it_looks_into(folder: Path) -> None:
     assert of([f"{folder}/books/**/*.txt"], folder) == ([f"{folder}/books"], [])
 
 
+def test_a_local_path_that_is_written_as_a_url_is_watched(folder: Path) -> None:
+    assert of([f"file://{folder}/books/*.txt"], folder) == ([f"{folder}/books"], [])
+
+
 def test_a_glob_in_the_workspace_itself_watches_its_files_and_says_what_is_missed(folder: Path) -> None:
     paths, notes = of(["*.txt"], folder)
     assert paths == ["vocab.txt"]

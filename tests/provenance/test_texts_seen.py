@@ -17,14 +17,16 @@ from electra.__main__ import main
 from electra.common.artifacts import read_manifest, write_manifest
 from electra.common.corpus_file import read_documents
 from electra.common.errors import DataError
+from electra.common.paths import Paths
 from electra.hub.export.pretrained import export_model
 from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
 from electra.pretrain.data.dataset import CutExamples
 from electra.pretrain.data.masking import permute, places_of
 from electra.pretrain.data.seen import Order, text_seen, times_seen
 from electra.text.shards.layout import Shards
-from electra.texts_seen import documents_seen, examples_read, find_checkpoint
+from electra.texts_seen import documents_seen, examples_read, find_checkpoint, text_question
 from tests.pretrain.test_resume import EVERY_STEP, kill_at
+from tests.text_stages import text_settings
 from tests.workspace import Workspace
 
 CLS, STEPS = 2, 400  # 3,200 of about 1,500 examples: each at least twice
@@ -170,6 +172,14 @@ def test_texts_are_answered_for(
     assert answers[1:] == ["in the corpus, not yet seen at this step", answers[0], "held out", "not in the corpus"]
     code, lines, said = trace(run, monkeypatch, capsys, "models/milestones/6.25", *asked)
     assert code == 0 and f"'{seen['document']}': {answers[0]}" in lines and any("epochs" in line for line in lines)
+
+
+def test_a_sentence_is_looked_for_as_cleaned_though_it_alone_would_be_dropped(tmp_path: Path) -> None:
+    source = {"kind": "files", "name": "a", "paths": ["a.txt"]}
+    settings = text_settings(corpus={"sources": [source], "cleaning": [{"kind": "markup"}, {"kind": "gopher"}]})
+    asked = "It was <b>raining</b> all day &amp; all night."
+    found = text_question(settings, Paths(tmp_path), asked, asked)
+    assert found.forms == {asked, "It was raining all day & all night."}
 
 
 def test_other_shards_other_corpora_and_other_weights_are_refused(

@@ -87,6 +87,30 @@ def test_something_inside_an_artefact_can_be_asked_for(tmp_path: Path) -> None:
     assert "made by stage tokenizer" in shown(tmp_path, "data/tokenizer/vocab.txt")
 
 
+def test_a_folder_with_the_outputs_of_several_stages_leads_to_all_of_them(tmp_path: Path) -> None:
+    write(tmp_path)
+    lock = yaml.safe_load((tmp_path / "dvc.lock").read_text())
+    for seed in (1, 2):
+        lock["stages"][f"finetune@{seed}"] = {
+            "deps": [{"path": "data/tokenizer", "md5": "t.dir"}],
+            "outs": [{"path": f"models/finetuned/{seed}", "md5": f"f{seed}"}],
+        }
+    lock["stages"]["evaluate"] = {
+        "deps": [{"path": "models/finetuned", "md5": "all.dir"}],
+        "outs": [{"path": "results/scores.json", "md5": "s"}],
+    }
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump(lock))
+    text = shown(tmp_path, "results/scores.json")
+    assert "raw models/finetuned  md5 all.dir" in text and "raw books/0.txt" in text
+    assert "made by stage finetune@1" in text and "made by stage finetune@2" in text
+
+
+def test_a_list_of_inputs_that_is_asked_for_itself_is_not_called_another_one(tmp_path: Path) -> None:
+    write(tmp_path)
+    text = shown(tmp_path, "data/inputs/corpus.json")
+    assert "!" not in text and "data/inputs/corpus.json  md5 i.dir of data/inputs" in text and "raw books/0.txt" in text
+
+
 def test_what_was_made_again_since_is_told(tmp_path: Path) -> None:
     write(tmp_path)
     lock = yaml.safe_load((tmp_path / "dvc.lock").read_text())

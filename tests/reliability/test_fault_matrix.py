@@ -209,6 +209,11 @@ def test_known_checksums_of_raw_text_are_compared(
     copy.write(corpus={"sources": [source]})
     build_corpus(copy.settings(), copy.paths)
     before = digests(copy.root)
+    elsewhere = source | {"paths": [f"file://{copy.root}/in/a.txt", "params/../in/b.parquet"]}
+    copy.write(corpus={"sources": [elsewhere]})
+    build_corpus(copy.settings(), copy.paths)  # the same files, written otherwise
+    copy.write(corpus={"sources": [source]})
+    build_corpus(copy.settings(), copy.paths)
     for file in ("in/a.txt", "in/b.parquet"):
         content = Path(file).read_bytes()
         for damage in (flip, cut_short):

@@ -69,7 +69,13 @@ class ZstdReader(ChunkReader):
                     raise EOFError("the file ended within a zstd frame")
                 break
             self._frame = self._frame or self._decompressor.decompressobj()
-            chunk = self._frame.decompress(compressed)
+            try:
+                chunk = self._frame.decompress(compressed)
+            except zstandard.ZstdError as error:
+                if "too much memory" in str(error):
+                    most = MAX_WINDOW_BYTES >> 20
+                    raise DecompressionBomb(f"decoding takes more than {most} MiB of memory") from None
+                raise
             if self._frame.eof:
                 self._rest, self._frame = self._frame.unused_data, None
         return chunk

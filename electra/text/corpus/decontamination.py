@@ -66,7 +66,8 @@ def _evaluation_sets(tasks: Path) -> Iterator[tuple[str, str]]:
             f"{tasks} has no labelled tasks, whose development and test sets corpus.decontamination looks for",
             next_step="read them: electra tasks (or run all that is needed: dvc repro evaluation_texts)",
         )
-    for task, facts in read_manifest(tasks)["tasks"].items():
+    manifest = read_manifest(tasks)
+    for task, facts in (manifest["tasks"] | manifest.get("evaluations", {})).items():
         for split in facts["rows"]:
             if not split.startswith("train"):
                 yield task, split

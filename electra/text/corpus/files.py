@@ -279,8 +279,8 @@ def read_checksums(path: Path, names: list[str]) -> dict[str, str]:
                 next_step=f"write it with: sha256sum ... > {path.name}",
             )
         digest, name = match[1].lower(), match[2]
-        by_name[name] = by_name[str((path.parent / name).absolute())] = digest
-    found = {name: by_name.get(name) or by_name.get(str(Path(name).absolute())) for name in names}
+        by_name[name] = by_name[os.path.abspath(path.parent / name)] = digest
+    found = {name: by_name.get(name) or by_name.get(os.path.abspath(name.removeprefix("file://"))) for name in names}
     if unknown := [name for name, digest in found.items() if digest is None]:
         raise DataError(
             f"{len(unknown)} input files have no checksum there, first {unknown[0]}",

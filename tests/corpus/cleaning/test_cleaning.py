@@ -53,6 +53,27 @@ def test_licence_blocks_of_book_sites_are_removed() -> None:
     }
 
 
+START, END = "*** START OF THE PROJECT GUTENBERG EBOOK {} ***", "*** END OF THE PROJECT GUTENBERG EBOOK {} ***"
+LICENCE = "Updated editions will replace the previous one."
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        (["The Project Gutenberg EBook of A", START, "a", END, LICENCE, START, "b", END, LICENCE], ["a", "b"]),
+        (["mine", "The Project Gutenberg EBook of A", "by B", START, "a", END, LICENCE], ["mine", "a"]),
+        (["a", END, LICENCE, START, "b"], ["a", "b"]),
+        (["The Project Gutenberg EBook", START, "a", START, "b"], ["a", START, "b"]),
+        (["a", END, LICENCE, END, LICENCE], ["a"]),
+        (["*END THE SMALL PRINT!*", "a", "End of Project Gutenberg's A", END, LICENCE], ["a"]),
+    ],
+)
+def test_every_book_of_a_file_stays_and_what_is_before_the_first(lines: list[str], left: list[str]) -> None:
+    found, report = applied("boilerplate", "\n".join(lines))
+    assert found == "\n".join(left)
+    assert report["boilerplate.licence_block"]["lines"] == len(lines) - len(left)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -86,6 +107,12 @@ def test_prose_that_resembles_boilerplate_stays(text: str) -> None:
     [
         ("<p>He said <i class='x'>yes</i>.</p>", "He said yes."),
         ("Smith &amp; Sons &#8211; caf&eacute;", "Smith & Sons – café"),
+        (
+            "I love &#55357;&#56832; it &#xD83D;&#xde00;",
+            "I love \U0001f600 it \U0001f600",
+        ),  # UTF-16, as older pages have it
+        ("half &#55357; of a pair, &#0; nothing, &#12345;&#12346;", "half of a pair, nothing, \u3039\u303a"),
+        ("zero&#8203;width, so&shy;ft, e&#769;", "zerowidth, soft, \xe9"),
         ("the [[Paris|French capital]] and [[Rome]]{{citation needed}}", "the French capital and Rome"),
         ("see [https://x.org/a the page] there", "see the page there"),
         ("He came. [Illustration: a ship] She {123} went.", "He came. She went."),
@@ -292,6 +319,17 @@ def test_a_compound_that_was_broken_at_its_hyphen_is_joined_without_a_space(end:
     text = f"{wrapped(paragraph, 40)}\n\n{broken}"
     found = unwrap(text, STEP.validate_python({"kind": "unwrap"}), Notes())
     assert f"the harbour was {joined} to every captain" in found
+
+
+def test_text_without_spaces_is_joined_at_full_lines_only_and_without_spaces() -> None:
+    generator = random.Random(1)
+    letters = [chr(0x4E00 + n) for n in range(500)]
+    rules = STEP.validate_python({"kind": "unwrap"})
+    sentences = ["".join(generator.choices(letters, k=generator.randint(20, 45))) + "\u3002" for _ in range(60)]
+    assert unwrap("\n".join(sentences), rules, Notes()) == "\n".join(sentences), "a sentence a line"
+    paragraphs = ["".join(sentences[n : n + 10]) for n in range(0, 60, 10)]
+    broken = ["\n".join(text[at : at + 38] for at in range(0, len(text), 38)) for text in paragraphs]
+    assert unwrap("\n\n".join(broken), rules, Notes()) == "\n\n".join(paragraphs)
 
 
 def test_verse_and_paragraphs_a_line_are_not_joined() -> None:

@@ -7,9 +7,11 @@ boilerplate, markup, repetition or personal data are changed or removed.
 import hashlib
 import html
 import re
+import unicodedata
 from collections.abc import Callable
 
 from electra.config.text import PersonalData, RepeatedLines, Unwrap
+from electra.text.corpus.cleaning.normalize import REPLACEMENT, UNREADABLE
 from electra.text.corpus.cleaning.notes import Notes
 
 # Book sites
@@ -59,6 +61,7 @@ TAG = re.compile(
     re.I,
 )
 PAGE_CODE = re.compile(r"<(script|style|ref)\b[^<>]{0,500}(?<!/)>.{0,5000}?</\1>", re.I)  # the content is no text
+TWO_ENTITIES = re.compile(r"&#(\d{5}|x[0-9a-fA-F]{4});&#(\d{5}|x[0-9a-fA-F]{4});")
 ENTITY = re.compile(r"&(#\d{1,6}|#x[0-9a-fA-F]{1,5}|[a-zA-Z][a-zA-Z0-9]{1,30});")
 WIKI_MEDIA = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]{0,500}\]\]", re.I)
 WIKI_HEADING = re.compile(r"^(={2,6}) ?([^=].{0,200}?) ?\1$")
@@ -72,6 +75,12 @@ TRANSCRIBER = re.compile(
 EMPHASIS = re.compile(r"(?<![\w_])_(?=\S)([^_]{1,300}?)(?<=\S)_(?![\w_])")
 SCENE_BREAK = re.compile(r"^[\s*·•.~=_#-]+$")
 
+# Scripts without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese
+UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uffef"
+    "\U00020000-\U0003ffff]"
+)
+
 # Personal data
 EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*\.[A-Za-z]{2,24}\b")
 PHONE_HINT = re.compile(r"\d[). -]|\+\d")  # matches within every number that PHONE matches
@@ -84,13 +93,7 @@ PHONE = re.compile(
 
 def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
     """Return the lines without licence blocks, metadata headers and site notices."""
-    starts = (n + 1 for n, line in enumerate(lines) if line[:1] in "*SsEe-=" and LICENCE_START.match(line))
-    start = next(starts, 0)
-    ends = (n for n in range(start, len(lines)) if lines[n][:1] in "*Ee-=" and LICENCE_END.match(lines[n]))
-    end = next(ends, len(lines))
-    for line in (*lines[:start], *lines[end:]):
-        notes.line("boilerplate.licence_block", line)
-    kept = lines[start:end]
+    kept = _without_licences(lines, notes)
     header = _header_length(kept)
     for line in kept[:header]:
         notes.line("boilerplate.metadata_header", line)
@@ -106,6 +109,31 @@ def remove_boilerplate(lines: list[str], notes: Notes) -> list[str]:
         else:
             result.append(line)
     return result
+
+
+def _without_licences(lines: list[str], notes: Notes) -> list[str]:
+    """Return the texts of the books of Project Gutenberg in a file, of which there may be several.
+
+    A licence reaches from the line that ends a book to the one that begins the next. Before the first book it begins
+    with the first line that names Gutenberg, so that other text before it stays.
+    """
+    starts = [n for n, line in enumerate(lines) if line[:1] in "*SsEe-=" and LICENCE_START.match(line)]
+    ends = [n for n, line in enumerate(lines) if line[:1] in "*Ee-=" and LICENCE_END.match(line)]
+    if not starts and not ends:
+        return lines
+    texts, begin = [], 0
+    if starts and starts[0] < min(ends, default=len(lines)):
+        texts.append(range(next(n for n, line in enumerate(lines) if "gutenberg" in line.lower() or n == starts[0])))
+        begin = starts[0] + 1
+    while begin is not None:
+        end = next((n for n in ends if n >= begin), len(lines))
+        texts.append(range(begin, end))
+        begin = next((n + 1 for n in starts if n > end), None)
+    kept = {n for text in texts for n in text}
+    for n, line in enumerate(lines):
+        if n not in kept:
+            notes.line("boilerplate.licence_block", line)
+    return [lines[n] for n in sorted(kept)]
 
 
 def _header_length(lines: list[str]) -> int:
@@ -126,8 +154,7 @@ def remove_markup(lines: list[str], notes: Notes) -> list[str]:
             line = _replaced(PAGE_CODE, "", line, "markup.tag", notes)
             line = _replaced(TAG, "", line, "markup.tag", notes)
         if "&" in line:
-            unescaped = ENTITY.sub(lambda match: html.unescape(match[0]), line)
-            line = _noted(line, unescaped, "markup.entity", notes)
+            line = _noted(line, _unescaped(line), "markup.entity", notes)
         if "[" in line or "{" in line:
             line = _replaced(TRANSCRIBER, "", line, "markup.transcriber", notes)
             line = _replaced(WIKI_MEDIA, "", line, "markup.wiki", notes)
@@ -149,6 +176,20 @@ def remove_markup(lines: list[str], notes: Notes) -> list[str]:
             continue
         result.append(line)
     return result
+
+
+def _unescaped(line: str) -> str:
+    """Return the line with the characters that its entities stand for, normalised as the rest of the text is."""
+    line = ENTITY.sub(lambda match: html.unescape(match[0]), TWO_ENTITIES.sub(_joined_surrogates, line))
+    return unicodedata.normalize("NFC", UNREADABLE.sub("", line).replace(REPLACEMENT, ""))
+
+
+def _joined_surrogates(match: re.Match[str]) -> str:
+    """Return the character that two entities encode in UTF-16, as older pages write an emoji; else the match."""
+    high, low = (int(digits[1:], 16) if digits[0] == "x" else int(digits) for digits in match.groups())
+    if not (0xD800 <= high < 0xDC00 <= low < 0xE000):
+        return match[0]
+    return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
 
 
 def remove_repeated(lines: list[str], rules: RepeatedLines, notes: Notes) -> list[str]:
@@ -232,8 +273,7 @@ def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
     parts: list[list[str]] = []  # of a line each
     for number, line in enumerate(lines):
         if number - 1 in wrapped:
-            # the hyphen of a compound at the end of a line stays, without a space after it
-            parts[-1] += ["" if re.search(r"\w-$", lines[number - 1]) else " ", line]
+            parts[-1] += ["" if _needs_no_space(lines[number - 1], line) else " ", line]
         else:
             parts.append([line])
     joined = ["".join(line) for line in parts]
@@ -244,4 +284,11 @@ def unwrap(text: str, rules: Unwrap, notes: Notes) -> str:
 
 
 def _next_does_not_fit(line: str, following: str, width: int) -> bool:
+    if UNSPACED.match(following):  # without words, only a full line is wrapped; punctuation may have moved one along
+        return len(line) + 2 > width
     return len(line) + 1 + len(following.split(" ", 1)[0]) > width
+
+
+def _needs_no_space(line: str, following: str) -> bool:
+    """Return whether a line ends in the hyphen of a compound, or the break is inside text without spaces."""
+    return re.search(r"\w-$", line) is not None or bool(UNSPACED.match(line[-1]) and UNSPACED.match(following))

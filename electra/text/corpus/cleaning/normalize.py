@@ -73,12 +73,15 @@ def clean(text: str, repair_mojibake: bool) -> tuple[str, int]:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """Return the first ``max_chars`` characters or fewer: whole lines, else whole words, else the exact number."""
+    """Return the first ``max_chars`` characters or fewer: whole lines, else whole words, else the exact number.
+
+    Whole lines only where they are at least half of it: a heading may stand before one long paragraph.
+    """
     if len(text) <= max_chars:
         return text
-    for separator in ("\n", " "):
+    for separator, least in (("\n", max(1, max_chars // 2)), (" ", 1)):
         # the separator itself may be the first character that no longer fits
         end = text.rfind(separator, 0, max_chars + 1)
-        if end > 0:
+        if end >= least:
             return text[:end]
     return text[:max_chars]

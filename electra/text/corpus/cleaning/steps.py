@@ -23,6 +23,8 @@ from electra.text.corpus.cleaning.lines import (
 from electra.text.corpus.cleaning.notes import Notes
 from electra.text.corpus.cleaning.quality import fineweb, gopher, repetition
 
+DROPS_DOCUMENTS = (Gopher, Repetition, FineWeb, Language)  # steps that drop whole documents and change no line
+
 
 def before_cleaning(raw: str, steps: list[CleaningStep], notes: Notes) -> str:
     """Apply the steps that need the text with its blank lines: unwrapping."""
