@@ -27,7 +27,9 @@ def compare(
     gate: Annotated[
         Path | None, typer.Option(help="YAML with thresholds: exit with 1 and print the reasons if B misses one")
     ] = None,
-    smallest: Annotated[float, typer.Option(min=0, help="smallest difference that matters, in points")] = 2.0,
+    smallest: Annotated[
+        float, typer.Option(min=0, help="smallest difference that matters, in points; of the mean half of it")
+    ] = 2.0,
     record_noise: Annotated[
         bool,
         typer.Option("--record-noise", help="write results/noise/<profile>.json from runs that differ in seeds alone"),

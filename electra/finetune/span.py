@@ -143,7 +143,7 @@ def with_marks(text: str, offsets: Offsets) -> Offsets:
     google-research/electra: accents, and vowel signs of Hindi, Thai and other scripts. They belong to the letter before
     them, also behind a joiner (category Cf), which is dropped too.
     """
-    if text.isascii():
+    if text.isascii() or not offsets:  # a text of nothing but dropped characters has no token
         return offsets
     begins = [*(first for first, _ in offsets[1:]), len(text)]
     return [(first, _end_of_marks(text, last, limit)) for (first, last), limit in zip(offsets, begins, strict=True)]

@@ -152,7 +152,9 @@ def predict_file(
     with ExitStack() as stack:
         # open files before loading the model, which takes a while
         file = sys.stdin.buffer if source is None else stack.enter_context(open_input(source))
-        write = stack.enter_context(writing(output, format, [file.fileno(), paths.root / "params.yaml"]))
+        write = stack.enter_context(
+            writing(output, format, [0 if source is None else source, paths.root / "params.yaml"])
+        )
         device, bf16 = prepare_machine(cluster)
         saved = load_model(folder)
         saved.model.to(device)

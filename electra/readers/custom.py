@@ -103,7 +103,8 @@ def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
     """Check that an evaluation-only task can be scored with the models of another task.
 
     Raises:
-        ConfigError: the tasks differ in kind or number of texts, or a label of the trained task has no counterpart.
+        ConfigError: the tasks differ in kind or number of texts, a label of the trained task has no counterpart, or no
+            tag is one of both.
     """
     if spec.kind != trained.kind:
         raise ConfigError(f"{spec.name} is a task of {spec.kind}, {trained.name} one of {trained.kind}")
@@ -115,6 +116,12 @@ def check_evaluation(spec: TaskSpec, trained: TaskSpec) -> None:
         raise ConfigError(f"{spec.name} and {trained.name}: the tags of one mark entities, those of the other do not")
     if spec.kind == "multiple_choice" and len(spec.labels) != len(trained.labels):
         raise ConfigError(f"{spec.name} has {len(spec.labels)} choices, {trained.name} {len(trained.labels)}")
+    if spec.kind == "tagging" and not (set(spec.labels) & set(trained.labels)) - {"O"}:
+        raise ConfigError(
+            f"{spec.name} and {trained.name} have no tag in common: {', '.join(spec.labels[:5])} and "
+            f"{', '.join(trained.labels[:5])}",
+            next_step=f"write the tags of {trained.name} into the table",
+        )
     if spec.kind != "classification":
         return
     if unknown := [label for label in spec.label_map if label not in trained.labels]:
@@ -279,7 +286,9 @@ class CustomSource:
     def _question(self, task: CustomSpan, id: str, values: dict[str, Any], where: str) -> Row:
         assert task.question is not None and task.context is not None and task.answer is not None  # format is not squad
         context = _text(values, task.context, where)
-        answer = "" if values[task.answer] is None else _text(values, task.answer, where)
+        is_empty = values[task.answer] is None or _is_nan(values[task.answer])
+        answer = "" if is_empty else _text(values, task.answer, where)
+        answer = answer if answer.strip() else ""
         if task.start is None or not answer:
             start = nearest_occurrence(context, answer, 0) or 0
         else:
@@ -305,8 +314,15 @@ def _text(values: dict[str, Any], text: str, where: str) -> str:
     return filled(text, lambda column: _column_text(values, column, where))
 
 
+def _is_nan(value: Any) -> bool:
+    """Return True for NaN, which pandas writes for a missing cell."""
+    return isinstance(value, float) and value != value
+
+
 def _column_text(values: dict[str, Any], column: str, where: str) -> str:
     value = values[column]
+    if _is_nan(value):
+        raise DataError(f"column {column!r} is empty (NaN)", where=where, next_step="fill it in, or remove the row")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise DataError(f"column {column!r} holds {type(value).__name__}, not text", where=where)
     return str(value)

@@ -234,7 +234,9 @@ def _checked_label(spec: TaskSpec, label: str | None, where: str) -> str | float
         raise DataError(
             f"{spec.name}: label {label!r} is not one of {', '.join(spec.labels)}",
             where=where,
-            next_step="repair the row; a label in the wrong column often means a tab too many",
+            next_step="put the labels in quotes: YAML reads yes and no as true and false"
+            if label in ("yes", "no", "on", "off") and {"true", "false"} & set(spec.labels)
+            else "repair the row; a label in the wrong column often means a tab too many",
         )
     return label
 

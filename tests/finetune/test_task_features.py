@@ -216,6 +216,12 @@ def test_marks_of_other_tokens_and_joiners_without_a_mark_are_not_part_of_an_ans
     assert with_marks("ab\u0941", [(0, 2)]) == [(0, 3)]
 
 
+def test_a_context_of_dropped_characters_alone_has_no_answer(paths):
+    rows = [{"id": "q", "question": "who?", "context": "\u200b\u0301", "answers": [], "impossible": True}]
+    (window,) = span_features(rows, Vocabulary.load(paths), SETTINGS)
+    assert window.target == (0, 0, 1)
+
+
 def test_unanswerable_questions_and_windows_without_the_answer_point_at_cls(paths):
     context = "the cat sat on a big house in the park where john ran on a small dog in the red cafe"
     base = {"id": "q", "question": "who?", "context": context}

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from electra.config.loading import parse_settings
 from electra.finetune.run import finetune_task
 from electra.readers import custom_schema as custom_schema
 from electra.readers.build import prepare_tasks
-from electra.readers.custom import CustomSource
+from electra.readers.custom import CustomSource, check_evaluation
 from electra.results.evaluate import evaluate_runs
 from electra.results.report.facts import read_scores
-from electra.tasks.catalogue import TASKS, find_spec
+from electra.tasks.catalogue import TASKS, TaskSpec, find_spec
+from electra.tasks.format import bioes_labels
 from tests.fixtures import LABELLED
 from tests.small_tasks import make_settings, refused
 
@@ -285,6 +287,31 @@ def test_answers_stand_where_they_are_said_to_or_first_occur(tmp_path):
     rows, source = rows_of(tmp_path, description, "q,c,a,s\nwho?,red cat red,red,8\nwho?,x,,\n")
     assert rows[0]["answers"] == [{"text": "red", "start": 8}]
     assert rows[1]["answers"] == [] and rows[1]["impossible"] and source.spec.has_unanswerable
+
+
+def test_a_missing_cell_is_no_text_and_no_answer(tmp_path):
+    """pandas writes NaN for it."""
+    description = SPANS.replace(".csv", ".jsonl") + "unanswerable: true\n"
+    lines = ['{"q": "who?", "c": "Ferdinand left", "a": NaN}', '{"q": "who?", "c": "Ferdinand left", "a": " "}']
+    source = CustomSource(write_task(tmp_path, description, {"train.jsonl": "\n".join(lines)}))
+    assert [row["answers"] for row in source.read(source.spec, "train")] == [[], []]
+    description = CLASSES.replace(".csv", ".jsonl") + "labels: [a, b]\n"
+    source = CustomSource(write_task(tmp_path, description, {"train.jsonl": '{"t": NaN, "y": "a"}'}))
+    with refused("column 't' is empty (NaN)", "train.jsonl:1"):
+        list(source.read(source.spec, "train"))
+
+
+def test_an_evaluation_whose_tags_the_model_does_not_know_is_refused():
+    model = TaskSpec("ner", "tagging", ("f1",), {}, labels=tuple(bioes_labels(["LOC", "PER"])))
+    other = TaskSpec("ner/new", "tagging", ("f1",), {}, labels=tuple(bioes_labels(["PERSON", "PLACE"])))
+    with pytest.raises(ConfigError, match=r"(?s)no tag in common.*write the tags of ner into the table"):
+        check_evaluation(other, model)
+    check_evaluation(replace(other, labels=tuple(bioes_labels(["PER", "PLACE"]))), model)
+
+
+def test_labels_that_yaml_reads_as_booleans_are_explained(tmp_path):
+    with refused("put the labels in quotes: YAML reads yes and no as true and false"):
+        rows_of(tmp_path, CLASSES + "labels: [yes, no]\n", "t,y\na,yes\nb,no\n")
 
 
 def test_scores_of_another_range_are_learned_as_shares_and_predicted_in_it(paths, tmp_path):

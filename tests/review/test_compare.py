@@ -186,6 +186,30 @@ def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
     assert "record" not in {row.figures.noise for row in compare(*sides(runs[0], better)).rows}, "two profiles"
 
 
+def test_the_recorded_noise_of_the_mean_is_not_taken_for_that_of_other_tasks(tmp_path: Path) -> None:
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).write() for n in range(6)]
+    file = record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder))
+    record = file.read_text()
+    other = Run(tmp_path / "other", random=50, gain=40)
+    for run in (runs[0], other):
+        run.results["squad.json"] = {}
+        run.write()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(record)
+    found = compare(*sides(runs[0], other))
+    assert {row.verdict for row in found.rows} == {"better"}
+    assert found.mean and (found.mean.verdict, found.mean.why) == ("unknown noise", "record of other tasks")
+
+
+def test_runs_without_tasks_have_a_record_of_their_losses(tmp_path: Path) -> None:
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1) for n in range(3)]
+    for run in runs:
+        run.without_scores()
+        run.write()
+    facts = json.loads(record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder)).read_text())
+    assert "mean" not in facts["figures"]
+
+
 def test_one_command_makes_the_runs_of_a_record_and_does_not_make_them_again(tmp_path: Path) -> None:
     here = Run(tmp_path / "clone").write()
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(here.folder)]
@@ -240,19 +264,39 @@ def test_predictions_of_one_seed_give_an_interval_but_no_winner(base: Run, tmp_p
     run = base.copy(tmp_path / "after")
     run.draw(1, 5, gain=10)
     before, after = sides(base, run)
-    rows = [{"id": str(n), "text_a": "x", "text_b": None, "label": "1"} for n in range(400)]
-    for side, right in ((before, 200), (after, 320)):
-        cell = side.folder / "models/finetuned/SST-2-1"
-        cell.mkdir(parents=True)
-        lines = [{"split": "dev", "id": str(n), "label": "1" if n < right else "0"} for n in range(400)]
-        (cell / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        (side.folder / "data/tasks/SST-2").mkdir(parents=True)
-        (side.folder / "data/tasks/SST-2/dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    predicted(before, 200)
+    predicted(after, 320)
     (row,) = [row for row in compare(before, after).rows if row.name == "SST-2"]
     assert (row.figures.before, row.figures.after, row.figures.noise) == (50, 80, "bootstrap")
     assert row.figures.low and 20 < row.figures.low < 30 < row.figures.high  # type: ignore[operator]
     assert row.verdict == "unknown noise"
     assert "paired bootstrap over development examples; training noise unknown" in render_text(compare(before, after))
+
+
+def test_all_seeds_are_shown_where_one_side_has_more_whether_or_not_predictions_are_here(
+    base: Run, tmp_path: Path
+) -> None:
+    run = base.copy(tmp_path / "after")
+    entry = run.results["glue.json"]["SST-2"]
+    entry["seeds"] = {str(n): {"pretrained": {"accuracy": value}} for n, value in ((1, 55.0), (2, 75.0), (3, 76.0))}
+    before, after = sides(base, run)
+    bare = next(row for row in compare(before, after).rows if row.name == "SST-2")
+    predicted(before, 268)
+    predicted(after, 220)
+    row = next(row for row in compare(before, after).rows if row.name == "SST-2")
+    assert row == bare and row.figures.after == pytest.approx(68.667, abs=1e-3)
+
+
+def predicted(side: Side, right: int) -> None:
+    """Write 400 predictions of SST-2 with seed 1, so many of them right, and the rows that they are of."""
+    rows = [{"id": str(n), "text_a": "x", "text_b": None, "label": "1"} for n in range(400)]
+    lines = [{"split": "dev", "id": str(n), "label": "1" if n < right else "0"} for n in range(400)]
+    for folder, name, content in (
+        (side.folder / "models/finetuned/SST-2-1", "predictions.jsonl", lines),
+        (side.folder / "data/tasks/SST-2", "dev.jsonl", rows),
+    ):
+        folder.mkdir(parents=True)
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in content))
 
 
 def test_other_data_of_a_task_is_no_comparison(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def score_card(facts: Facts) -> Section:
         rows.append(["Mean", "", *means, "", "", ""])
     return Section(
         "Score card",
-        f"Development sets, percent; {statistic(facts)} One answer: the most frequent label for every row.",
+        f"Development sets, percent; {statistic(facts)} One answer: the best label for every row.",
         ["task", "metric", "pre-trained", "from scratch", "gain", "one answer", "train", "dev"],
         rows,
     )

@@ -25,7 +25,7 @@ def score_remarks(facts: Facts) -> list[str]:
 def _below_scratch(scores: dict[str, Any]) -> Iterator[str]:
     gains = {task: entry["gain"] for task, entry in scores["tasks"].items()}
     worse = [f"{task} ({gain:+.1f})" for task, gain in gains.items() if round(gain, 1) < 0]
-    mean = scores["mean"]["gain"]
+    mean = round(scores["mean"]["gain"], 1)
     if worse or mean < 0:
         verdict = f" The mean is too: {mean:+.1f}. This pre-training did not help." if mean < 0 else ""
         named = f": {', '.join(worse)}" if worse else ""
@@ -62,7 +62,7 @@ def _no_better_than_one_answer(scores: dict[str, Any]) -> Iterator[str]:
         if entry.get("constant") is not None and entry[init] <= entry["constant"]
     ]
     if found:
-        yield f"No better than the most frequent answer for every row: {'; '.join(found)}."
+        yield f"No better than one answer for every row: {'; '.join(found)}."
 
 
 FEW_ROWS = 200  # rows of a development set: one row is half a point, the standard error of accuracy up to 3.5 points
@@ -85,7 +85,10 @@ def _hard_to_read(scores: dict[str, Any]) -> Iterator[str]:
         if entry.get("metric") == "accuracy" and (entry.get("constant") or 0) >= IMBALANCED
     ]
     if imbalanced:
-        yield f"Accuracy hides the rare labels; macro_f1 or matthews would not: {', '.join(imbalanced)}."
+        yield (
+            "Accuracy hides the rare labels; in a classification macro_f1 or matthews would not: "
+            f"{', '.join(imbalanced)}."
+        )
 
 
 def _held_out(facts: Facts) -> Iterator[str]:

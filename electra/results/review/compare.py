@@ -351,9 +351,15 @@ def _row(
     elif noise and old != new:
         figures = noise.difference(old, new, rows)
     elif figures.difference:
-        figures = (isinstance(pairs, Pairs) and bootstrap(pairs, metric, rows)) or figures
+        has_one_seed = len(old) == len(new) == 1  # a bootstrap compares the predictions of a seed that both have
+        figures = (has_one_seed and isinstance(pairs, Pairs) and bootstrap(pairs, metric, rows)) or figures
         why = "" if figures.noise == "bootstrap" else "one seed, no record"
     return Row(task, metric, figures, figures.verdict(smallest), why)
+
+
+def _record_of_mean(record: dict[str, Components], tasks: Sequence[str]) -> Components | None:
+    """Return the recorded noise of the mean, which is one over the tasks of the record, if these are the same."""
+    return record.get("mean") if record.keys() - {"mean", *PRETRAIN_FIGURES} == set(tasks) else None
 
 
 def _mean_row(
@@ -362,8 +368,9 @@ def _mean_row(
     old, new = means_by_seed(before, tasks), means_by_seed(after, tasks)
     figures = Difference(statistics.fmean(old), statistics.fmean(new))
     least = math.hypot(*(_least(after, task) for task in tasks)) / len(tasks)
-    noise = _noise(old, new, record.get("mean"), same_encoder, least)
+    noise = _noise(old, new, _record_of_mean(record, tasks), same_encoder, least)
     if noise and old != new and all(_task_hash(before, task) == _task_hash(after, task) for task in tasks):
         figures = noise.difference(old, new, JOINT)
-    why = "no seeds, no record" if figures.noise == "none" and figures.difference else ""
+    known = "record of other tasks" if record.get("mean") else "no seeds, no record"
+    why = known if figures.noise == "none" and figures.difference else ""
     return Row("mean", "", figures, figures.verdict(smallest / 2), why)

@@ -42,7 +42,8 @@ def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
             )
     shared = [task for task in sides[0].tasks if all(task in side.tasks for side in sides)]
     figures = {task: components([list(side.values(task).values()) for side in sides]) for task in shared}
-    figures["mean"] = components([means_by_seed(side, shared) for side in sides])
+    if shared:
+        figures["mean"] = components([means_by_seed(side, shared) for side in sides])
     for key in PRETRAIN_FIGURES:
         values = [pretrain_figure(side, key) for side in sides]
         if len(known := [value for value in values if value is not None]) == len(sides):
