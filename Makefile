@@ -55,9 +55,10 @@ flow: $(STAMP) .dvc/config.local ## the same through Prefect: parallel fine-tuni
 	@$(BIN)/python -m flows.pipeline
 
 # Three at a time, since many wait for processes of their own; a file's tests together, in the order of tests/conftest.py;
-# one thread each: the cores are taken.
+# one thread each: the cores are taken. Bytecode is written even where the environment says not to: hundreds of processes
+# would compile the whole project anew.
 test: $(STAMP) ## run the tests
-	@OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Ever other bytes, SECONDS of them for each reader: what fails is shown as small as it can be made.
 SECONDS ?= 600

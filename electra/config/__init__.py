@@ -89,6 +89,18 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _generator_has_whole_heads(self) -> "Settings":
+        model = self.model
+        width = round(model.hidden_size * model.generator_width)
+        heads = max(1, width // min(64, model.hidden_size // model.num_heads))
+        if self.pretrain.trains_generator and (width < 1 or width % heads):
+            raise ValueError(
+                f"generator_width {model.generator_width} makes the generator {width} wide, which its {heads} heads do "
+                f"not divide: choose a width that is a multiple of {min(64, model.hidden_size // model.num_heads)}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _tasks_are_known(self) -> "Settings":
         known = [*TASKS, *self.tasks.custom_files]
         for key, names in [

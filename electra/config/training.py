@@ -80,7 +80,8 @@ class Model(Section):
     embedding_sharing: Literal["none", "embeddings", "all", "gradient_disentangled"] = Field(
         "embeddings",
         description="weights shared by generator and main encoder: none, the embeddings, all weights, or the "
-        "generator's embeddings plus a difference that only the main encoder trains (DeBERTa-v3)",
+        "generator's embeddings plus a difference that only the main encoder trains (DeBERTa-v3); electric and "
+        "two_stage do not look at it",
     )
 
     @model_validator(mode="before")

@@ -62,7 +62,7 @@ class VocabularyHead(nn.Module):
     def exceeds_memory(self, hidden_BND: Tensor) -> bool:
         """Return whether the logits should not lie in memory all at once; never on a CPU."""
         rows = hidden_BND.shape[0] * hidden_BND.shape[1]
-        return hidden_BND.device.type == "cuda" and rows * self.bias.numel() > MOST_LOGITS
+        return hidden_BND.is_cuda and rows * self.bias.numel() > MOST_LOGITS
 
 
 class DiscriminatorHead(nn.Module):

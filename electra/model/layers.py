@@ -155,6 +155,20 @@ def _sum(tables: list[Tensor]) -> Tensor:
     return total
 
 
+def with_differences(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of an encoder with plain embeddings as gradient-disentangled ones that compute the same."""
+    found = {name: tensor for name, tensor in weights.items() if not name.startswith("embeddings.")}
+    for name in weights.keys() - found.keys():
+        part = name.removeprefix("embeddings.")
+        found[f"embeddings.source.{part}"] = weights[name]
+        if part.startswith("norm."):  # of the generator's embeddings and of the encoder's own
+            found[name] = weights[name]
+        else:
+            table, _ = part.split(".")
+            found[f"embeddings.{table}_difference.weight"] = torch.zeros_like(weights[name])
+    return found
+
+
 def merge_differences(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Weights of an encoder by name, with gradient-disentangled embeddings as the plain ones that compute the same."""
     merged = {name: tensor for name, tensor in weights.items() if "_difference." not in name and ".source." not in name}

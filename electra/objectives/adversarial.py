@@ -3,6 +3,8 @@
 Shape legend: B examples, T tokens, K masked positions of an example, V vocabulary, G generator width.
 """
 
+import math
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -48,7 +50,10 @@ class Adversarial(Electra):
         # the baseline learns from the generator's states and must not shape them
         baseline_BK = self.generator_baseline(generated.hidden_BKG.detach()).float().squeeze(-1)
         advantages_BK = rewards_BK + F.logsigmoid(baseline_BK.detach())
-        log_probabilities_BKV = (generated.logits_BKV.float() / self.method.temperature).log_softmax(-1)
+        logits_BKV = generated.logits_BKV.float() / self.method.temperature
+        if self.method.disallow_correct:  # as the samples were drawn
+            logits_BKV = logits_BKV.scatter(-1, batch.original_ids_BK()[..., None], -math.inf)
+        log_probabilities_BKV = logits_BKV.log_softmax(-1)
         chosen_BK = log_probabilities_BKV.gather(-1, generated.sampled_ids_BK[..., None]).squeeze(-1)
         target_BK = (-rewards_BK).exp()
         baseline_losses_BK = F.binary_cross_entropy_with_logits(baseline_BK, target_BK, reduction="none")

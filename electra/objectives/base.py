@@ -122,6 +122,7 @@ class Objective(nn.Module):
     """
 
     encoder_name: ClassVar[str] = "discriminator"  # attribute that holds the encoder to fine-tune and publish
+    also_initialized: ClassVar[tuple[str, ...]] = ()  # further encoders that pretrain.initialize_from starts
     batch_fields: ClassVar[tuple[str, ...]] = ()  # optional fields of a batch that the method uses
     # shares of masked positions shown as [MASK] and as a random token; None: pretrain.mask_token_probability and none
     masking: ClassVar[tuple[float, float] | None] = None

@@ -21,6 +21,8 @@ class TwoStage(Electra):
     ``embedding_sharing`` are not looked at.
     """
 
+    also_initialized = ("generator",)  # phase 1 begins with its copy
+
     def build(self, model: config.Model, vocab_size: int) -> None:
         shape = EncoderConfig.discriminator(model, vocab_size)
         self.discriminator = Encoder(shape)

@@ -4,6 +4,7 @@ Such a run looks busy: its loss is finite and falls a little. It shows in its lo
 alone (docs/alarms.md).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,12 +35,24 @@ def alarms_of(results: Mapping[str, float], recipe: config.Pretrain) -> list[Ala
     Args:
         results: of :meth:`electra.pretrain.metrics.HeldoutSums.results`, with ``unigram_entropy``.
     """
-    checks = (_discriminator_plateau, _unigram_plateau, _generator_collapse, _generator_too_strong)
+    checks = (_one_label, _discriminator_plateau, _unigram_plateau, _generator_collapse, _generator_too_strong)
     return [alarm for check in checks if (alarm := check(results, recipe))]
 
 
+def _one_label(results: Mapping[str, float], recipe: config.Pretrain) -> Alarm | None:
+    if "disc_auc" not in results or 0 < results["fake_rate"] < 1:
+        return None
+    return Alarm(
+        "one_label",
+        f"{results['fake_rate']:.0%} of the tokens that the discriminator judges are replaced: there is nothing to "
+        "tell apart",
+        "a higher pretrain.mask_probability; where only masked tokens are judged, samples that may be right "
+        "(pretrain.disallow_correct and correct_samples_are_fake false)",
+    )
+
+
 def _discriminator_plateau(results: Mapping[str, float], recipe: config.Pretrain) -> Alarm | None:
-    if "disc_auc" not in results:
+    if "disc_auc" not in results or math.isnan(results["disc_auc"]):
         return None
     loss, guess = results["disc_loss"], results["fake_rate_entropy"]
     auc, recall = results["disc_auc"], results["disc_recall"]

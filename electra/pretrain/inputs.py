@@ -12,11 +12,12 @@ import torch.distributed
 from torch import Tensor
 
 from electra import config
-from electra.common.artifacts import ListedFile, listed_files, verify_files
+from electra.common.artifacts import ListedFile, listed_files, sha256, verify_files
 from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.common.tensors import read_tensors
 from electra.config import Pretrain
+from electra.model.layers import merge_differences, with_differences
 from electra.model.pretrained import read_config
 from electra.objectives.base import Objective
 
@@ -79,7 +80,7 @@ def load_initial_weights(model: Objective, recipe: config.Pretrain, paths: Paths
     folder = Path(recipe.initialize_from)
     next_step = "write the folder again with: electra import-huggingface, import-tensorflow or resize"
     path = folder / "model.safetensors"
-    weights = _named_for(model.encoder_name, read_tensors(path, next_step))
+    weights = _for_encoders(model, _named_for(model.encoder_name, read_tensors(path, next_step)))
     _require_same_vocabulary(folder, paths)
     rows = read_config(folder).vocab_size if (folder / "tokenizer").is_dir() else 0
     copied, total = 0, 0
@@ -119,9 +120,29 @@ def _named_for(encoder_name: str, weights: dict[str, Tensor]) -> dict[str, Tenso
     }
 
 
+def _for_encoders(model: Objective, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights with the main encoder's embeddings in the model's form, under every name they start."""
+    prefix = f"{model.encoder_name}."
+    encoder = {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
+    others = {name: weight for name, weight in weights.items() if not name.startswith(prefix)}
+    is_disentangled, wants = "embeddings.source.word.weight" in encoder, f"{prefix}embeddings.source.word.weight"
+    if (wants in dict(model.named_parameters())) != is_disentangled:
+        encoder = merge_differences(encoder) if is_disentangled else with_differences(encoder)
+    names = (model.encoder_name, *model.also_initialized)
+    return others | {f"{name}.{part}": weight for name in names for part, weight in encoder.items()}
+
+
 def _require_same_vocabulary(folder: Path, paths: Paths) -> None:
     theirs, ours = folder / "tokenizer/vocab.txt", paths.tokenizer / "vocab.txt"
-    if theirs.is_file() and theirs.read_bytes().split() != ours.read_bytes().split():
+    if not theirs.is_file():  # models/pretrained of another run has the checksum of its tokenizer alone
+        used = read_config(folder).tokenizer_sha256 if (folder / "config.json").is_file() else None
+        if used not in (None, sha256(paths.tokenizer / "tokenizer.json")):
+            raise DataError(
+                "the weights belong to another vocabulary",
+                where=f"{folder} and {paths.tokenizer}",
+                next_step="set tokenizer.vocab_file to the tokenizer.json of the run that made them",
+            )
+    elif theirs.read_bytes().split() != ours.read_bytes().split():
         raise DataError(
             "the weights belong to another vocabulary",
             where=f"{theirs} and {ours}",

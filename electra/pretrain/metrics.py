@@ -6,7 +6,7 @@ every one is [MASK], since a token that can be seen tests nothing. Shape legend:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -185,7 +185,7 @@ class Curve:
 
     Args:
         names: what is summed in a window: the loss of each term, then the rates of :data:`RATES`.
-        rows, window, steps: of a checkpoint.
+        rows, window, unmeasured, steps: of a checkpoint.
     """
 
     RATES = ("fake_rate", "caught_rate")  # of the tokens of the discriminator's loss: replaced, and found
@@ -195,13 +195,19 @@ class Curve:
         names: Sequence[str],
         rows: dict[str, dict[str, float]] | None = None,
         window: list[float] | None = None,
+        unmeasured: list[int] | None = None,
         steps: int = 0,
     ):
         self.names = tuple(names)
         self.rows = {int(step): row for step, row in (rows or {}).items()}
         start = window or [0.0] * len(self.names)
         self.window: Tensor = torch.tensor(start, dtype=torch.float64) / _num_processes()
+        self.unmeasured = unmeasured or [0] * len(self.names)  # steps of the window without a value of each name
         self.last_step = steps
+
+    def end_step(self, measured: Collection[str]) -> None:
+        """Note which names the step had values of; a phase of a method may lack some."""
+        self.unmeasured = [n + (name not in measured) for n, name in zip(self.unmeasured, self.names, strict=True)]
 
     def add(self, shares: Tensor) -> None:
         """Add one micro-batch's share of everything named, without waiting for the device.
@@ -211,10 +217,14 @@ class Curve:
         self.window = self.window.to(shares.device) + shares.double().nan_to_num(0, 0, 0)
 
     def end_window(self, step: int) -> dict[str, float]:
-        """Return means per step since the last window's end, over all processes; with the discriminator's recall."""
+        """Return means per step since the last window's end, over all processes; with the discriminator's recall.
+
+        A name has the mean over the steps that had a value of it, and none where no step had.
+        """
         _add_up(self.window)
-        means = dict(zip(self.names, (self.window / (step - self.last_step)).tolist(), strict=True))
-        self.window, self.last_step = torch.zeros_like(self.window), step
+        steps = [step - self.last_step - unmeasured for unmeasured in self.unmeasured]
+        means = {name: s / n for name, s, n in zip(self.names, self.window.tolist(), steps, strict=True) if n}
+        self.window, self.unmeasured, self.last_step = torch.zeros_like(self.window), [0] * len(steps), step
         caught = means.pop("caught_rate", None)
         if caught is not None:
             means["recall"] = caught / means["fake_rate"] if means["fake_rate"] else 0.0
@@ -223,14 +233,17 @@ class Curve:
 
     def add_validation(self, step: int, results: dict[str, float]) -> None:
         """Add a validation's row: the standard columns, and loss and accuracy of every term."""
-        chosen = [n for n in results if n in HELDOUT_COLUMNS or n.endswith(("_loss", "_accuracy"))]
+        named = [n for n in results if n in HELDOUT_COLUMNS or n.endswith(("_loss", "_accuracy"))]
+        chosen = [n for n in named if math.isfinite(results[n])]  # no AUC where all tokens have one label
         left_out = ("sampled_accuracy", "disc_accuracy")  # in pretrain.json; the curve is for those that bend
         self.rows.setdefault(step, {}).update({n: results[n] for n in chosen if n not in left_out})
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint: the arguments of a new :class:`Curve`. Every process must call it."""
         window = _add_up(self.window.clone())
-        return {"rows": self.rows, "window": window.tolist(), "steps": self.last_step}
+        return {
+            "rows": self.rows, "window": window.tolist(), "unmeasured": self.unmeasured, "steps": self.last_step
+        }  # fmt: skip
 
     def write(self, paths: Paths, settings: Settings, final: dict[str, float]) -> None:
         """Write the curve and the final figures.
@@ -248,7 +261,7 @@ class Curve:
         facts = {
             "step": settings.pretrain.num_steps,
             "examples_seen": settings.pretrain.num_steps * settings.pretrain.batch_size,
-            **{name: float(f"{value:.6g}") for name, value in final.items()},
+            **{name: float(f"{value:.6g}") for name, value in final.items() if math.isfinite(value)},
         }
         write_json(paths.results / "pretrain.json", facts)
         headline = {name: value for name, value in facts.items() if name == "disc_auc" or name.endswith("_loss")}

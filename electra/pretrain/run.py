@@ -212,6 +212,8 @@ class Pretraining:
             if self.should_log(step + 1) and number == len(agreed.micro_batches) - 1:
                 norms = gradient_norms(self.engine, self.model.part_of)
             self.engine.step()
+        rates_measured = Curve.RATES if outputs.discriminator_logits_BT is not None else ()
+        self.curve.end_step({*(f"{term}_loss" for term in outputs.loss_sums), *rates_measured})
         return norms
 
     def losses(self, outputs: Outputs, counts: torch.Tensor) -> torch.Tensor:

@@ -182,3 +182,18 @@ def test_a_milestone_is_written_as_its_folder_is_named(books: Settings) -> None:
     assert cells.model_validate({"tasks": ["x"], "seeds": [1], "milestones": [6.25, 50]}).milestones == ["6.25", "50"]
     with pytest.raises(ValidationError, match="milestones"):
         cells.model_validate({"tasks": ["x"], "seeds": [1], "milestones": [25.0]})
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.4, "205 wide, which its 3 heads do not divide"), (0.375, None)])
+def test_a_generator_whose_heads_do_not_divide_it_is_refused(share: float, said: str | None) -> None:
+    settings = load_settings(ROOT).model_dump()
+    settings["pretrain"]["objective"] = "electra"
+    settings["model"] |= {"architecture": "electra", "positions": "learned", "norm": "post", "feed_forward": "gelu"}
+    settings["model"] |= {"hidden_size": 512, "num_heads": 8, "generator_width": share}
+    if said is None:
+        Settings.model_validate(settings)
+        return
+    with pytest.raises(ValidationError, match=said):
+        Settings.model_validate(settings)
+    settings["pretrain"]["objective"] = "bert"
+    Settings.model_validate(settings)  # has no generator

@@ -98,7 +98,11 @@ def start(folder: Path) -> None:
         update={"initialize_from": str(folder), **Method().model_dump()}
     )
     assert isinstance(recipe, Pretrain)
-    load_initial_weights(build_objective(TINY, len(VOCABULARY), 4, Method()), recipe, SimpleNamespace(tokenizer=folder))  # type: ignore[arg-type]
+    load_initial_weights(
+        build_objective(TINY, len(VOCABULARY), 4, Method()),
+        recipe,
+        SimpleNamespace(tokenizer=folder.parent / "tokenizer"),
+    )  # type: ignore[arg-type]
 
 
 # what writes a folder, what reads it, its file of weights, and a tensor of them

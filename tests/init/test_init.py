@@ -7,18 +7,21 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
 from tokenizers import Tokenizer
 
 from electra.cluster.estimate import cost
 from electra.cluster.estimate.cost import measure_speed, run_minutes
-from electra.cluster.hardware import num_cores
+from electra.cluster.hardware import num_cores, resolve_machine
 from electra.common.errors import ConfigError, DataError
 from electra.config.loading import load_settings
+from electra.config.training import LengthCurriculum
 from electra.init.project import describe_project, plan_project, write_project
 from electra.preflight import check_run
 from electra.readers.build import prepare_tasks
@@ -424,6 +427,48 @@ def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:
     longer = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"num_steps": 6024})})
     more = run_minutes(longer, speed, 600, 1000, 10) - run_minutes(settings, speed, 600, 1000, 10)
     assert more == pytest.approx(6000 * speed.seconds_per_step / 60)
+
+
+@pytest.mark.parametrize("change", ["curriculum", "phases"])
+def test_shorter_examples_and_the_other_phase_count_in_the_measured_rate(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Steps of full length and of the last phase are measured, whatever the run's are; here each takes one tick."""
+    ticks = itertools.count()
+    monkeypatch.setattr(cost.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(cost, "watch_cores", lambda num_threads: None)
+    of_run, of_steps = ({"length_curriculum": LengthCurriculum(length=8, share=0.5)}, {"length_curriculum": None})
+    if change == "phases":
+        of_run, of_steps = ({"objective": "two_stage", "two_stage_switch": share} for share in (0.9, 0.0))
+    settings, as_measured = (
+        settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=changes)})
+        for settings in [workspace.settings()]
+        for changes in (of_run, of_steps)
+    )
+    speed = measure_speed(settings, 600, seconds=8)
+    share = cost.flops_per_token(settings, 600) / cost.flops_per_token(as_measured, 600)
+    assert abs(share - 1) > 0.05 and speed.seconds_per_step == pytest.approx(share)
+
+
+def test_on_a_gpu_the_micro_batch_that_fits_is_measured(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pre-training does it; the whole batch of one device may need more memory than there is."""
+    machine = resolve_machine(workspace.settings().cluster, 8)
+    monkeypatch.setattr(cost, "resolve_machine", lambda *_: replace(machine, device="cuda"))
+    monkeypatch.setattr(cost, "free_memory", lambda machine: 10**9)
+    monkeypatch.setattr(
+        cost, "fitted", lambda settings, machine, vocab_size, free: replace(machine, micro_batch_size=2)
+    )
+    sizes: list[int] = []
+
+    def measured(recipe: object, size: int, length: int) -> None:
+        sizes.append(size)
+        raise RuntimeError("far enough")
+
+    monkeypatch.setattr(cost, "placeholder_batch", measured)
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device: module)
+    with pytest.raises(RuntimeError, match="far enough"):
+        measure_speed(workspace.settings(), 600, seconds=0.1)
+    assert sizes == [2]
 
 
 def test_the_measurement_ends_where_the_system_does_not_report_its_cores(

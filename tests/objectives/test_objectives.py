@@ -229,10 +229,10 @@ def test_next_sentence_prediction_is_a_mean_over_the_examples_with_a_second_segm
     assert (outputs.loss_sums["nsp"] / model.counts(batch)["nsp"]).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: float) -> None:
+@pytest.mark.parametrize(("temperature", "disallow_correct"), [(1.0, False), (2.0, False), (1.0, True)])
+def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: float, disallow_correct: bool) -> None:
     """One slot, by hand: -(R - b) log p, with b = -log sigmoid(baseline) and p that of the sampling."""
-    model = make("adversarial", temperature=temperature)
+    model = make("adversarial", temperature=temperature, disallow_correct=disallow_correct)
     assert isinstance(model, Adversarial)
     batch = batch_for("adversarial")
     batch.mask_weights_BK = torch.zeros_like(batch.mask_weights_BK)
@@ -244,7 +244,10 @@ def test_the_adversary_is_rewarded_with_the_discriminators_loss(temperature: flo
     probability = logit[2, batch.mask_positions_BK[2, 1]].sigmoid()
     assert reward.item() == pytest.approx(-math.log(probability if label else 1 - probability), rel=1e-4)
     baseline = model.generator_baseline(generated.hidden_BKG)[2, 1, 0]
-    log_p = (generated.logits_BKV / temperature).log_softmax(-1)[2, 1, generated.sampled_ids_BK[2, 1]]
+    logits_V = generated.logits_BKV[2, 1] / temperature
+    if disallow_correct:
+        logits_V = logits_V.masked_fill(torch.arange(V) == batch.original_ids_BK()[2, 1], -math.inf)
+    log_p = logits_V.log_softmax(-1)[generated.sampled_ids_BK[2, 1]]
     expected = -(reward + baseline.sigmoid().log()) * log_p
     assert model(batch).loss_sums["reinforce"].item() == pytest.approx(expected.item(), rel=1e-4)
 

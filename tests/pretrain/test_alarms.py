@@ -1,6 +1,7 @@
 """Every alarm fires when it is provoked, and is silent on a healthy run."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -35,6 +36,7 @@ def names(results: dict[str, float], **changes: object) -> list[str]:
         ({"disc_loss": 0.409}, "majority_class_plateau"),
         ({"disc_auc": 0.53}, "majority_class_plateau"),
         ({"disc_loss": 0.395, "disc_recall": 0.02}, "majority_class_plateau"),
+        ({"disc_auc": math.nan, "fake_rate": 1.0, "fake_rate_entropy": 0.0, "disc_loss": 0.01}, "one_label"),
         ({"sampled_entropy": 2.0}, "generator_collapse"),
         ({"sampled_accuracy": 0.19}, "generator_collapse"),
         ({"sampled_accuracy": 0.75, "mlm_accuracy": 0.95, "fake_rate": 0.0375}, "generator_too_strong"),

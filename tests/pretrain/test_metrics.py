@@ -1,13 +1,17 @@
 """Validation's sums: right values, whatever the batches."""
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from electra.common.paths import Paths
 from electra.objectives.base import Outputs
 from electra.objectives.electra import Electra
-from electra.pretrain.metrics import HeldoutSums, area_under_curve, token_counts, unigram_entropy
+from electra.pretrain.metrics import Curve, HeldoutSums, area_under_curve, token_counts, unigram_entropy
 from electra.text.shards.layout import Shards
 from tests.model.test_electra import TINY, random_batch
 from tests.workspace import Workspace
@@ -46,6 +50,30 @@ def test_area_counts_ties_half_and_is_no_number_for_one_class() -> None:
     negatives, positives = torch.tensor([1.0, 1.0, 0.0]), torch.tensor([0.0, 1.0, 1.0])
     assert area_under_curve(torch.stack([negatives, positives])) == pytest.approx((1 + 1 + 0.5 + 1) / 4)
     assert np.isnan(area_under_curve(torch.stack([negatives, torch.zeros(3)])))
+
+
+def test_a_window_has_the_mean_over_the_steps_that_had_a_value_of_each_name(tmp_path: Path) -> None:
+    """As where a phase without replaced tokens ends within a window; also after a resume there."""
+    curve = Curve(["mlm_loss", "disc_loss", *Curve.RATES])
+    curve.add(torch.tensor([6.0, 0.0, 0.0, 0.0]))
+    curve.end_step({"mlm_loss"})
+    assert curve.end_window(1) == {"mlm_loss": 6.0}
+    for mlm, disc in ((5.0, 0.0), (0.0, 0.5), (0.0, 0.3)):
+        curve.add(torch.tensor([mlm, disc, 0.1 if disc else 0.0, 0.05 if disc else 0.0]))
+        curve.end_step({"mlm_loss"} if mlm else {"disc_loss", *Curve.RATES})
+    curve = Curve(curve.names, **curve.state())
+    found = curve.end_window(4)
+    assert found == pytest.approx({"mlm_loss": 5.0, "disc_loss": 0.4, "fake_rate": 0.1, "recall": 0.5})
+    assert curve.rows[1] == {"train_mlm_loss": 6.0}
+
+
+def test_figures_that_are_no_numbers_are_left_out(tmp_path: Path, prepared: Workspace) -> None:
+    curve, paths = Curve(["disc_loss"]), Paths(tmp_path)
+    curve.add_validation(4, {"disc_loss": 0.01, "disc_auc": math.nan})
+    curve.write(paths, prepared.settings(), {"disc_loss": 0.01, "disc_auc": math.nan})
+    assert "nan" not in (paths.results / "pretrain.tsv").read_text()
+    for file in (paths.results / "pretrain.json", paths.metrics / "pretrain.json"):
+        assert "disc_loss" in file.read_text() and "disc_auc" not in file.read_text()
 
 
 def test_unigram_entropy_is_the_loss_of_a_frequency_guess(prepared: Workspace) -> None:

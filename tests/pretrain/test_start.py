@@ -59,6 +59,55 @@ def test_an_encoder_goes_on_with_another_method(workspace: Workspace, first: str
         assert torch.equal(weight, expected[name]), name
 
 
+def test_two_stages_begin_with_the_encoder_in_the_generator_which_the_discriminator_will_be(
+    workspace: Workspace,
+) -> None:
+    folder = workspace.root / "start"
+    settings = workspace.write(pretrain={"objective": "bert"}).settings()
+    before = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=1)
+    folder.mkdir()
+    save_file({name: weight.detach() for name, weight in before.named_parameters()}, folder / "model.safetensors")
+    settings = workspace.write(pretrain={"objective": "two_stage", "initialize_from": str(folder)}).settings()
+    after = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=2)
+    load_initial_weights(after, settings.pretrain, workspace.paths)
+    after.enter_phase(1)
+    expected = dict(before.encoder_to_publish().named_parameters())
+    assert all(torch.equal(weight, expected[name]) for name, weight in after.main_encoder.named_parameters())
+
+
+@pytest.mark.parametrize("sharing", [("embeddings", "gradient_disentangled"), ("gradient_disentangled", "embeddings")])
+def test_embeddings_of_either_form_start_those_of_the_other(workspace: Workspace, sharing: tuple[str, str]) -> None:
+    folder = workspace.root / "start"
+    settings = workspace.write(model={"embedding_sharing": sharing[0]}).settings()
+    before = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=1)
+    with torch.no_grad():
+        for name, weight in before.named_parameters():
+            weight.add_(0.1 if "_difference" in name else 0.0)
+    folder.mkdir()
+    save_file({name: weight.detach() for name, weight in before.named_parameters()}, folder / "model.safetensors")
+    recipe = {"initialize_from": str(folder)}
+    settings = workspace.write(pretrain=recipe, model={"embedding_sharing": sharing[1]}).settings()
+    after = build_objective(settings.model, 600, 4, settings.pretrain).initialize(0.02, seed=2)
+    load_initial_weights(after, settings.pretrain, workspace.paths)
+    tokens = torch.arange(40).view(2, 20)
+    rows = (tokens, torch.zeros_like(tokens), torch.ones_like(tokens, dtype=torch.bool))
+    with torch.no_grad():
+        torch.testing.assert_close(after.eval().main_encoder(*rows), before.eval().main_encoder(*rows))
+
+
+def test_weights_of_another_tokenizer_of_the_same_size_are_refused(
+    workspace: Workspace, uninterrupted: Workspace
+) -> None:
+    """`models/pretrained` of a run has no vocabulary, only the checksum of its tokenizer."""
+    settings = workspace.write(pretrain={"initialize_from": str(uninterrupted.paths.pretrained)}).settings()
+    model = build_objective(settings.model, 600, 4, settings.pretrain)
+    load_initial_weights(model, settings.pretrain, workspace.paths)
+    file = workspace.paths.tokenizer / "tokenizer.json"
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(DataError, match=r"(?s)belong to another vocabulary.*tokenizer\.vocab_file"):
+        load_initial_weights(model, settings.pretrain, workspace.paths)
+
+
 SAID = {"no folder": "model.safetensors", "no encoder": "is missing", "other shape": "by the settings",
         "other vocabulary": "belong to another vocabulary"}  # fmt: skip
 

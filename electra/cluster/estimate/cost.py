@@ -14,7 +14,7 @@ import torch
 from electra import config
 from electra.cluster.busy_cores import watch_cores
 from electra.cluster.estimate import published as paper_flops
-from electra.cluster.estimate.memory import forward_loss, placeholder_batch
+from electra.cluster.estimate.memory import fitted, forward_loss, free_memory, placeholder_batch
 from electra.cluster.estimate.published import ROWS, Row
 from electra.cluster.hardware import resolve_machine
 from electra.common.errors import ConfigError
@@ -245,7 +245,8 @@ class Speed:
     """Measured rate of training.
 
     Attributes:
-        seconds_per_step: median over the measured steps, for one global batch.
+        seconds_per_step: of one global batch, average over the run: the median of the measured steps, which are of full
+            length and of the last phase, times the run's FLOPs a token over theirs.
         tokens_per_second: rate of these steps, padding included.
         flops_per_second: matrix products, as :func:`electra.cluster.estimate.cost.flops_per_token` counts them.
         used_by_others: cores that other processes used meanwhile, which slows training down.
@@ -265,6 +266,8 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
     """
     recipe, length = settings.pretrain, settings.shards.max_length
     machine = resolve_machine(settings.cluster, recipe.batch_size)
+    if machine.device == "cuda":
+        machine = fitted(settings, machine, vocab_size, free_memory(machine))
     most = max(1, MEASURED_TOKENS // length)  # a CPU is no faster with more
     size = min(machine.micro_batch_size, most) if machine.device == "cpu" else machine.micro_batch_size
     threads = torch.get_num_threads()
@@ -297,9 +300,16 @@ def measure_speed(settings: Settings, vocab_size: int, seconds: float = 3.0) -> 
     finally:
         torch.set_num_threads(threads)
     step = accumulation * sorted(times[WARM_UP:])[len(times[WARM_UP:]) // 2]
+    step *= flops_per_token(settings, vocab_size) / flops_per_token(_as_measured(settings), vocab_size)
     tokens = recipe.batch_size * length
     others = cores.used_by_others if cores else 0.0
     return Speed(step, tokens / step, tokens * flops_per_token(settings, vocab_size) / step, others)
+
+
+def _as_measured(settings: Settings) -> Settings:
+    """Return the settings of a run all of whose steps are as those measured: of full length, in the last phase."""
+    changes = {"length_curriculum": None, "two_stage_switch": 0.0}
+    return settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=changes)})
 
 
 def run_minutes(settings: Settings, speed: Speed, vocab_size: int, text_bytes: int, train_rows: int) -> float:

@@ -121,7 +121,8 @@ def _without_licences(lines: list[str], notes: Notes) -> list[str]:
     ends = [n for n, line in enumerate(lines) if line[:1] in "*Ee-=" and LICENCE_END.match(line)]
     if not starts and not ends:
         return lines
-    texts, begin = [], 0
+    texts: list[range] = []
+    begin: int | None = 0
     if starts and starts[0] < min(ends, default=len(lines)):
         texts.append(range(next(n for n, line in enumerate(lines) if "gutenberg" in line.lower() or n == starts[0])))
         begin = starts[0] + 1
