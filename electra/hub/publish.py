@@ -15,7 +15,8 @@ from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from electra.common.paths import Paths
 
 MAIN = ("discriminator", "encoder")  # folders of models/export from which others are derived
-GRAPH_FACTS = "onnx/check.json"  # electra.hub.onnx writes it; not imported, since it imports PyTorch
+# Files that not every upload has; not imported from electra.hub.onnx and electra.hub.export, which import PyTorch
+SOMETIMES_WRITTEN = ("onnx/model.onnx", "onnx/model_quantized.onnx", "onnx/check.json", "own_parts.safetensors")
 
 
 @dataclass(frozen=True)
@@ -189,9 +190,9 @@ def _commit(api: HfApi, upload: Upload, private: bool) -> str:
     ]
     if upload.branch is not None:
         api.create_branch(upload.repo, branch=upload.branch, exist_ok=True)
-    if GRAPH_FACTS not in files and api.file_exists(upload.repo, GRAPH_FACTS, revision=upload.branch):
-        # graphs of an earlier upload, or of the branch that this one was made from: they may be of other weights
-        operations.append(CommitOperationDelete(path_in_repo=f"{Path(GRAPH_FACTS).parent}/", is_folder=True))
+    for name in SOMETIMES_WRITTEN:  # those of an earlier upload, or of the branch's origin, may be of other weights
+        if name not in files and api.file_exists(upload.repo, name, revision=upload.branch):
+            operations.append(CommitOperationDelete(path_in_repo=name))
     api.create_commit(upload.repo, operations, commit_message="Publish with electra-pipeline", revision=upload.branch)
     return f"{api.endpoint}/{upload.repo}" + (f"/tree/{upload.branch}" if upload.branch else "")
 

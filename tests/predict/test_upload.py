@@ -18,7 +18,9 @@ from electra.__main__ import main
 from electra.common.artifacts import building, write_json, write_manifest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
-from electra.hub.publish import plan_uploads
+from electra.hub import onnx
+from electra.hub.export.pretrained import OWN_PARTS
+from electra.hub.publish import SOMETIMES_WRITTEN, plan_uploads, upload_all
 
 TOKEN = "hf_aVerySecretToken"
 NAME = "me/electra-books"
@@ -92,9 +94,8 @@ class Answers(BaseHTTPRequestHandler):
                 value = line["value"]
                 if line["key"] == "file":
                     hub.repos[repo][value["path"]] = base64.b64decode(value["content"])
-                elif line["key"] == "deletedFolder":
-                    files = hub.repos[repo]
-                    hub.repos[repo] = {name: files[name] for name in files if not name.startswith(value["path"])}
+                elif line["key"] == "deletedFile":
+                    del hub.repos[repo][value["path"]]
                 elif line["key"] == "lfsFile":
                     hub.repos[repo][value["path"]] = hub.large[value["oid"]]
             return self.answer({"commitUrl": f"{hub.url}/{repo}/commit/1", "commitOid": "0" * 40})
@@ -208,6 +209,31 @@ def test_a_second_run_sends_no_weights_again(hub: Hub, publish: Callable[..., in
     assert publish("--private") == 0 and all(hub.private.values()) and len(hub.sent) >= 1
     sent = list(hub.sent)
     assert publish() == 0 and hub.sent == sent
+
+
+def test_files_of_an_earlier_upload_that_this_one_lacks_are_deleted(
+    hub: Hub, publish: Callable[..., int], exported: Paths
+) -> None:
+    """A stale graph would be loaded, and stale parts imported over the new weights; files of the user stay."""
+    assert publish() == 0
+    with building(exported.exported("with graphs")) as scratch:
+        (scratch / "onnx").mkdir()
+        for name in ("model.onnx", "check.json"):  # int8 was left out
+            (scratch / "onnx" / name).write_bytes(b"new")
+        (scratch / "README.md").write_text("---\nlicense: mit\n---\n")
+        write_manifest(scratch, encoder="discriminator")
+    repo = f"{NAME}-discriminator"
+    hub.repos[repo] |= dict.fromkeys([*SOMETIMES_WRITTEN, "onnx/of_the_user.onnx"], b"old")
+    upload_all(plan_uploads(exported, NAME, "mit", [], with_graphs=exported.exported("with graphs")))
+    left = {name: content for name, content in hub.repos[repo].items() if content in (b"old", b"new")}
+    assert left == {"onnx/model.onnx": b"new", "onnx/check.json": b"new", "onnx/of_the_user.onnx": b"old"}
+    assert publish() == 0
+    assert not set(SOMETIMES_WRITTEN) & set(hub.repos[repo])
+
+
+def test_the_files_that_uploads_may_lack_are_those_that_exports_write() -> None:
+    graphs = {f"{onnx.FOLDER}/{name}" for name in (onnx.FP32, onnx.INT8, onnx.FACTS)}
+    assert set(SOMETIMES_WRITTEN) == {*graphs, OWN_PARTS}
 
 
 def test_a_dry_run_prints_files_and_cards_and_sends_nothing(
