@@ -10,6 +10,7 @@ they compute the same function with suitable weights:
   weight again.
 """
 
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ from electra.predict.run import find_model
 from electra.results.evaluate import describe_task
 from electra.results.report.facts import Facts, gather
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.matrix import PRETRAINED, SCRATCH, finetuned_name, read_lines, read_rows
+from electra.tasks.matrix import PRETRAINED, SCRATCH, Start, finetuned_name, read_lines, read_rows
 from electra.text.tokenizer.wordpiece import normalizer_facts
 
 INITIALIZER_RANGE = 0.02  # config.json needs a value; no exported weight is initialised with it
@@ -91,7 +92,7 @@ def export_task(
             call, feed = _onnx_call(saved.spec)
             card += "\n" + onnx.card_section(checked, "path/to/this/folder", call, feed=feed)
         write_text(scratch / "README.md", card)
-        write_manifest(scratch, cell=model.name, task=saved.spec.name)
+        write_manifest(scratch, cell=model.name, task=saved.spec.name, start=str(_start(model.name, saved.spec.name)))
     print(f"export: {folder}: {facts['architectures'][0]}, for pipeline() and from_pretrained")
     for line in [*left_out(saved), *lines]:
         print(f"export: {line}")
@@ -306,15 +307,19 @@ def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
     return Vocabulary.read(tokenizer).tokenizer.to_str() == saved.vocabulary.tokenizer.to_str()
 
 
-def _origin(run: str, task: str, facts: Facts | None) -> str:
+def _start(run: str, task: str) -> Start:
+    """Return the initial encoder of a fine-tuning run, from the run's name; the pre-trained one for other names."""
+    named = re.fullmatch(rf"{re.escape(task)}-\d+-(.+)", run)
+    return Start.parse(named[1]) if named else PRETRAINED
+
+
+def _origin(start: Start, facts: Facts | None) -> str:
     """Return the encoder that a fine-tuning run started from, in words.
 
     Args:
-        run: name of the fine-tuning run.
         facts: facts of the pre-training run; None if its settings are not available.
     """
-    start = run.removeprefix(f"{task}-").partition("-")[2]
-    if start == str(SCRATCH):
+    if start == SCRATCH:
         return "An encoder with random weights"
     return f"An encoder pre-trained by {METHODS[facts.settings.pretrain.objective].title}" if facts else "An encoder"
 
@@ -326,13 +331,15 @@ def _card(paths: Paths, model: Path, saved: SavedModel, facts: dict[str, Any]) -
     scores = _scores(paths, model, spec)
     manifest = paths.tasks / MANIFEST
     data = describe_task(spec, read_json(manifest)) if scores else "unknown data"
-    facts_of_run = gather(load_settings(paths.root), paths) if _is_of_this_workspace(paths, saved) else None
+    start = _start(model.name, spec.name)
+    is_of_run = start != SCRATCH and _is_of_this_workspace(paths, saved)  # random weights have no pre-training to state
+    facts_of_run = gather(load_settings(paths.root), paths) if is_of_run else None
     results = [pretrained.result(spec, metric, value, data) for metric, value in scores.items()]
     lines = [
         pretrained.front_matter(facts_of_run, kind.pipeline, results, name=f"electra-{model.name}"),
         f"# Encoder, fine-tuned on {spec.name}",
         "",
-        f"{_origin(model.name, spec.name, facts_of_run)}, fine-tuned on {spec.name} ({data}): {name}. Its logits "
+        f"{_origin(start, facts_of_run)}, fine-tuned on {spec.name} ({data}): {name}. Its logits "
         "are those of the model that was trained.",
         "",
         *_usage(kind.transformers_class, kind.pipeline, spec),

@@ -1,6 +1,7 @@
 """Publish exported folders on the Hugging Face hub: one repository per folder, with its card, in one commit."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from electra.cluster.run_facts import machine_file
 from electra.common.artifacts import MANIFEST, listed_files, read_json, read_manifest, verify_files
 from electra.common.errors import ConfigError, ElectraError, InfrastructureError
 from electra.common.paths import Paths
+from electra.tasks.matrix import PRETRAINED, SCRATCH
 
 MAIN = ("discriminator", "encoder")  # folders of models/export from which others are derived
 # Files that not every upload has; not imported from electra.hub.onnx and electra.hub.export, which import PyTorch
@@ -68,6 +70,8 @@ def plan_uploads(
 ) -> list[Upload]:
     """Return a repository for every folder of ``models/export``, ``<name>-<folder>``, and every fine-tuned model.
 
+    That of a fine-tuned model is ``<name>-<task>``, followed by the start where this is not the pre-trained encoder.
+
     Args:
         name: ``owner/name`` that the repositories' names begin with.
         license: the hub's identifier.
@@ -78,7 +82,7 @@ def plan_uploads(
             of ``models/export``: the same weights, with ONNX graphs.
 
     Raises:
-        ConfigError: name or licence are not valid on the hub.
+        ConfigError: name or licence are not valid on the hub, or two models have the same repository.
         DataError: an export is missing, or its files have changed.
     """
     check_upload(name, license)
@@ -92,8 +96,13 @@ def plan_uploads(
         source = with_graphs if with_graphs and folder == main else paths.export / folder
         uploads.append(_upload(source, name, folder, license, base, ran_on))
     for path in tasks:
-        slug = re.sub(r"[^a-z0-9.]+", "-", read_manifest(path)["task"].lower()).strip("-.")
-        uploads.append(_upload(path, name, slug, license, f"{name}-{main}", ""))
+        facts = read_manifest(path)
+        run, start = facts["task"], facts.get("start", str(PRETRAINED))
+        if start != str(PRETRAINED):
+            run += f"-{start}"
+        slug = re.sub(r"[^a-z0-9.]+", "-", run.lower()).strip("-.")
+        base = None if start == str(SCRATCH) else f"{name}-{main}"
+        uploads.append(_upload(path, name, slug, license, base, ""))
     if milestones is not None:
         verify_files(listed_files(milestones))
         for milestone in read_manifest(milestones)["milestones"]:
@@ -102,6 +111,13 @@ def plan_uploads(
                 uploads.append(replace(plan, branch=milestone))
     for upload in uploads:
         _check_name(upload.repo)
+    repeated = [repo for repo, number in Counter(upload.name for upload in uploads).items() if number > 1]
+    if repeated:
+        raise ConfigError(
+            f"two models would be written to {repeated[0]}",
+            where="--task",
+            next_step="publish one of them under another OWNER/NAME; rename an own task called encoder or generator",
+        )
     return uploads
 
 

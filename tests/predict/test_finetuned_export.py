@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 
 import electra.__main__  # noqa: F401  # adds the commands
 from electra.cli import app
-from electra.common.artifacts import write_manifest
+from electra.common.artifacts import read_manifest, write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.finetune.features import Batch, Vocabulary
@@ -215,6 +216,20 @@ def test_the_card_has_the_scores_on_the_development_set(paths: Paths, kept: Call
     assert entry.metric_value == pytest.approx(
         100 * sum(lines[r["id"]]["label"] == r["label"] for r in rows) / len(rows), abs=0.01
     )
+
+
+def test_the_card_of_a_run_from_random_weights_states_no_pre_training(
+    keep: Keep, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("electra.hub.finetuned._is_of_this_workspace", lambda paths, saved: True)
+    monkeypatch.setattr("electra.hub.finetuned.load_settings", lambda root: make_settings({"kind": "files"}, ["CoLA"]))
+    keep("CoLA", PAPERS)
+    shutil.copytree(paths.kept("CoLA-1"), paths.kept("CoLA-1-scratch"))
+    found = {}
+    for run in ("CoLA-1", "CoLA-1-scratch"):
+        folder = export_task(paths, run)
+        found[read_manifest(folder)["start"]] = ModelCard.load(folder / "README.md").data.tags
+    assert found == {"pretrained": ["electra", "replaced-token-detection"], "scratch": ["electra"]}
 
 
 def test_seed_folder_and_missing_models(keep: Keep, paths: Paths, tmp_path: Path) -> None:

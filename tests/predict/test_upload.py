@@ -302,3 +302,25 @@ def test_a_licence_that_is_none_and_a_changed_file_are_refused(exported: Paths) 
     (exported.export / "generator/config.json").write_text("{1}")
     with pytest.raises(DataError, match="generator/config"):
         plan_uploads(exported, NAME, "mit", [])
+
+
+def exported_run(paths: Paths, cell: str, task: str, start: str = "pretrained") -> Path:
+    with building(paths.exported(cell)) as scratch:
+        (scratch / "README.md").write_text("---\ntags: [electra]\n---\n# A model\n")
+        write_manifest(scratch, cell=cell, task=task, start=start)
+    return paths.exported(cell)
+
+
+def test_a_run_from_random_weights_has_a_repository_of_its_own_without_a_base_model(exported: Paths) -> None:
+    runs = [exported_run(exported, "labels-1", "labels"), exported_run(exported, "labels-1-25", "labels", "25"),
+            exported_run(exported, "labels-1-scratch", "labels", "scratch")]  # fmt: skip
+    found = {plan.repo: ModelCard(plan.card).data.base_model for plan in plan_uploads(exported, NAME, "mit", runs)[2:]}
+    base = f"{NAME}-discriminator"
+    assert found == {f"{NAME}-labels": base, f"{NAME}-labels-25": base, f"{NAME}-labels-scratch": None}
+
+
+@pytest.mark.parametrize("tasks", [["labels", "labels"], ["generator"]], ids=["two seeds", "name of a folder"])
+def test_two_models_for_one_repository_are_refused(exported: Paths, tasks: list[str]) -> None:
+    runs = [exported_run(exported, f"{task}-{seed}", task) for seed, task in enumerate(tasks)]
+    with pytest.raises(ConfigError, match=f"two models would be written to {NAME}-{tasks[0]}[\\s\\S]*OWNER/NAME"):
+        plan_uploads(exported, NAME, "mit", runs)
