@@ -12,17 +12,21 @@ from electra.cluster.estimate.text_size import COMPRESSION
 from electra.common.errors import ConfigError, DataError
 from electra.common.globs import expanded
 from electra.common.lines import open_input
-from electra.config import FilesCorpus
+from electra.config import FilesCorpus, Tokenizer
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.init.script import Script, scripts_of
 from electra.inputs import holds_outputs
 from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
+from electra.text.tokenizer.wordpiece import alphabet_of, single_entries
 
 SAMPLE_BYTES = 1 << 18  # read from a file
 SAMPLED_FILES = 20
 MAX_COUNTED_BYTES = 16_000_000  # of text whose words are counted
 BYTES_PER_ENTRY = 120  # bytes of text per entry of the vocabulary
+COVERAGE = Tokenizer.model_fields["character_coverage"].default  # rarer characters get no entry
+HAN = "\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+WORD = re.compile(rf"[^\W_{HAN}]{{2,}}")  # BERT's pre-tokenizer makes a word of each Han character, and splits at _
 LONG_LINE = 120  # characters; a file of such lines without blank lines has a document per line
 
 
@@ -131,12 +135,15 @@ def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, 
 
 
 def _entries(texts: Iterable[str]) -> int:
-    """Return the number of characters of texts, and of four fifths of the words that occur twice."""
+    """Return the number of entries of single characters, and of four fifths of the longer words that occur twice."""
+    characters: Counter[str] = Counter()
     words: Counter[str] = Counter()
     for text in texts:
-        words.update(re.findall(r"\w+", text.lower()))
-    characters = {character for word in words for character in word}
-    return len(characters) + int(0.8 * sum(count > 1 for count in words.values()))
+        lower = text.lower()
+        characters.update(lower)
+        words.update(WORD.findall(lower))
+    alphabet = alphabet_of(characters, lowercase=True, strip_accents=False, coverage=COVERAGE)
+    return len(single_entries(alphabet)) + int(0.8 * sum(count > 1 for count in words.values()))
 
 
 def _patterns(text: str, root: Path, others: Counter[str]) -> list[str]:

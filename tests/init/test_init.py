@@ -408,6 +408,24 @@ def test_a_chinese_texts_vocabulary_is_one_of_its_characters(project: Path) -> N
     assert plan_project(["han.jsonl"]).texts.vocabulary < 1_000
 
 
+def test_the_vocabulary_of_a_text_in_english_and_chinese_is_one_that_the_text_can_fill(project: Path) -> None:
+    """Clauses without spaces are no entries, and the rarest of the characters get none."""
+    generator = random.Random(1)
+    characters = [chr(0x4E00 + number) for number in range(3000)]
+    weights = [1 / rank for rank in range(1, 3001)]
+    lines = ["".join(generator.choices(characters, weights, k=20)) + "\u3002" for _ in range(1500)]
+    Path("han.txt").write_text("\n\n".join(lines * 2))
+    words = ["".join(pair) for pair in itertools.product("bdfklmnprst", "aeiou", "bdfgklmnp")]
+    Path("latin.txt").write_text("\n\n".join(" ".join(generator.choices(words, k=40)) for _ in range(600)))
+    plan = plan_project(["han.txt", "latin.txt"])
+    assert plan.texts.scripts[0].name == "Latin" and plan.texts.scripts[1].name == "Han"
+    write_project(plan)
+    settings, paths = load_settings(project), Workspace(project).paths
+    build_corpus(settings, paths)
+    build_tokenizer(settings, paths)
+    assert len((paths.tokenizer / "vocab.txt").read_text().splitlines()) == settings.tokenizer.vocab_size > 2000
+
+
 def test_the_command_ends_with_2_for_a_users_mistake(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "electra", "init", "letters/", "--like", "tinny", "--no-time"],
