@@ -200,29 +200,31 @@ class Sample:
 
     Attributes:
         documents: separator of documents, estimated from this file alone.
-        blocks: number of blocks between blank lines, estimated for the whole file.
-        block_characters: mean characters of a block.
+        number: number of lines, or of blocks between blank lines, by ``documents``; estimated for the whole file.
+        mean_characters: their mean length.
     """
 
     documents: str
-    blocks: int
-    block_characters: float
+    number: int
+    mean_characters: float
 
 
 def _separator(samples: list[Sample], num_files: int) -> tuple[str, str]:
-    """Return the separator of documents in the text files, and the reason; many short blocks count as paragraphs."""
+    """Return the separator of documents in the text files, and the reason.
+
+    Many short lines or blocks are taken for the paragraphs of a file.
+    """
     if not samples:
         return "blank_line", ""
     most = Counter(sample.documents for sample in samples).most_common(1)[0][0]
-    chosen = sorted((sample for sample in samples if sample.documents == most), key=lambda sample: sample.blocks)
-    middle = chosen[len(chosen) // 2]
-    blocks, characters = middle.blocks, middle.block_characters
-    if most == "line":
-        return most, "long lines, without blank lines between them: a line is a document"
     if most == "file":
         return most, "no blank lines, and lines are short: a file is a document"
-    what = f"{blocks:,} blocks of {characters:,.0f} characters between blank lines"
-    is_short = blocks >= MANY_PARAGRAPHS and characters < PARAGRAPH_CHARS
+    chosen = sorted((sample for sample in samples if sample.documents == most), key=lambda sample: sample.number)
+    middle = chosen[len(chosen) // 2]
+    number, characters = middle.number, middle.mean_characters
+    units, place = ("lines", "without") if most == "line" else ("blocks", "between")
+    what = f"{number:,} {units} of {characters:,.0f} characters {place} blank lines"
+    is_short = number >= MANY_PARAGRAPHS and characters < PARAGRAPH_CHARS
     if is_short and num_files > 1:
         return "file", f"files have about {what}, which look like paragraphs: a file is a document"
     if is_short:
@@ -245,9 +247,10 @@ def _sample(path: Path, encoding: str) -> Sample:
             next_step="say its encoding: electra init ... --encoding cp1252 (or latin-1, utf-16, shift_jis, ...)",
         ) from None
     blocks = [block for block in re.split(r"\n(?:[ \t\r]*\n)+", text) if block.strip()]
-    num_blocks = round(len(blocks) * path.stat().st_size / max(1, len(head)))
-    mean = sum(map(len, blocks)) / max(1, len(blocks))
-    if len(blocks) > 1:
-        return Sample("blank_line", num_blocks, mean)
-    lines = sorted(len(line) for line in text.splitlines())
-    return Sample("line" if lines and lines[len(lines) // 2] >= LONG_LINE else "file", num_blocks, mean)
+    documents, units = "blank_line", blocks
+    if len(blocks) < 2:
+        units = [line for line in text.splitlines() if line.strip()]
+        lengths = sorted(map(len, units))
+        documents = "line" if units and lengths[len(units) // 2] >= LONG_LINE else "file"
+    number = round(len(units) * path.stat().st_size / max(1, len(head)))
+    return Sample(documents, number, sum(map(len, units)) / max(1, len(units)))

@@ -172,6 +172,21 @@ def test_files_of_many_short_blocks_are_a_document_each_and_the_output_says_why(
     assert "if they are the paragraphs of one text, set file" in describe_project(one, None)
 
 
+def test_files_of_many_short_lines_are_a_document_each_and_the_output_says_why(project: Path) -> None:
+    """Books with a paragraph a line, as the bundled ones: with a document a line most of a batch is padding."""
+    for number in range(3):
+        Path(f"book{number}.txt").write_text(("It was a fine day. " * 20 + "\n") * 150)
+        Path(f"essays{number}.txt").write_text(("It was a fine day. " * 100 + "\n") * 150)
+    books = plan_project(["book?.txt"], name="novels")
+    assert books.texts.documents == "file"
+    said = "files have about 150 lines of 380 characters without blank lines, which look like paragraphs"
+    assert said in describe_project(books, None)
+    assert plan_project(["essays?.txt"], name="essays").texts.documents == "line"
+    one = plan_project(["book0.txt"], name="one")
+    assert one.texts.documents == "line"
+    assert "if they are the paragraphs of one text, set file" in describe_project(one, None)
+
+
 @pytest.mark.parametrize(
     "name", ["no", "on", "Off", "yes", "null", "true", "1e3", "0x10", "1_000", "2001-12-14", "017"]
 )
