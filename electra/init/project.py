@@ -23,6 +23,8 @@ from electra.init.table import OWN, Table, check_name, read_labelled
 from electra.init.texts import Texts, find_texts, relative_to
 from electra.init.yaml_text import with_profile, yaml_text
 
+LEAST_BYTES = 100_000  # of text about which something is expected: less is far below the measured runs
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -152,7 +154,8 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         if settings.pretrain.epochs
         else ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
     ]
-    if expected := expect(settings, texts.num_bytes / BYTES_PER_TOKEN):
+    expected = expect(settings, texts.num_bytes / BYTES_PER_TOKEN) if texts.num_bytes >= LEAST_BYTES else None
+    if expected:
         first, *more = described(expected)
         lines += [("expect", first), *(("", line) for line in more)]
     if minutes is not None and used_by_others >= 0.5:

@@ -12,7 +12,7 @@ from electra.cluster.estimate.text_size import COMPRESSION
 from electra.common.errors import ConfigError, DataError
 from electra.common.globs import expanded
 from electra.common.lines import open_input
-from electra.config import FilesCorpus, Tokenizer
+from electra.config import Corpus, FilesCorpus, Tokenizer
 from electra.config.text import MANY_PARAGRAPHS, PARAGRAPH_CHARS
 from electra.init.script import Script, scripts_of
 from electra.inputs import holds_outputs
@@ -24,6 +24,7 @@ SAMPLE_BYTES = 1 << 18  # read from a file
 SAMPLED_FILES = 20
 MAX_COUNTED_BYTES = 16_000_000  # of text whose words are counted
 BYTES_PER_ENTRY = 120  # bytes of text per entry of the vocabulary
+MIN_CHARS = Corpus.model_fields["min_chars"].default  # shorter documents are dropped
 COVERAGE = Tokenizer.model_fields["character_coverage"].default  # rarer characters get no entry
 HAN = "\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 WORD = re.compile(rf"[^\W_{HAN}]{{2,}}")  # BERT's pre-tokenizer makes a word of each Han character, and splits at _
@@ -76,7 +77,7 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
 
     Raises:
         ConfigError: a path does not exist.
-        DataError: there is no text, or a file cannot be read.
+        DataError: there is no text, or a single document of it, or a file cannot be read.
     """
     others: Counter[str] = Counter()
     patterns = [pattern for text in given for pattern in _patterns(text, root, others)]
@@ -87,6 +88,8 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     if not num_bytes:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
     documents, reason = _separator([_sample(Path(file.path), encoding) for file in _spread(plain)], len(plain))
+    if len(plain) == len(files) and num_bytes <= MAX_COUNTED_BYTES:
+        _require_two_documents([line for file in plain for line in _text(file, encoding).splitlines()], given)
     sample = "\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local)
     scripts = scripts_of(sample)
     vocabulary = _vocabulary(files, plain, num_bytes, encoding)
@@ -131,7 +134,22 @@ def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, 
     """
     if len(plain) < len(files) or num_bytes > MAX_COUNTED_BYTES:
         return num_bytes // BYTES_PER_ENTRY
-    return _entries(Path(file.path).read_text(encoding, errors="ignore") for file in plain)
+    return _entries(_text(file, encoding) for file in plain)
+
+
+def _text(file: InputFile, encoding: str) -> str:
+    return Path(file.path).read_text(encoding, errors="ignore")
+
+
+def _require_two_documents(lines: list[str], given: list[str]) -> None:
+    """Raise DataError for texts from which the stage ``corpus`` cannot make two documents, however they are cut."""
+    filled = [line.strip() for line in lines if line.strip()]
+    if len(filled) < 2 or sum(map(len, filled)) < 2 * MIN_CHARS:
+        raise DataError(
+            "a single document; a run needs one to train on and one held out",
+            where=", ".join(given),
+            next_step="give more text, or put each document on a line of its own",
+        )
 
 
 def _entries(texts: Iterable[str]) -> int:

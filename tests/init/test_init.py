@@ -150,7 +150,11 @@ def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> No
 
 @pytest.mark.parametrize(
     ("text", "documents"),
-    [("a b\n\nc d\n", "blank_line"), ("word " * 40 + "\n" + "word " * 40, "line"), ("short\nlines\n", "file")],
+    [
+        ("a few words\n\n" * 9, "blank_line"),
+        ("word " * 40 + "\n" + "word " * 40, "line"),
+        ("short\nlines\n" * 9, "file"),
+    ],
 )
 def test_what_separates_documents_is_seen_in_the_text(project: Path, text: str, documents: str) -> None:
     Path("one.txt").write_text(text)
@@ -170,6 +174,23 @@ def test_files_of_many_short_blocks_are_a_document_each_and_the_output_says_why(
     one = plan_project(["letters/a.txt"], name="one")
     assert one.settings.corpus.sources[0].model_dump()["documents"] == "blank_line"
     assert "if they are the paragraphs of one text, set file" in describe_project(one, None)
+
+
+@pytest.mark.parametrize("text", ["word " * 80_000, "Some words,\n\nand a few others.\n"], ids=["one line", "short"])
+def test_a_text_that_cannot_be_two_documents_is_refused(project: Path, text: str) -> None:
+    """The stage corpus would fail: one is to train on, and one held out."""
+    Path("one.txt").write_text(text)
+    with pytest.raises(DataError, match="a single document"):
+        plan_project(["one.txt"])
+    Path("one.txt").write_text(text + "\n" + "Another text of more words. " * 10)
+    plan_project(["one.txt"])
+
+
+def test_nothing_is_expected_of_a_text_far_below_the_measured_ones(project: Path) -> None:
+    assert "\nexpect " not in describe_project(plan_project(["letters/"]), None)
+    with open("letters/a.txt", "a") as file:
+        file.write(PARAGRAPHS * 2)
+    assert "\nexpect " in describe_project(plan_project(["letters/"]), None)
 
 
 def test_files_of_many_short_lines_are_a_document_each_and_the_output_says_why(project: Path) -> None:
