@@ -7,7 +7,7 @@ from electra.common.artifacts import building, read_manifest, verify_folder, wri
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
-from electra.hub.export.pretrained import write_folders
+from electra.hub.export.pretrained import initial_weights, write_folders
 
 
 def export_milestones(settings: Settings, paths: Paths) -> Path:
@@ -31,7 +31,7 @@ def export_milestones(settings: Settings, paths: Paths) -> Path:
         )
     folder = paths.exported("milestones")
     with building(folder) as scratch:
-        parent = settings.pretrain.initialize_from or "random weights"
+        parent, _ = initial_weights(settings, paths)
         for name, one in seen.items():
             (scratch / name).mkdir()
             section = _section(name, one, parent, facts["order"])

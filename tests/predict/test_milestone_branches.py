@@ -90,3 +90,11 @@ def test_a_dry_run_names_the_branches_and_a_run_without_milestones_says_how_to_a
     (run.milestones / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ConfigError, match="set pretrain.milestones"):
         export_milestones(prepared.settings(), run)
+
+
+def test_the_parent_of_the_first_milestone_is_named_without_its_path(run: Paths, prepared: Workspace) -> None:
+    settings = prepared.settings()
+    recipe = settings.pretrain.model_copy(update={"initialize_from": "/secret/place/weights"})
+    folder = export_milestones(settings.model_copy(update={"pretrain": recipe}), run)
+    card = (folder / "tokens-1k/discriminator/README.md").read_text()
+    assert "- parent: earlier weights (weights), " in card and "secret" not in card

@@ -199,3 +199,24 @@ def test_languages_are_claimed_only_where_the_text_was_cut_to_them(settings: Set
         corpus = Corpus.model_validate({"sources": [own], "cleaning": steps})
         card = ModelCard(model_card(settings.model_copy(update={"corpus": corpus}), built))
         assert card.data.language == languages
+
+
+def test_a_card_says_from_which_weights_training_went_on_and_never_a_local_path(
+    settings: Settings, built: Paths, tmp_path: Path
+) -> None:
+    hub = {"repository": "google/electra-small-discriminator", "revision": "0" * 40}
+    for name, facts in {"imported": {"imported_from": {"discriminator": hub}}, "mine": {"resized_from": {}}}.items():
+        (tmp_path / name).mkdir()
+        write_json(tmp_path / name / "manifest.json", facts)
+
+    def card(start: str | None, folder: str = "discriminator") -> ModelCard:
+        recipe = settings.pretrain.model_copy(update={"initialize_from": start})
+        return ModelCard(model_card(settings.model_copy(update={"pretrain": recipe}), built, folder=folder))
+
+    plain, imported, mine = card(None), card(str(tmp_path / "imported")), card(str(tmp_path / "mine/"))
+    assert "went on from" not in plain.content and plain.data.base_model is None
+    assert f"Training went on from {hub['repository']} at {hub['revision']}." in imported.text
+    assert imported.data.base_model == hub["repository"]
+    assert "Training went on from earlier weights (mine)." in mine.text and mine.data.base_model is None
+    assert card(str(tmp_path / "imported"), "generator").data.base_model is None
+    assert not any(str(tmp_path) in one.content for one in (imported, mine))

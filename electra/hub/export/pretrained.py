@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from electra.cluster.estimate.cost import estimate
-from electra.common.artifacts import building, read_json, write_json, write_manifest, write_text
+from electra.common.artifacts import MANIFEST, building, read_json, write_json, write_manifest, write_text
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Settings
@@ -187,12 +187,14 @@ def model_card(
     pipeline_tag, role = ROLES[folder]
     results = encoder_results(facts, paths.tasks) if folder == main else []
     method = METHODS[settings.pretrain.objective]
+    start, base_model = initial_weights(settings, paths)
+    went_on = f" Training went on from {start}." if settings.pretrain.initialize_from else ""
     parts = [
-        front_matter(facts, pipeline_tag, results),
+        front_matter(facts, pipeline_tag, results, base_model=base_model if folder == main else None),
         f"# {'ELECTRA' if method.has_discriminator else 'Encoder'}, profile {settings.profile}: {folder}\n",
         f"{role}\n",
         checkpoint,
-        f"Pre-trained by {method.title}.\n",
+        f"Pre-trained by {method.title}.{went_on}\n",
         data_in_words(facts) + "\n",
         _sources(facts),
         _shape(facts),
@@ -204,6 +206,21 @@ def model_card(
         LIMITS,
     ]
     return "\n".join(part for part in parts if part)
+
+
+def initial_weights(settings: Settings, paths: Paths) -> tuple[str, str | None]:
+    """Return the weights that pre-training started from, in words for a card, and their repository if it is known.
+
+    Of a local folder the words have the name alone, since its path describes the machine of the run.
+    """
+    if not settings.pretrain.initialize_from:
+        return "random weights", None
+    folder = (paths.root / settings.pretrain.initialize_from).absolute()
+    manifest = folder / MANIFEST
+    origin = read_json(manifest).get("imported_from", {}).get("discriminator", {}) if manifest.is_file() else {}
+    if repository := origin.get("repository"):
+        return f"{repository} at {origin['revision']}", repository
+    return f"earlier weights ({folder.name})", None
 
 
 METRIC_NAMES = {"matthews": "matthews_correlation", "spearman": "spearmanr", "pearson": "pearsonr"}  # names on the hub
@@ -235,12 +252,19 @@ def encoder_results(facts: Facts, tasks: Path) -> list[EvalResult]:
     return found
 
 
-def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResult], name: str | None = None) -> str:
-    """Return the hub's metadata as YAML; licence and base model are added when the folder is published.
+def front_matter(
+    facts: Facts | None,
+    pipeline_tag: str,
+    results: list[EvalResult],
+    name: str | None = None,
+    base_model: str | None = None,
+) -> str:
+    """Return the hub's metadata as YAML; publishing adds the licence, and the run's encoder as base model of others.
 
     Args:
         facts: facts of the run; None if its settings are not available.
         name: name of the model; derived from the profile if None.
+        base_model: repository of the weights that pre-training started from.
     """
     sources = facts.settings.corpus.sources if facts else []
     datasets = sorted({source.dataset for source in sources if source.kind == "hub"})
@@ -253,6 +277,7 @@ def front_matter(facts: Facts | None, pipeline_tag: str, results: list[EvalResul
         datasets=datasets or None,
         model_name=name if results else None,
         eval_results=results or None,
+        base_model=base_model,
     )
     return f"---\n# license: set it to fit the training text before publishing\n{data.to_yaml()}\n---\n"
 
