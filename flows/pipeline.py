@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 import yaml
@@ -38,6 +38,7 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.tasks import MaterializingTask, Task, exponential_backoff
 from prefect.utilities.names import generate_slug
+from pydantic import Field
 
 from electra.cluster.processes import GRACE, end_with_parent
 from electra.cluster.run_facts import run_name
@@ -160,6 +161,9 @@ def describe(progress: dict[str, Any]) -> str:
 DATA = ("validate_corpus", "validate_shards", "validate_tasks")
 EVALUATION = ("evaluate", "report")
 HERE = Workspace()
+# Parameters of flows: Prefect refuses others when a run is created
+Slots = Annotated[int, Field(ge=1)]
+Gpus = Annotated[int, Field(ge=0)]
 GUARDED = "ELECTRA_FLOW_GUARDED"  # set in the process that a guard runs
 
 
@@ -188,25 +192,25 @@ def name_of(workspace: Workspace | dict[str, Any]) -> str:
 
 
 @flow(name="train_encoder", flow_run_name=name_of_this_run)
-def train_encoder(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
+def train_encoder(workspace: Workspace = HERE, parallel: Slots | None = None, gpus: Gpus = 0) -> State[Any]:
     """Run every stage that is out of date: text in, an encoder and its score card out."""
     return bring_up_to_date(workspace, (), parallel, gpus)
 
 
 @flow(name="prepare_data", flow_run_name=name_of_this_run)
-def prepare_data(workspace: Workspace = HERE, parallel: int | None = None) -> State[Any]:
+def prepare_data(workspace: Workspace = HERE, parallel: Slots | None = None) -> State[Any]:
     """Build and validate corpus, vocabulary, shards and tasks. Needs no GPU."""
     return bring_up_to_date(workspace, DATA, parallel, 0)
 
 
 @flow(name="pretrain", flow_run_name=name_of_this_run)
-def pretrain(workspace: Workspace = HERE, gpus: int = 0) -> State[Any]:
+def pretrain(workspace: Workspace = HERE, gpus: Gpus = 0) -> State[Any]:
     """Pre-train the model, and run the stages it depends on."""
     return bring_up_to_date(workspace, ["pretrain"], None, gpus)
 
 
 @flow(name="evaluate", flow_run_name=name_of_this_run)
-def evaluate(workspace: Workspace = HERE, parallel: int | None = None, gpus: int = 0) -> State[Any]:
+def evaluate(workspace: Workspace = HERE, parallel: Slots | None = None, gpus: Gpus = 0) -> State[Any]:
     """Fine-tune, score and write the score card, and run the stages they depend on."""
     return bring_up_to_date(workspace, EVALUATION, parallel, gpus)
 
@@ -320,7 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
     Without a configured server, one is started for the run, unless every stage is up to date.
     """
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run every stage that is out of date")
-    parser.add_argument("--parallel", type=int, help="stages side by side (default: two)")
+    parser.add_argument("--parallel", type=_slots, help="stages side by side (default: two)")
     options = parser.parse_args(arguments)
     try:
         plan = plan_of_this_folder() if PREFECT_API_URL.value() is None else None
@@ -342,6 +346,17 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(result, BaseException):
         raise result
     return 0
+
+
+def _slots(text: str) -> int:
+    """Return the value of ``--parallel``.
+
+    Raises:
+        ArgumentTypeError: it is no whole number of at least 1; the command ends with exit code 2.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 @contextmanager

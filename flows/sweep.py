@@ -23,7 +23,7 @@ from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling, Completed, Failed
 
-from flows.pipeline import SCORES, train_encoder
+from flows.pipeline import SCORES, Gpus, train_encoder
 from flows.stages import StageFailure
 from flows.workspace import Workspace, git_credentials, located
 
@@ -66,7 +66,7 @@ def sweep(
     profiles: list[str] = ["books"],  # noqa: B006
     seeds: list[int] = [1],  # noqa: B006
     deployment: str | None = None,
-    gpus: int = 0,
+    gpus: Gpus = 0,
 ) -> State[Any]:
     """Train and score every combination.
 

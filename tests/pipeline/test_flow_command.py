@@ -14,7 +14,9 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from prefect.exceptions import ParameterTypeError
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.utilities.schema_tools import ValidationError, validate
 
 import flows.pipeline as pipeline
 from flows.plan import PlannedStage
@@ -114,3 +116,23 @@ def test_what_dvc_cannot_read_is_told_without_a_server(
     (workspace / "dvc.yaml").write_text("stages: {make: 7}\n")
     assert main(None) == 2 and not started
     assert "dvc.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["-1", "0", "two"])
+def test_stages_side_by_side_below_one_are_refused_as_an_argument(
+    value: str, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        pipeline.main(["--parallel", value])
+    assert ended.value.code == 2 and f"'{value}' is no whole number of at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("parameters", [{"parallel": 0}, {"parallel": -1}, {"gpus": -1}])
+def test_prefect_refuses_the_parameters_of_a_run_below_their_least(parameters: dict[str, int]) -> None:
+    """By the schema when a deployment's run is created, as its API does, and when a flow is called."""
+    schema = pipeline.train_encoder.parameters.model_dump_for_openapi()
+    validate({"parallel": 1, "gpus": 0}, schema, raise_on_error=True)
+    with pytest.raises(ValidationError):
+        validate(parameters, schema, raise_on_error=True)
+    with pytest.raises(ParameterTypeError):
+        pipeline.train_encoder.validate_parameters(parameters)
