@@ -71,7 +71,8 @@ class InputFormat:
         before, between, after = _specials(pair)
         if _specials(single) != (before, (), after):
             raise DataError("the tokenizer frames single texts otherwise than pairs", where=where)
-        last = bool(after) and after[-1] == cls_id or not (before or after)
+        # without a token at the end the model is one-sided, as GPT-2 and OPT, unless its summary is the first token
+        last = after[-1] == cls_id if after else cls_id not in before
         segments = _expected_segments(pair, before, between)
         own_segment = pair.type_ids[-1] if after and last and pair.type_ids[-1] != 1 and any(pair.type_ids) else None
         if own_segment is not None:

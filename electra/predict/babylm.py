@@ -246,7 +246,9 @@ def _predict(probe: Probe, task: Task, choices: list[Choice]) -> tuple[dict[str,
         excess = max(0, len(encoding.ids) - room)
         texts.append((encoding.ids[excess:], max(0, first - excess)))
         num_cut += excess > 0
-    scores = iter(_scores(probe, texts))
+    distinct = list(dict.fromkeys((tuple(ids), first) for ids, first in texts))  # equal ones are ties, in any batch
+    known = dict(zip(distinct, _scores(probe, [(list(ids), first) for ids, first in distinct]), strict=True))
+    scores = (known[tuple(ids), first] for ids, first in texts)
     found: dict[str, Any] = {}
     right: dict[str, list[bool]] = {}
     ratios, probabilities = [], []

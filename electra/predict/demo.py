@@ -185,17 +185,19 @@ def load_demo(paths: Paths, folder: Path | None, device: torch.device, bf16: boo
         return Demo("models/pretrained", Probe(paths, device, bf16), finetuned, device, bf16)
     main, generator = _halves(folder)
     imported = Paths(scratch)
-    import_huggingface(main, generator, imported.pretrained.absolute())
+    classes = read_json(main / "config.json").get("architectures") or () if (main / "config.json").is_file() else ()
+    is_language_model = any(name.endswith("ForMaskedLM") for name in classes)
+    import_huggingface(main, generator, imported.pretrained.absolute(), as_language_model=is_language_model)
     imported.tokenizer.parent.mkdir(parents=True)
     imported.tokenizer.symlink_to((imported.pretrained / "tokenizer").absolute())
-    has_head = bool(set(read_json(main / "config.json").get("architectures") or ()) & set(HEADED))
-    probe = Probe(imported, device, bf16)
-    return Demo(str(folder), probe, finetuned, device, bf16, has_head, has_generator=generator is not None)
+    probe, has_head = Probe(imported, device, bf16), bool(set(classes) & set(HEADED))
+    has_generator = is_language_model or generator is not None
+    return Demo(str(folder), probe, finetuned, device, bf16, has_head, has_generator)
 
 
 def _halves(folder: Path) -> tuple[Path, Path | None]:
-    """Return the folders of the discriminator (with its head, if there is one) and of the generator."""
-    names = ("detector", "discriminator", "generator")
+    """Return the folders of the main encoder (with its head, if there is one) and of the generator."""
+    names = ("encoder", "detector", "discriminator", "generator")
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", next_step="name a folder that electra export wrote")
     whole = folder.parent if folder.name in names else folder  # the folder that contains both

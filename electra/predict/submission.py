@@ -57,7 +57,8 @@ def write_submission(
         start_from: submit tasks that were also fine-tuned from this task's encoder from there; they are listed.
 
     Raises:
-        DataError: there is nothing to submit, GLUE files are missing, or predictions are of other data.
+        DataError: there is nothing to submit, GLUE files are missing, predictions are of other data, or no task was
+            fine-tuned from ``start_from``.
     """
     predicted = {
         file: lines
@@ -65,7 +66,7 @@ def write_submission(
         if (lines := list(_predictions(_run_folder(paths, file.task, seed, start_from), file.split)))
     }
     missing = [file for file in GLUE_FILES if file not in predicted]
-    questions = {task: lines for task in SQUAD_TASKS if (lines := _dev_answers(paths, task, seed))}
+    questions = {task: lines for task in SQUAD_TASKS if (lines := _dev_answers(paths, task, seed, start_from))}
     if not predicted and not questions:
         raise DataError(
             f"seed {seed} has predictions neither of a GLUE test set nor of SQuAD",
@@ -79,6 +80,15 @@ def write_submission(
             next_step="add their test files and fine-tune them with this seed, or fill them with the majority class: "
             "--fill-missing",
         )
+    tasks = {file.name: file.task for file in predicted} | {task: task for task in questions}
+    later = [name for name, task in tasks.items()
+             if _run_folder(paths, task, seed, start_from) != _run_folder(paths, task, seed, None)]  # fmt: skip
+    if start_from and not later:
+        raise DataError(
+            f"no task was fine-tuned from {start_from}'s encoder with seed {seed}",
+            where="--start-from",
+            next_step="correct the task's name, or fine-tune from it: cells.from_intermediate",
+        )
     with building(paths.submission(seed)) as folder:
         if predicted:
             _write_glue(paths, folder / "glue.zip", predicted)
@@ -86,8 +96,6 @@ def write_submission(
             _write_squad(folder, task, lines, null_threshold)
         filled = [file.name for file in missing] if predicted else []
         odd = [file.name for file, lines in predicted.items() if len(lines) != file.rows]
-        folders = {file: _run_folder(paths, file.task, seed, start_from) for file in predicted}
-        later = [file.name for file, folder in folders.items() if folder != _run_folder(paths, file.task, seed, None)]
         write_manifest(
             folder,
             seed=seed,
@@ -130,8 +138,8 @@ def _predictions(folder: Path, split: str) -> Iterator[dict[str, Any]]:
                 yield found
 
 
-def _dev_answers(paths: Paths, task: str, seed: int) -> list[dict[str, Any]]:
-    lines = list(_predictions(_run_folder(paths, task, seed, None), "dev"))
+def _dev_answers(paths: Paths, task: str, seed: int, start_from: str | None) -> list[dict[str, Any]]:
+    lines = list(_predictions(_run_folder(paths, task, seed, start_from), "dev"))
     if lines:
         _check_rows(paths, task, "dev", lines)
     return lines

@@ -5,6 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, AutoTokenizer
 
 from electra.common.artifacts import read_json
@@ -12,6 +15,7 @@ from electra.config import Cluster
 from electra.finetune.classification import sentence_features
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.features import collate, endless_batches
+from electra.finetune.input_format import InputFormat
 from electra.finetune.model import TaskModel
 from electra.finetune.run import finetune_task
 from electra.finetune.span import span_features
@@ -47,6 +51,16 @@ def test_inputs_are_those_of_the_encoders_own_tokenizer(folders, make):
     assert encoder.takes_segments == (make in ("bert", "albert", "xlnet"))
     if encoder.takes_segments:
         assert encoder._segments(batch.segments_BT, batch.mask_BT).tolist() == [expected["token_type_ids"]]
+
+
+def test_a_tokenizer_that_only_begins_texts_is_of_a_one_sided_model_whose_last_state_is_read():
+    """As OPT's: its first token sees no other."""
+    tokenizer = Tokenizer(WordLevel({"</s>": 0, "a": 1, "b": 2}, unk_token="a"))
+    tokenizer.post_processor = TemplateProcessing(
+        single="</s> $A", pair="</s> $A </s> $B", special_tokens=[("</s>", 0)]
+    )
+    assert InputFormat.of(tokenizer, None, 1, "opt").layout.summary == "last"
+    assert InputFormat.of(tokenizer, 0, 1, "its summary comes first").layout.summary == "first"
 
 
 @pytest.mark.parametrize("make", MAKES)

@@ -142,6 +142,20 @@ def test_an_exported_folder_is_shown_as_the_weights_it_was_made_of(
         assert re.findall(r"<tr><td>(.*?)</td>", theirs) == re.findall(r"<tr><td>(.*?)</td>", ours)
 
 
+@pytest.mark.parametrize("parts", [{}, MODERN], ids=["electra", "modern"])
+def test_an_exported_masked_language_model_is_shown_as_its_weights(
+    parts: dict, prepared: Workspace, tmp_path: Path
+) -> None:
+    """What the default profile exports."""
+    paths = workspace_of(prepared, tmp_path / "root", "bert", **parts)
+    ours = post(load_demo(paths, None, CPU, False, tmp_path), text=TEXT)
+    assert "In place of" in ours and not titles(ours)
+    for number, folder in enumerate((paths.export, paths.export / "encoder")):
+        theirs = post(load_demo(Paths(tmp_path), folder, CPU, False, tmp_path / str(number)), text=TEXT)
+        assert re.findall(r"<tr><td>(.*?)</td>", theirs) == re.findall(r"<tr><td>(.*?)</td>", ours)
+        assert not titles(theirs)
+
+
 def test_what_a_folder_lacks_is_not_made_up(exported: Paths, tmp_path: Path) -> None:
     """An import draws a missing generator at random."""
     shutil.copytree(exported.export / "discriminator", tmp_path / "alone")

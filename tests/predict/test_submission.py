@@ -1,6 +1,7 @@
 """Submissions have the names, headers, rows and words that leaderboards and official scripts take."""
 
 import json
+import shutil
 import zipfile
 
 import pytest
@@ -201,6 +202,21 @@ def test_a_cell_that_was_set_aside_since_is_handed_in_too(paths, trained):
     paths.finetuned("CoLA-1").rename(paths.set_aside("CoLA-1"))
     write_submission(paths, seed=1, fill_missing=True)
     assert (paths.submission(1) / "glue.zip").read_bytes() == first
+
+
+def test_runs_that_started_from_another_task_are_handed_in_where_they_are_asked_for(paths, trained):
+    trained(["SQuAD1.1"])
+    later = paths.finetuned("SQuAD1.1-1-from-MNLI")
+    shutil.copytree(paths.finetuned("SQuAD1.1-1"), later)
+    lines = [json.loads(line) for line in (later / "predictions.jsonl").read_text().splitlines()]
+    changed = [json.dumps({**line, "text": "from MNLI"}) for line in lines]
+    (later / "predictions.jsonl").write_text("\n".join(changed) + "\n")
+    write_submission(paths, seed=1, start_from="MNLI")
+    (file,) = paths.submission(1).glob("*1.1*.json")
+    assert set(json.loads(file.read_text()).values()) == {"from MNLI"}
+    assert read_manifest(paths.submission(1))["started_from"] == {"MNLI": ["SQuAD1.1"]}
+    with pytest.raises(DataError, match="no task was fine-tuned from MNL's encoder with seed 1"):
+        write_submission(paths, seed=1, start_from="MNL")
 
 
 def test_the_command_passes_its_options_on(paths, trained, monkeypatch):

@@ -153,6 +153,16 @@ def test_a_tie_is_wrong(prepared: Workspace, tmp_path: Path) -> None:
     assert {values["all"] for values in score_pairs(probe, [same]).values()} == {0.0}
 
 
+def test_sentences_of_the_same_wordpieces_are_a_tie_whatever_else_is_in_their_batches(
+    prepared: Workspace, tmp_path: Path
+) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
+    texts = [pair["sentence_good"] for pair in PAIRS[:40]]
+    pairs = [{"sentence_good": text, "sentence_bad": text.upper(), "UID": "case"} for text in texts]
+    assert all(probe.ids(text) == probe.ids(text.upper()) for text in texts)
+    assert {values["all"] for values in score_pairs(probe, pairs).values()} == {0.0}
+
+
 @pytest.mark.parametrize(
     ("objective", "ways"),
     [

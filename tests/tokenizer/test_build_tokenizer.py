@@ -19,7 +19,7 @@ from electra.common.paths import Paths
 from electra.config.loading import load_settings
 from electra.config.text import SPECIAL_TOKENS
 from electra.text.tokenizer.build import build_tokenizer
-from electra.text.tokenizer.measure import _heldout_texts, show_beside
+from electra.text.tokenizer.measure import _heldout_texts, _load, show_beside
 from electra.text.tokenizer.sample import in_sample
 from electra.text.tokenizer.wordpiece import alphabet_of, count_characters, make_tokenizer, train_vocabulary
 from tests.text_stages import REPO, text_settings, write_corpus
@@ -306,6 +306,13 @@ def test_other_vocabularies_are_measured_on_the_same_words(paths: Paths, tmp_pat
         f"{characters / len(ids):.2f}",
         f"{ids.count(0) / len(ids):.3%}",
     ]
+
+
+@pytest.mark.parametrize("word", ["h\u1ecdc", "\ud55c\uad6d"])  # Vietnamese, Korean
+def test_a_vocabulary_with_accents_is_measured_on_text_with_accents(tmp_path: Path, word: str) -> None:
+    """As `electra init` makes it for some languages: lowercase, accents kept."""
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "a", word]) + "\n", encoding="utf-8")
+    assert _load(tmp_path / "vocab.txt").encode(f"A {word}", add_special_tokens=False).tokens == ["a", word]
 
 
 def test_a_vocabulary_beside_that_is_missing_or_broken_is_named(paths: Paths, tmp_path: Path) -> None:

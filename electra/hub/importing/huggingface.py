@@ -26,6 +26,7 @@ from electra.hub.importing.weights import (
     differing_embeddings,
     electra_of_pair,
     fitting_tensors,
+    language_model_of,
     model_of_pair,
     tokenizer_files,
     write_pretrained,
@@ -96,6 +97,7 @@ def import_huggingface(
     target: Path,
     revision: str | None = None,
     generator_revision: str | None = None,
+    as_language_model: bool = False,
 ) -> None:
     """Write ``target``, a folder like ``models/pretrained`` with the tokenizer in ``tokenizer/``.
 
@@ -112,6 +114,7 @@ def import_huggingface(
         target: the folder to write; replaces an earlier import.
         revision: full commit of the discriminator on the hub.
         generator_revision: full commit of the generator on the hub.
+        as_language_model: ``discriminator`` is a masked language model, written as one of the method ``bert``.
 
     Raises:
         ConfigError: there is no such folder, or the two do not belong together (the message names what differs).
@@ -135,13 +138,15 @@ def import_huggingface(
             where=str(folder),
         )
     with fitting_tensors(folder):
-        electra = electra_of_pair(ours, theirs, model, vocabulary.index("[MASK]"))
+        mask_id = vocabulary.index("[MASK]")
+        objective = (language_model_of(ours, model, mask_id) if as_language_model
+                     else electra_of_pair(ours, theirs, model, mask_id))  # fmt: skip
     if theirs is not None and model.embedding_sharing == "embeddings":
         _warn_of_differences(ours, theirs)
     origin = {"discriminator": _origin(discriminator, folder, revision)}
     if generator is not None and generator_folder is not None:
         origin["generator"] = _origin(generator, generator_folder, generator_revision)
-    write_pretrained(target, electra, model, ours.shape.vocab_size, tokenizer, imported_from=origin)
+    write_pretrained(target, objective, model, ours.shape.vocab_size, tokenizer, imported_from=origin)
     print(f"import-huggingface: {target}, {len(vocabulary):,} entries, {ours.shape.num_layers} layers")
     if not is_wordpiece:
         print(

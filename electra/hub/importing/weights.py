@@ -32,7 +32,7 @@ from electra.common.tensors import FETCH_AGAIN
 from electra.hub.export.names import DISCRIMINATOR_HEAD, WORD_HEADS, embedding_names, encoder_names, imported
 from electra.model.pretrained import fill, save_pretrained
 from electra.model.shape import EncoderConfig
-from electra.objectives.base import Objective
+from electra.objectives.base import Objective, build_objective
 from electra.objectives.electra import Electra
 from electra.text.tokenizer.wordpiece import normalizer_facts, transformers_config
 
@@ -185,6 +185,19 @@ def electra_of_pair(discriminator: Half, generator: Half | None, model: config.M
     drawn = {name: tensor for name, tensor in electra.named_parameters() if name.startswith(tuple(missing))}
     fill(electra, drawn | weights, discriminator.tensors.where)
     return electra
+
+
+def language_model_of(half: Half, model: config.Model, mask_id: int) -> Objective:
+    """Return a masked language model with its weights.
+
+    Raises:
+        DataError: a tensor is missing or has the wrong shape.
+    """
+    objective = build_objective(model, half.shape.vocab_size, mask_id, config.Method(objective="bert"))
+    weights = {f"encoder.{name}": tensor for name, tensor in half.encoder().items()}
+    weights |= {f"head.{name}": tensor for name, tensor in half.generator_head().items()}
+    fill(objective, weights, half.tensors.where)
+    return objective
 
 
 def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:

@@ -167,8 +167,12 @@ def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
     good, bad = ([probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad"))
     texts, others = [*good, *bad], [*bad, *good]
     ways: dict[str, list[float]] = {}  # a score for each text
-    real = probe.one_pass(texts)
-    masked = probe.masked(texts)
+    distinct = list(dict.fromkeys(map(tuple, texts)))  # scores of equal texts in two batches differ by their rounding
+    number = {text: n for n, text in enumerate(distinct)}
+    listed = [list(text) for text in distinct]
+    one_pass, by_masks = probe.one_pass(listed), probe.masked(listed)
+    real = None if one_pass is None else [one_pass[number[tuple(text)]] for text in texts]
+    masked = None if by_masks is None else [by_masks[number[tuple(text)]] for text in texts]
     if real is not None:
         name = "Electric" if probe.objective.scores_texts else "discriminator"
         places = [changed(*both) for both in zip(texts, others, strict=True)]

@@ -19,7 +19,7 @@ from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.common.printing import printable, raw_stream
 from electra.text.tokenizer.sample import line_batches
-from electra.text.tokenizer.wordpiece import make_tokenizer, read_vocab_file
+from electra.text.tokenizer.wordpiece import bert_normalizer, make_tokenizer, read_vocab_file
 
 MEASURED_CHARS = 10_000_000  # characters of held-out text for the statistics in the manifest
 
@@ -133,7 +133,10 @@ def _load(path: Path) -> Tokenizer:
         return tokenizer
     vocabulary = read_vocab_file(path)
     entries = [entry for entry in vocabulary if not entry.startswith("[")]
-    return make_tokenizer(vocabulary, lowercase=all(entry == entry.lower() for entry in entries))
+    lowercase = all(entry == entry.lower() for entry in entries)
+    stripping = bert_normalizer(lowercase=False, strip_accents=True, handle_chinese_chars=False)
+    has_accents = any(stripping.normalize_str(entry) != entry for entry in entries)  # never found in stripped text
+    return make_tokenizer(vocabulary, lowercase=lowercase, strip_accents=False if has_accents else None)
 
 
 def _heldout_texts(corpus: Path) -> Iterator[list[str]]:
