@@ -6,13 +6,14 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.printing import listed
-from electra.readers.tables import Layout, as_label, read_table
+from electra.readers.tables import Layout, Record, as_label, read_table
 from electra.tasks.catalogue import TASKS
 
 OWN = Path("own")  # descriptions and tables of own tasks
@@ -107,7 +108,7 @@ def _labelled(path: Path, columns: list[str], layout: Layout) -> list[Any]:
         DataError: a label is missing.
     """
     rows, first_without = [], ""
-    for where, record in read_table(path, columns, layout):
+    for where, record in _read_table(path, columns, layout):
         rows.append(record)
         if as_label(record[columns[-1]]) is None:
             first_without = first_without or where
@@ -117,6 +118,22 @@ def _labelled(path: Path, columns: list[str], layout: Layout) -> list[Any]:
     if first_without:
         raise DataError("a label is missing", where=first_without, next_step="add it, or remove the row")
     return rows
+
+
+NEXT_STEPS = {  # by a word of the advice for a task's YAML file, which `electra init` has not written yet
+    "column's": "correct --text or --label",
+    "`encoding`": "say its encoding: electra init ... --encoding cp1252 (or latin-1, utf-16, shift_jis, ...)",
+    "`format:`": "convert it to .csv, .tsv, .jsonl, .json or .parquet",
+}
+
+
+def _read_table(path: Path, columns: list[str], layout: Layout) -> Iterator[Record]:
+    """Yield rows as :func:`electra.readers.tables.read_table`, with errors that advise on options of the command."""
+    try:
+        yield from read_table(path, columns, layout)
+    except DataError as error:
+        step = next((step for word, step in NEXT_STEPS.items() if word in (error.next_step or "")), error.next_step)
+        raise DataError(error.what, where=error.where, next_step=step) from None
 
 
 # names of tables and folders that do not describe the task
@@ -134,7 +151,7 @@ def _name_of(root: Path, table: Path) -> str:
 def _columns(path: Path, encoding: str) -> list[str]:
     """Return the names of a table's columns, taken from its reader's error message."""
     try:
-        next(iter(read_table(path, ["\0"], Layout(encoding=encoding))), None)
+        next(_read_table(path, ["\0"], Layout(encoding=encoding)), None)
     except DataError as error:
         if "the columns are " in error.what:
             return error.what.partition("the columns are ")[2].split(", ")

@@ -428,6 +428,21 @@ def test_a_missing_label_is_named_with_its_row(project: Path, labels: list[str],
         plan_project(["letters/"], table=Path("own.csv"), text_columns=["t"], label="y")
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "step"),
+    [("own.csv", "genre", "correct --text or --label"), ("old.csv", "y", "--encoding cp1252"),
+     ("own.xlsx", "y", "convert it to .csv")],
+)  # fmt: skip
+def test_a_table_that_cannot_be_read_is_told_with_the_commands_options(
+    project: Path, name: str, label: str, step: str
+) -> None:
+    """No YAML file of the task has been written yet."""
+    Path(name).write_bytes("t,y\nschön,1\n".encode("cp1252" if name == "old.csv" else "utf-8"))
+    with pytest.raises(DataError) as caught:
+        plan_project(["letters/"], table=Path(name), text_columns=["t"], label=label)
+    assert step in (caught.value.next_step or "") and "YAML" not in str(caught.value)
+
+
 def test_nan_is_a_label_among_others_and_makes_no_scores(project: Path) -> None:
     rows = "".join(f"text {number},{['1', '2', 'nan'][number % 3]}\n" for number in range(30))
     Path("own.csv").write_text(f"t,y\n{rows}")
