@@ -246,9 +246,7 @@ def _predict(probe: Probe, task: Task, choices: list[Choice]) -> tuple[dict[str,
         excess = max(0, len(encoding.ids) - room)
         texts.append((encoding.ids[excess:], max(0, first - excess)))
         num_cut += excess > 0
-    distinct = list(dict.fromkeys((tuple(ids), first) for ids, first in texts))  # equal ones are ties, in any batch
-    known = dict(zip(distinct, _scores(probe, [(list(ids), first) for ids, first in distinct]), strict=True))
-    scores = (known[tuple(ids), first] for ids, first in texts)
+    scores = iter(_scores(probe, texts))
     found: dict[str, Any] = {}
     right: dict[str, list[bool]] = {}
     ratios, probabilities = [], []
@@ -269,13 +267,17 @@ def _predict(probe: Probe, task: Task, choices: list[Choice]) -> tuple[dict[str,
 
 
 def _scores(probe: Probe, texts: list[tuple[list[int], int]]) -> list[float]:
-    """Return pseudo-log-likelihoods (nats) of texts: wordpieces, and how many at the beginning are not scored."""
+    """Return pseudo-log-likelihoods (nats) of texts: wordpieces, and how many at the beginning are not scored.
+
+    Equal texts are computed once: in two batches their last digits would differ, and they would not be a tie.
+    """
+    distinct = list(dict.fromkeys((tuple(ids), first) for ids, first in texts))
     model = probe.objective.language_model()
     assert model is not None
     encoder, head = model
-    found, order = [0.0] * len(texts), sorted(range(len(texts)), key=lambda text: len(texts[text][0]))
+    found, order = [0.0] * len(distinct), sorted(range(len(distinct)), key=lambda text: len(distinct[text][0]))
     for start in range(0, len(order), _TEXTS):
-        here = [(text, *texts[text]) for text in order[start : start + _TEXTS]]
+        here = [(text, *distinct[text]) for text in order[start : start + _TEXTS]]
         masked = [(text, ids, place) for text, ids, first in here for place in range(first, len(ids))]
         rows = [[probe.cls, *ids[:place], probe.mask, *ids[place + 1 :], probe.sep] for _, ids, place in masked]
         left = iter(masked)
@@ -288,4 +290,5 @@ def _scores(probe: Probe, texts: list[tuple[list[int], int]]) -> list[float]:
             values = logits_BV.float().log_softmax(-1)[numbers, targets].tolist()
             for (text, *_), value in zip(part, values, strict=True):
                 found[text] += value
-    return found
+    known = dict(zip(distinct, found, strict=True))
+    return [known[tuple(ids), first] for ids, first in texts]

@@ -22,6 +22,7 @@ from electra.predict.babylm import find_tasks, write_predictions
 from electra.pretrain.data.seen import TextSeen
 from electra.results.probe.scores import Probe, read_pairs, score_pairs
 from tests import fixtures
+from tests.probe.test_scores import workspace_of
 from tests.publish import parity
 from tests.publish.milestones import run_with_milestones
 from tests.workspace import Workspace
@@ -271,3 +272,10 @@ def test_what_cannot_be_scored_is_refused(prepared: Workspace, tmp_path: Path, m
     with pytest.raises(ConfigError, match="no masked language model"):
         write_predictions(paths, Path("evaluation_data/fast_eval"), "baby", CPU)
     assert not paths.exported("babylm").exists()
+
+
+def test_equal_candidates_are_a_tie_whatever_else_is_in_their_batches(prepared: Workspace, tmp_path: Path) -> None:
+    probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
+    texts = [(probe.ids(pair["sentence_good"]), 1) for pair in read_pairs([fixtures.PAIRS])[:40]]
+    scores = babylm._scores(probe, [*texts, *reversed(texts)])
+    assert scores[:40] == scores[:39:-1] and len(set(scores)) > 20
