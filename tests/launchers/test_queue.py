@@ -112,6 +112,24 @@ def test_job_of_an_earlier_run_is_waited_for(tmp_path: Path, capsys: pytest.Capt
     assert not (tmp_path / "checkpoints/0123456789ab/job.json").exists()
 
 
+def test_job_of_an_earlier_run_is_waited_for_though_the_queue_does_not_answer_at_once(tmp_path: Path) -> None:
+    queue = FakeQueue([RUNNING])
+    queue_module._submit(queue, job(tmp_path))
+    queue.jobs = [[Status("unknown", "scontrol does not respond"), RUNNING, SUCCEEDED]]
+    run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 1
+
+
+def test_no_job_is_submitted_while_an_earlier_one_may_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "LOST_AFTER_SECONDS", 0.05)
+    queue = FakeQueue([Status("unknown", "slurmctld is down")])
+    queue_module._submit(queue, job(tmp_path))
+    with pytest.raises(InfrastructureError, match="job 1 of an earlier run may still run.*slurmctld is down"):
+        run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 1
+    assert (tmp_path / "checkpoints/0123456789ab/job.json").exists(), "the next run asks for the same job"
+
+
 def test_signal_asks_the_job_to_end_and_waits_for_its_checkpoint(tmp_path: Path) -> None:
     queue = FakeQueue([RUNNING])
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()

@@ -8,7 +8,7 @@ instead of submitting a second one (``checkpoints/<fingerprint>/job.json``).
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -233,7 +233,7 @@ def run_to_end(queue: Queue, job: Job) -> None:
     with EndRequest() as end:
         for left in range(job.cluster.resubmissions, -1, -1):
             before = job.newest_step()
-            status = _wait(queue, job, _running(queue, job) or _submit(queue, job), end)
+            status = _wait(queue, job, _running(queue, job, end) or _submit(queue, job), end)
             (job.checkpoints / "job.json").unlink(missing_ok=True)
             if status.phase == "succeeded":
                 return
@@ -261,14 +261,32 @@ def _submit(queue: Queue, job: Job) -> str:
     return name
 
 
-def _running(queue: Queue, job: Job) -> str | None:
-    """Return the name of an earlier run's job that is still waiting or running, or None."""
-    with suppress(DataError):
+def _running(queue: Queue, job: Job, end: EndRequest) -> str | None:
+    """Return the name of an earlier run's job that is still waiting or running, or None.
+
+    Raises:
+        InfrastructureError: the queue does not say whether it runs.
+    """
+    try:
         known = read_json(job.checkpoints / "job.json")
-        if known["launcher"] == queue.kind and queue.status(job, known["name"]).phase in ("waiting", "running"):
-            print(f"going on to wait for {queue.kind} job {known['name']}, which an earlier run submitted", flush=True)
-            return known["name"]
-    return None
+    except DataError:
+        return None
+    if known["launcher"] != queue.kind:
+        return None
+    deadline = time.monotonic() + LOST_AFTER_SECONDS
+    # "unknown" must not count as "ended": the next job would run beside this one, or replace it
+    while (status := queue.status(job, known["name"])).phase == "unknown":
+        if end or time.monotonic() > deadline:
+            raise InfrastructureError(
+                f"{queue.kind} job {known['name']} of an earlier run may still run, and the queue does not respond: "
+                f"{status.what}",
+                next_step="run it again",
+            )
+        end.wait(SECONDS_BETWEEN_LOOKS)
+    if status.is_over:
+        return None
+    print(f"going on to wait for {queue.kind} job {known['name']}, which an earlier run submitted", flush=True)
+    return known["name"]
 
 
 def _wait(queue: Queue, job: Job, name: str, end: EndRequest) -> Status:
