@@ -102,8 +102,9 @@ def test_pod_that_the_cluster_took_away_is_the_clusters_doing(kubectl: Path, job
     assert KubernetesLauncher().status(job, NAME).is_clusters_doing
 
 
-def test_job_that_is_deleted_is_gone(kubectl: Path, job: Job) -> None:
-    assert KubernetesLauncher().status(job, NAME).phase == "gone"
+def test_job_that_is_deleted_is_gone_and_counts_as_cancelled(kubectl: Path, job: Job) -> None:
+    status = KubernetesLauncher().status(job, NAME)
+    assert status.phase == "gone" and status.is_cancelled
 
 
 def test_cancelling_gives_pods_their_grace_period(kubectl: Path, job: Job) -> None:

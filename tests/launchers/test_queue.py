@@ -10,7 +10,7 @@ import pytest
 from electra.cluster.launchers import job as queue_module
 from electra.cluster.launchers.job import Job, Status, run_to_end
 from electra.cluster.launchers.slurm import FIRST_FAILURE, SlurmLauncher
-from electra.common.errors import ConfigError, InfrastructureError, TrainingError
+from electra.common.errors import ConfigError, ElectraError, InfrastructureError, TrainingError
 from electra.config import Cluster
 
 SUCCEEDED = Status("succeeded")
@@ -93,6 +93,21 @@ def test_preempted_job_is_submitted_again_though_it_had_no_time_to_get_further(t
     queue = FakeQueue([failed(0, is_clusters_doing=True)], [SUCCEEDED])
     run_to_end(queue, job(tmp_path))
     assert queue.submitted == 2
+
+
+def test_job_that_is_cancelled_in_the_queue_is_not_submitted_again(tmp_path: Path) -> None:
+    queue = FakeQueue([RUNNING, failed(5, is_cancelled=True)], [SUCCEEDED], steps=(10, 20))
+    with pytest.raises(ElectraError, match="cancelled in the queue.*after step 10") as raised:
+        run_to_end(queue, job(tmp_path))
+    assert queue.submitted == 1 and raised.value.exit_code == 1, "a flow would try exit code 5 again"
+
+
+def test_job_that_this_process_cancels_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = FakeQueue([RUNNING])
+    monkeypatch.setattr(queue, "end", lambda job, name: queue.jobs.__setitem__(0, [failed(5, is_cancelled=True)]))
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with pytest.raises(InfrastructureError, match="SIGTERM: the job is cancelled"):
+        run_to_end(queue, job(tmp_path))
 
 
 def test_resubmissions_are_counted(tmp_path: Path) -> None:
@@ -188,3 +203,4 @@ def test_slurm_job_that_failed_has_the_code_of_the_process_that_failed_first(
         (failed_job.folder / FIRST_FAILURE).write_text(first_failure)
     status = SlurmLauncher().status(failed_job, "7")
     assert (status.phase, status.exit_code, status.is_clusters_doing) == ("failed", code, is_clusters_doing)
+    assert status.is_cancelled == ("CANCELLED" in state)

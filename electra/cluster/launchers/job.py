@@ -172,12 +172,14 @@ class Status:
         what: the queue's description of the state, for messages.
         exit_code: exit code of the training, if the queue reports it.
         is_clusters_doing: the cluster ended the job: preemption, a lost node or the time limit.
+        is_cancelled: a user or an administrator ended the job in the queue.
     """
 
     phase: Literal["waiting", "running", "succeeded", "failed", "gone", "unknown"]
     what: str = ""
     exit_code: int | None = None
     is_clusters_doing: bool = False
+    is_cancelled: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -226,7 +228,7 @@ def run_to_end(queue: Queue, job: Job) -> None:
     """Submit jobs until pre-training has ended, and wait for each.
 
     Raises:
-        ElectraError: the job failed; the class follows from the training's exit code.
+        ElectraError: the job failed; the class follows from the training's exit code. Or it was cancelled in the queue.
         InfrastructureError: this process was asked to end, and has ended the job; or the cluster ended the job and it
             may not be submitted again (``cluster.resubmissions`` are used up, or it made no progress).
     """
@@ -241,6 +243,11 @@ def run_to_end(queue: Queue, job: Job) -> None:
                 raise InfrastructureError(
                     f"{end.name}: the job is cancelled ({status.what}); its newest checkpoint is of step "
                     f"{job.newest_step()}",
+                    next_step="run the same command to go on",
+                )
+            if status.is_cancelled:  # somebody wants it to end; flows do not try exit code 1 again
+                raise ElectraError(
+                    f"job {queue.kind} was cancelled in the queue ({status.what}) after step {job.newest_step()}",
                     next_step="run the same command to go on",
                 )
             failure = error_of_code(status.exit_code or 0)

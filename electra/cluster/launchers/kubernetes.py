@@ -121,7 +121,9 @@ class KubernetesLauncher:
     def status(self, job: Job, name: str) -> Status:
         answer = self._kubectl(job, "get", "job", name, "--output", "json")
         if answer.returncode:
-            return Status("gone" if "NotFound" in answer.stderr else "unknown", answer.stderr.strip())
+            # an ended Job stays for a day (ttlSecondsAfterFinished): one that is not there was deleted
+            is_deleted = "NotFound" in answer.stderr
+            return Status("gone" if is_deleted else "unknown", answer.stderr.strip(), is_cancelled=is_deleted)
         status = json.loads(answer.stdout).get("status", {})
         conditions = {c["type"]: c for c in status.get("conditions", []) if c["status"] == "True"}
         if "Complete" in conditions:

@@ -111,7 +111,7 @@ class SlurmLauncher:
         if state == "COMPLETED":
             return Status("succeeded", state)
         code = self._first_failure(job) or int(fields.get("ExitCode", "0:0").split(":")[0])
-        return Status("failed", f"{state}, exit code {code}", code, state in _CLUSTERS_DOING)
+        return Status("failed", f"{state}, exit code {code}", code, state in _CLUSTERS_DOING, state == "CANCELLED")
 
     def _first_failure(self, job: Job) -> int | None:
         try:
