@@ -67,30 +67,34 @@ def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
         )
     root = workspace.clones / run_name
     credentials = git_credentials(workspace)
-    shutil.rmtree(root, ignore_errors=True)
-    _clone(workspace, root, credentials)
-    change_settings(root, workspace.settings)
-    _dvc_if_remote(root, "pull", "--run-cache", "--allow-missing")
-    with alone(root):
-        try:
-            yield root
-        finally:  # also after a failure: stages that succeeded need not run again elsewhere
-            _dvc_if_remote(root, "push", "--run-cache")
-    if workspace.publish:
-        _publish(root, workspace.publish, run_name, credentials)
-    shutil.rmtree(root)
+    with alone(root, lock=root):  # beside the clone: another run of this name must not remove it before it asks
+        shutil.rmtree(root, ignore_errors=True)
+        _clone(workspace, root, credentials)
+        change_settings(root, workspace.settings)
+        _dvc_if_remote(root, "pull", "--run-cache", "--allow-missing")
+        with alone(root):  # `make flow` in the clone has only this lock
+            try:
+                yield root
+            finally:  # also after a failure: stages that succeeded need not run again elsewhere
+                _dvc_if_remote(root, "push", "--run-cache")
+        if workspace.publish:
+            _publish(root, workspace.publish, run_name, credentials)
+        shutil.rmtree(root)
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
+def alone(root: Path, lock: Path | None = None) -> Iterator[None]:
     """Lock the workspace; the system releases the lock when this process ends, in whatever way.
+
+    Args:
+        lock: the path that is locked, ``logs/flow`` of the workspace by default.
 
     Raises:
         InfrastructureFailure: another run holds the lock.
     """
     with ExitStack() as stack:
         try:
-            stack.enter_context(exclusive(root / "logs" / "flow"))
+            stack.enter_context(exclusive(lock or root / "logs" / "flow"))
         except InfrastructureError as error:
             holder = error.what.rpartition(": ")[2]
             raise InfrastructureFailure(

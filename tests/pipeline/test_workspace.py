@@ -90,6 +90,16 @@ def test_a_second_run_in_one_folder_is_refused_and_the_first_is_named(tmp_path):
         pass
 
 
+def test_a_second_run_of_one_name_is_refused_and_leaves_the_clone_of_the_first(repository, tmp_path):
+    workspace = Workspace(repository=str(repository), publish="runs/one", clones=tmp_path / "clones")
+    with opened(workspace, "run") as root:
+        (root / "results/scores.json").write_text("{}")
+        with pytest.raises(InfrastructureFailure, match="another flow run.*works in.*run"), opened(workspace, "run"):
+            pass
+    assert git(repository, "show", "runs/one:results/scores.json") == "{}"
+    assert not list((tmp_path / "clones").iterdir()), "the lock is removed as well"
+
+
 def test_settings_go_where_they_stand_and_comments_stay(repository):
     change_settings(repository, {"pretrain.seed": 5, "pretrain.objective": "bert", "profile": "b"})
     assert "profile: b # the switch" in (repository / "params.yaml").read_text()
