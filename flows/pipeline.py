@@ -235,7 +235,7 @@ def bring_up_to_date(workspace: Workspace, targets: Sequence[str], parallel: int
     if "PREFECT__FLOW_RUN_ID" in os.environ:  # started by a worker: cancelling ends the parent process of this one
         end_with_parent()
     try:
-        with opened(workspace, flow_run.name) as root:
+        with opened(workspace, flow_run.name, logger.warning) as root:
             plan = PLANNED.get() or checked_plan(root, targets)
             show_plan(plan)
             lines = [f"{s.name}: {'to run' if s.out_of_date else 'skipped'} ({s.why})" for s in plan]

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -46,14 +46,19 @@ class Workspace(BaseModel):
 
 
 @contextmanager
-def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
+def opened(workspace: Workspace, run_name: str, say: Callable[[str], object] = print) -> Iterator[Path]:
     """Yield the folder to work in, locked for this run.
 
-    A clone is removed when the run succeeds, after its results are pushed; after a failure it is kept for inspection.
+    A clone is removed when the run succeeds, after its results are pushed. After a failure it is kept for inspection,
+    and where neither a folder outside it nor a DVC remote has the outputs.
+
+    Args:
+        say: receives the message that a clone is kept after success.
 
     Raises:
         InfrastructureFailure: another run works there, or a repository or remote cannot be reached.
-        StageFailure: the repository, its revision or the settings are invalid.
+        StageFailure: the repository, its revision, the settings or the branch to publish to are invalid, or that branch
+            has changed during the run.
     """
     if workspace.repository is None:
         if workspace.settings or workspace.publish:
@@ -69,17 +74,21 @@ def opened(workspace: Workspace, run_name: str) -> Iterator[Path]:
     credentials = git_credentials(workspace)
     with alone(root, lock=root):  # beside the clone: another run of this name must not remove it before it asks
         shutil.rmtree(root, ignore_errors=True)
-        _clone(workspace, root, credentials)
+        is_cache_outside = _clone(workspace, root, credentials)
+        replaced = _branch_to_replace(root, workspace.publish, workspace.revision) if workspace.publish else ""
         change_settings(root, workspace.settings)
-        _dvc_if_remote(root, "pull", "--run-cache", "--allow-missing")
+        has_remote = _dvc_if_remote(root, "pull", "--run-cache", "--allow-missing")
         with alone(root):  # `make flow` in the clone has only this lock
             try:
                 yield root
             finally:  # also after a failure: stages that succeeded need not run again elsewhere
                 _dvc_if_remote(root, "push", "--run-cache")
         if workspace.publish:
-            _publish(root, workspace.publish, run_name, credentials)
-        shutil.rmtree(root)
+            _publish(root, workspace.publish, replaced, run_name, credentials)
+        if is_cache_outside or has_remote:
+            shutil.rmtree(root)
+        else:  # git has the scores, but not the models
+            say(f"{root} is kept: it holds the only copy of the models, since there is no DVC remote and no `shared`")
 
 
 @contextmanager
@@ -139,7 +148,8 @@ def _value(document: Any, name: str) -> Any:
     return document
 
 
-def _clone(workspace: Workspace, root: Path, credentials: Mapping[str, str]) -> None:
+def _clone(workspace: Workspace, root: Path, credentials: Mapping[str, str]) -> bool:
+    """Clone the repository; return whether DVC's cache lies outside the clone."""
     assert workspace.repository is not None
     branch = ["--branch", workspace.revision] if workspace.revision else []
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -151,11 +161,12 @@ def _clone(workspace: Workspace, root: Path, credentials: Mapping[str, str]) -> 
     elif (Path(repository) / ".dvc").is_dir():  # a repository on this host: reuse its results
         cache, checkpoints = Path(_dvc(Path(repository), "cache", "dir").strip()), Path(repository) / "checkpoints"
     else:
-        return
+        return False
     for folder in (cache, checkpoints):
         folder.mkdir(parents=True, exist_ok=True)
     _dvc(root, "config", "--local", "cache.dir", str(cache))
     (root / "checkpoints").symlink_to(checkpoints)
+    return True
 
 
 def git_credentials(workspace: Workspace) -> dict[str, str]:
@@ -187,17 +198,48 @@ def located(repository: str) -> str:
     return str(Path(repository).resolve()) if Path(repository).is_dir() else repository
 
 
-def _publish(root: Path, branch: str, run_name: str, credentials: Mapping[str, str]) -> None:
-    """Commit the run's results to a separate branch; the repository's other branches are not touched."""
-    found = [name for name in ("params.yaml", "params", "dvc.lock", "results") if (root / name).exists()]
+def _branch_to_replace(root: Path, branch: str, revision: str | None) -> str:
+    """Return the commit of the branch to publish to, '' for a new branch.
+
+    Raises:
+        StageFailure: the name is not valid, or the branch is the one that the run started from or the default one.
+    """
+    if _git(root, "check-ref-format", f"refs/heads/{branch}").returncode:
+        raise StageFailure("workspace", 2, [f"publish: {branch!r} is not a valid name of a branch"])
+    default = _git(root, "symbolic-ref", "--short", "refs/remotes/origin/HEAD").stdout.strip().removeprefix("origin/")
+    if branch in (default, revision):
+        raise StageFailure(
+            "workspace", 2, [f"publish: {branch} holds the code, and its commits would be lost: name another branch"]
+        )
+    return _git(root, "rev-parse", "--verify", "--quiet", f"refs/remotes/origin/{branch}").stdout.strip()
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a git command that works without the network and may fail."""
+    return subprocess.run(["git", *arguments], cwd=root, env=stage_environment(root), capture_output=True, text=True)
+
+
+def _publish(root: Path, branch: str, replaced: str, run_name: str, credentials: Mapping[str, str]) -> None:
+    """Commit the run's results to a separate branch; the repository's other branches are not touched.
+
+    Args:
+        replaced: the branch's commit when the run started. If others have pushed to it since, git refuses.
+    """
+    paths = ("params.yaml", "params", "dvc.yaml", "dvc.lock", "results")  # dvc.yaml: it lists the external inputs
+    found = [name for name in paths if (root / name).exists()]
     _run(root, ["git", "add", "--", *found])
     _run(root, ["git", "commit", "--quiet", "--allow-empty", "-m", f"Results of run {run_name}"])
-    _run(root, ["git", "push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{branch}"], credentials)
+    target = f"refs/heads/{branch}"
+    lease = f"--force-with-lease={target}:{replaced}"
+    _run(root, ["git", "push", "--quiet", lease, "origin", f"HEAD:{target}"], credentials)
 
 
-def _dvc_if_remote(root: Path, *arguments: str) -> None:
-    if _dvc(root, "remote", "list").strip():
-        _dvc(root, *arguments)
+def _dvc_if_remote(root: Path, *arguments: str) -> bool:
+    """Run a DVC command if there is a remote; return whether there is."""
+    if not _dvc(root, "remote", "list").strip():
+        return False
+    _dvc(root, *arguments)
+    return True
 
 
 def _dvc(root: Path, *arguments: str) -> str:

@@ -66,6 +66,51 @@ def test_the_clone_of_a_failed_run_stays_and_publishes_nothing(repository, tmp_p
     assert "runs/bad" not in git(repository, "branch", "--list", "runs/*")
 
 
+@pytest.mark.parametrize(
+    ("publish", "message"),
+    [
+        ("main", "main holds the code"),
+        ("side", "side holds the code"),
+        ("sweep/two methods/electra-books-1", "not a valid name of a branch"),
+    ],
+)
+def test_a_branch_that_cannot_take_the_results_is_refused_before_the_run(repository, tmp_path, publish, message):
+    git(repository, "branch", "side")
+    workspace = Workspace(repository=str(repository), revision="side", publish=publish, clones=tmp_path / "clones")
+    with pytest.raises(StageFailure, match=message), opened(workspace, "run"):
+        pytest.fail("the run has started")
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_what_others_push_to_the_branch_during_the_run_is_not_replaced(repository, tmp_path, exists):
+    if exists:
+        git(repository, "branch", "runs/one")
+    workspace = Workspace(repository=str(repository), publish="runs/one", clones=tmp_path / "clones")
+    with pytest.raises(StageFailure, match="rejected"), opened(workspace, "run"):
+        other = git(repository, "commit-tree", "-p", "main", "-m", "of a colleague", "main^{tree}").strip()
+        git(repository, "branch", "--force", "runs/one", other)
+    assert git(repository, "rev-parse", "runs/one").strip() == other
+    assert (tmp_path / "clones/run").exists(), "the results are not lost either"
+
+
+def test_the_branch_of_an_earlier_run_is_replaced_and_has_the_list_of_inputs(repository, tmp_path):
+    workspace = Workspace(repository=str(repository), publish="runs/one", clones=tmp_path / "clones")
+    for text in ("# first\n", "# second\n"):
+        with opened(workspace, "run") as root:
+            (root / "dvc.yaml").write_text(text)
+    assert git(repository, "show", "runs/one:dvc.yaml") == "# second\n"
+
+
+@pytest.mark.parametrize("has_shared_folder", [True, False])
+def test_a_clone_with_the_only_copy_of_the_models_is_kept(repository, tmp_path, has_shared_folder):
+    shared, said = tmp_path / "shared" if has_shared_folder else None, []
+    url = repository.as_uri()  # as on another host: the repository's own cache is not reused
+    with opened(Workspace(repository=url, shared=shared, clones=tmp_path / "clones"), "run", said.append) as root:
+        pass
+    assert root.exists() != has_shared_folder
+    assert [str(root) in message for message in said] == ([] if has_shared_folder else [True])
+
+
 def test_an_unknown_branch_is_a_users_mistake(repository, tmp_path):
     workspace = Workspace(repository=str(repository), revision="nowhere", clones=tmp_path / "clones")
     with pytest.raises(StageFailure, match="nowhere"), opened(workspace, "run"):
