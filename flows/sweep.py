@@ -13,15 +13,18 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect import flow, get_client, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.deployments import run_deployment
-from prefect.states import Cancelling, Completed, Failed
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled, Cancelling, Completed, Failed
 
 from flows.pipeline import SCORES, Gpus, train_encoder
 from flows.stages import StageFailure
@@ -114,7 +117,13 @@ def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> lis
             while running:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 for run_id, point in list(running.items()):
-                    state = client.read_flow_run(run_id).state
+                    try:
+                        state = client.read_flow_run(run_id).state
+                    except ObjectNotFound:  # the run was deleted: it has no results, the other points go on
+                        state = Cancelled()
+                    except httpx.HTTPError as error:  # such as a server that restarts
+                        get_run_logger().warning("%s: no answer from the server: %r", point.branch, error)
+                        continue
                     if state and state.is_final():
                         del running[run_id]
                         get_run_logger().info("%s: %s", point.branch, state.name)
@@ -122,7 +131,8 @@ def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> lis
                             failed.append(point)
         finally:
             for run_id in running:
-                client.set_flow_run_state(run_id, Cancelling(message="the sweep has ended"), force=False)
+                with suppress(ObjectNotFound, httpx.HTTPError):  # the others are cancelled all the same
+                    client.set_flow_run_state(run_id, Cancelling(message="the sweep has ended"), force=False)
     return failed
 
 

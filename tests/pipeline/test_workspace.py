@@ -1,12 +1,18 @@
 """Clone of a run: settings, shared cache and checkpoints, pushed results; and one run per folder."""
 
+import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import httpx
 import pytest
 import yaml
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Completed, Running
 
 from electra.config.loading import read_settings
+from flows import sweep as sweep_module
 from flows.stages import InfrastructureFailure, StageFailure
 from flows.sweep import points
 from flows.workspace import Workspace, alone, change_settings, opened
@@ -189,3 +195,69 @@ def test_a_sweep_has_a_branch_per_combination():
         "pretrain.objective": "bert",
         "pretrain.seed": 2,
     }
+
+
+class FakeServer:
+    """Prefect's server and its client: run n answers with the n-th list of states, or raises them."""
+
+    def __init__(self, *runs: list):
+        self.runs, self.started, self.cancelled = runs, 0, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+    def start(self, deployment, **_):
+        self.started += 1
+        return SimpleNamespace(id=self.started - 1)
+
+    def read_flow_run(self, run_id):
+        states = self.runs[run_id]
+        state = states.pop(0) if len(states) > 1 else states[0]
+        if isinstance(state, BaseException):
+            raise state
+        return SimpleNamespace(state=state)
+
+    def set_flow_run_state(self, run_id, state, force):
+        if isinstance(self.runs[run_id][0], ObjectNotFound):
+            raise self.runs[run_id][0]
+        self.cancelled.append(run_id)
+
+
+DELETED = ObjectNotFound(Exception("404"))
+
+
+@pytest.fixture
+def run_points(monkeypatch):
+    """Run the points of a sweep as runs of a deployment of a fake server; return the names of the failed points."""
+
+    def run(server: FakeServer) -> list[str]:
+        monkeypatch.setattr(sweep_module, "get_client", lambda sync_client: server)
+        monkeypatch.setattr(sweep_module, "run_deployment", server.start)
+        monkeypatch.setattr(sweep_module, "get_run_logger", logging.getLogger)
+        monkeypatch.setattr(sweep_module, "SECONDS_BETWEEN_LOOKS", 0)
+        todo = points("s", ["electra"], ["books"], list(range(len(server.runs))))
+        failed = sweep_module._run_deployments("train_encoder/process", todo, Workspace(repository="r"))
+        return [point.branch for point in failed]
+
+    return run
+
+
+def test_a_point_that_is_deleted_fails_and_the_others_go_on(run_points):
+    server = FakeServer([Running(), Completed()], [Running(), DELETED], [Running(), Running(), Completed()])
+    assert run_points(server) == ["sweep/s/electra-books-1"]
+    assert server.cancelled == []
+
+
+def test_a_sweep_goes_on_when_the_server_does_not_answer_for_a_while(run_points):
+    server = FakeServer([httpx.ConnectError("connection refused"), Completed()], [Running(), Completed()])
+    assert run_points(server) == [] and server.cancelled == []
+
+
+def test_a_sweep_that_ends_cancels_all_its_points_though_one_is_deleted(run_points):
+    server = FakeServer([KeyboardInterrupt()], [DELETED], [Running()])
+    with pytest.raises(KeyboardInterrupt):
+        run_points(server)
+    assert server.cancelled == [0, 2]
