@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from electra.common.errors import InfrastructureError
 from electra.common.locks import exclusive
+from flows.guard import guarded
 from flows.stages import NETWORK, InfrastructureFailure, StageFailure, stage_environment
 
 AUTHOR = {"GIT_AUTHOR_NAME": "flow", "GIT_AUTHOR_EMAIL": "flow@localhost"}
@@ -235,10 +236,10 @@ def _publish(root: Path, branch: str, replaced: str, run_name: str, credentials:
 
 
 def _dvc_if_remote(root: Path, *arguments: str) -> bool:
-    """Run a DVC command if there is a remote; return whether there is."""
+    """Run a DVC command if there is a remote; return whether there is. The command ends with this process."""
     if not _dvc(root, "remote", "list").strip():
         return False
-    _dvc(root, *arguments)
+    _run(root, guarded([sys.executable, "-m", "dvc", *arguments]))  # a transfer may take hours
     return True
 
 

@@ -118,6 +118,17 @@ def test_a_command_under_a_guard_has_the_seconds_that_its_stage_was_given(tmp_pa
         assert (folder / "saved").exists() == saves
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_transfer_of_dvc_ends_with_its_flow(tmp_path, number):
+    (tmp_path / "dvc.py").write_text(f"import sys\nif 'list' in sys.argv:\n    sys.exit(print('origin'))\n{STAGE}")
+    push = "from pathlib import Path; from flows.workspace import _dvc_if_remote; _dvc_if_remote(Path(), 'push')"
+    flow = start(tmp_path, sys.executable, "-c", push)
+    transfer = stage_of(tmp_path)
+    flow.send_signal(number)
+    flow.wait()
+    wait_until(lambda: has_ended(transfer), "the transfer to end")
+
+
 SERVICE = """
 import subprocess, sys, time
 from flows.guard import run_guarded
