@@ -145,6 +145,20 @@ def test_no_job_is_submitted_while_an_earlier_one_may_run(tmp_path: Path, monkey
     assert (tmp_path / "checkpoints/0123456789ab/job.json").exists(), "the next run asks for the same job"
 
 
+def test_job_that_works_in_another_clone_is_not_waited_for(tmp_path: Path) -> None:
+    one, other = job(tmp_path / "one"), job(tmp_path / "other")
+    for clone in (one, other):
+        clone.root.mkdir()
+        (clone.root / "checkpoints").symlink_to(tmp_path / "shared")
+    one.checkpoints.resolve().mkdir(parents=True)
+    queue = FakeQueue([RUNNING, SUCCEEDED])
+    queue_module._submit(queue, one)
+    with pytest.raises(InfrastructureError, match=f"slurm job 1 of the same settings works in {one.root}"):
+        run_to_end(queue, other)
+    assert queue.submitted == 1
+    assert (one.checkpoints / "job.json").exists(), "the other run still waits for its job"
+
+
 def test_signal_asks_the_job_to_end_and_waits_for_its_checkpoint(tmp_path: Path) -> None:
     queue = FakeQueue([RUNNING])
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()

@@ -263,7 +263,7 @@ def run_to_end(queue: Queue, job: Job) -> None:
 
 def _submit(queue: Queue, job: Job) -> str:
     name = queue.submit(job)
-    write_json(job.checkpoints / "job.json", {"launcher": queue.kind, "name": name})
+    write_json(job.checkpoints / "job.json", {"launcher": queue.kind, "name": name, "root": str(job.root)})
     print(f"submitted {queue.kind} job {name}; its files: {job.folder}", flush=True)
     return name
 
@@ -272,7 +272,7 @@ def _running(queue: Queue, job: Job, end: EndRequest) -> str | None:
     """Return the name of an earlier run's job that is still waiting or running, or None.
 
     Raises:
-        InfrastructureError: the queue does not say whether it runs.
+        InfrastructureError: the queue does not say whether it runs, or it works in another folder.
     """
     try:
         known = read_json(job.checkpoints / "job.json")
@@ -292,6 +292,12 @@ def _running(queue: Queue, job: Job, end: EndRequest) -> str | None:
         end.wait(SECONDS_BETWEEN_LOOKS)
     if status.is_over:
         return None
+    root = known.get("root", str(job.root))  # none in files of earlier versions
+    if root != str(job.root):  # clones may share their checkpoints: the job writes its outputs in the other one
+        raise InfrastructureError(
+            f"{queue.kind} job {known['name']} of the same settings works in {root}: its results will be there",
+            next_step="wait for it or cancel it, then run the same command again",
+        )
     print(f"going on to wait for {queue.kind} job {known['name']}, which an earlier run submitted", flush=True)
     return known["name"]
 
