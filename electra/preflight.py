@@ -30,7 +30,7 @@ from electra.common.globs import files_of
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.common.urls import check_url
-from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
+from electra.config import Cluster, FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.config.loading import BESIDE_DVC_YAML, load_settings
 from electra.readers.custom_schema import CustomTask, read_custom_task
 from electra.readers.tables import read_table, table_files
@@ -54,6 +54,7 @@ def check_run(root: Path = Path(".")) -> str:
     """
     settings = load_settings(root)
     _check_parameters(root, settings.profile)
+    _check_processes(settings.cluster, settings.pretrain.batch_size)
     names = _run_names(settings)
     own = {path: read_custom_task(root / path) for path in settings.tasks.custom_files.values()}
     if missing := [*_missing_files(settings, root), *_missing_columns(own, root)]:
@@ -65,6 +66,20 @@ def check_run(root: Path = Path(".")) -> str:
         f"profile {settings.profile}, objective {settings.pretrain.objective}, "
         f"{len(names)} fine-tuning cells of {len(settings.cells.tasks)} tasks"
     )
+
+
+def _check_processes(cluster: Cluster, batch_size: int) -> None:
+    """Check what the launcher of pre-training would refuse: by then DVC has removed the stage's outputs."""
+    if cluster.num_processes != "auto" and batch_size % cluster.num_processes:
+        raise ConfigError(
+            f"the global batch of {batch_size} does not split into {cluster.num_processes} processes",
+            where="cluster.num_processes",
+            next_step=f"choose a divisor of {batch_size}",
+        )
+    if cluster.launcher == "deepspeed" and cluster.num_nodes > 1 and cluster.deepspeed.hostfile is None:
+        raise ConfigError(
+            "several nodes need a hostfile", where="cluster.deepspeed.hostfile", next_step="see docs/launchers.md"
+        )
 
 
 def _check_parameters(root: Path, profile: str) -> None:

@@ -62,6 +62,7 @@ MISTAKES: list[tuple[str, str, Any, str]] = [
     ("params.yaml", "cells.seeds", [1, 1], "listed twice"),
     ("params.yaml", "cells.milestones", [30], "cells.milestones.0"),
     ("params.yaml", "cluster.num_threads", 0, "cluster.num_threads"),
+    ("params.yaml", "cluster.num_processes", 3, "of 16 does not split into 3 processes"),
     ("params.yaml", "cells.encoders", None, "cells.encoders is missing, and DVC must find it there"),
     ("params.yaml", "fidelity", None, "fidelity is missing"),
     ("params/books.yaml", "model.max_positions", None, "model.max_positions is missing"),
@@ -81,6 +82,13 @@ def test_a_mistake_in_the_settings_is_told_in_our_words(
         check_run(workspace)
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_several_nodes_without_a_hostfile_are_refused_before_pre_training_begins(workspace: Path) -> None:
+    for key, value in {"launcher": "deepspeed", "num_processes": 2, "num_nodes": 2}.items():
+        change(workspace / "params.yaml", f"cluster.{key}", value)
+    with pytest.raises(ConfigError, match="several nodes need a hostfile"):
+        check_run(workspace)
 
 
 def test_a_refused_value_says_where_the_keys_are_described(workspace: Path) -> None:
