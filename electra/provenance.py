@@ -16,6 +16,7 @@ import yaml
 from electra.common.artifacts import read_json
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import CODE, Paths
+from electra.results.review.sides import WORK_TREE, Side
 
 SHOWN_FILES = 20
 
@@ -108,8 +109,10 @@ class _Tracer:
         return step
 
     def _made_in(self, folder: str) -> list[str]:
-        """Return the outputs of stages inside a folder."""
-        return sorted(path for path in self._made_by if PurePosixPath(folder) in PurePosixPath(path).parents)
+        """Return the outputs of stages inside a folder, without those of fine-tuning runs of earlier settings."""
+        side = Side(WORK_TREE, self._root)
+        inside = (path for path in self._made_by if PurePosixPath(folder) in PurePosixPath(path).parents)
+        return sorted(path for path in inside if side.is_requested(self._made_by[path]))
 
     def _add_raw_files(self, step: Step, recorded: str | None) -> None:
         """Add the external files that one stage reads, from its list."""

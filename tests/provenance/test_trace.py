@@ -91,9 +91,9 @@ def test_a_folder_with_the_outputs_of_several_stages_leads_to_all_of_them(tmp_pa
     write(tmp_path)
     lock = yaml.safe_load((tmp_path / "dvc.lock").read_text())
     for seed in (1, 2):
-        lock["stages"][f"finetune@{seed}"] = {
+        lock["stages"][f"finetune@a-{seed}"] = {
             "deps": [{"path": "data/tokenizer", "md5": "t.dir"}],
-            "outs": [{"path": f"models/finetuned/{seed}", "md5": f"f{seed}"}],
+            "outs": [{"path": f"models/finetuned/a-{seed}", "md5": f"f{seed}"}],
         }
     lock["stages"]["evaluate"] = {
         "deps": [{"path": "models/finetuned", "md5": "all.dir"}],
@@ -102,7 +102,10 @@ def test_a_folder_with_the_outputs_of_several_stages_leads_to_all_of_them(tmp_pa
     (tmp_path / "dvc.lock").write_text(yaml.safe_dump(lock))
     text = shown(tmp_path, "results/scores.json")
     assert "raw models/finetuned  md5 all.dir" in text and "raw books/0.txt" in text
-    assert "made by stage finetune@1" in text and "made by stage finetune@2" in text
+    assert "made by stage finetune@a-1" in text and "made by stage finetune@a-2" in text
+    (tmp_path / "params.yaml").write_text("cells: {tasks: [a], seeds: [2]}")
+    text = shown(tmp_path, "results/scores.json")
+    assert "finetune@a-1" not in text and "finetune@a-2" in text, "the lock keeps runs that are no longer asked for"
 
 
 def test_a_list_of_inputs_that_is_asked_for_itself_is_not_called_another_one(tmp_path: Path) -> None:
