@@ -69,16 +69,12 @@ def check_run(root: Path = Path(".")) -> str:
 
 
 def _check_processes(cluster: Cluster, batch_size: int) -> None:
-    """Check what the launcher of pre-training would refuse: by then DVC has removed the stage's outputs."""
+    """Check that processes share the batch evenly; the launcher refuses when DVC has removed the stage's outputs."""
     if cluster.num_processes != "auto" and batch_size % cluster.num_processes:
         raise ConfigError(
             f"the global batch of {batch_size} does not split into {cluster.num_processes} processes",
             where="cluster.num_processes",
             next_step=f"choose a divisor of {batch_size}",
-        )
-    if cluster.launcher == "deepspeed" and cluster.num_nodes > 1 and cluster.deepspeed.hostfile is None:
-        raise ConfigError(
-            "several nodes need a hostfile", where="cluster.deepspeed.hostfile", next_step="see docs/launchers.md"
         )
 
 

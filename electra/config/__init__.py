@@ -90,13 +90,11 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _generator_has_whole_heads(self) -> "Settings":
-        model = self.model
-        width = round(model.hidden_size * model.generator_width)
-        heads = max(1, width // min(64, model.hidden_size // model.num_heads))
+        width, heads = self.model.generator_shape
         if self.pretrain.trains_generator and (width < 1 or width % heads):
             raise ValueError(
-                f"generator_width {model.generator_width} makes the generator {width} wide, which its {heads} heads do "
-                f"not divide: choose a width that is a multiple of {min(64, model.hidden_size // model.num_heads)}"
+                f"generator_width {self.model.generator_width} makes the generator {width} wide, which its {heads} "
+                f"heads do not divide: choose a width that is a multiple of {self.model.head_width}"
             )
         return self
 

@@ -241,6 +241,8 @@ class Cluster(Section):
             raise ValueError(f"offload: {self.offload} needs zero_stage {stages}")
         if self.launcher == "local" and self.num_nodes > 1:
             raise ValueError("launcher local is for one node: choose torchrun, deepspeed, slurm or kubernetes")
+        if self.launcher == "deepspeed" and self.num_nodes > 1 and self.deepspeed.hostfile is None:
+            raise ValueError("launcher deepspeed needs deepspeed.hostfile for several nodes")
         if self.launcher in ("slurm", "kubernetes") and self.num_processes == "auto":
             raise ValueError(f"num_processes: launcher {self.launcher} must be told how many to ask for")
         if self.launcher == "kubernetes" and not (self.kubernetes.image and self.kubernetes.volume_claim):

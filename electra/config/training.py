@@ -91,13 +91,23 @@ class Model(Section):
             return values
         return {**PARTS.get(str(values.get("architecture")), {}), **values}
 
+    @property
+    def head_width(self) -> int:
+        """Width of the generator's heads: 64, as in the paper, or that of the discriminator's where it is less."""
+        return min(64, self.hidden_size // self.num_heads)
+
+    @property
+    def generator_shape(self) -> tuple[int, int]:
+        """Width and number of heads of the generator."""
+        width = round(self.hidden_size * self.generator_width)
+        return width, max(1, width // self.head_width)
+
     @model_validator(mode="after")
     def _shapes_fit(self) -> "Model":
         if self.hidden_size % self.num_heads:
             raise ValueError(f"num_heads {self.num_heads} does not divide hidden_size {self.hidden_size}")
-        generator = round(self.hidden_size * self.generator_width)
-        heads = max(1, generator // min(64, self.hidden_size // self.num_heads))
-        for name, width, number in (("", self.hidden_size, self.num_heads), ("the generator's ", generator, heads)):
+        shapes = (("", self.hidden_size, self.num_heads), ("the generator's ", *self.generator_shape))
+        for name, width, number in shapes:
             if self.positions == "rotary" and width % (2 * number):
                 raise ValueError(f"rotary positions rotate pairs: {name}{number} heads in a width of {width} are odd")
         if self.local_attention is not None and self.local_attention % 2:

@@ -67,14 +67,13 @@ class EncoderConfig:
         are narrower than 64, the generator keeps their width. Embeddings of its own (embedding_sharing: none) are as
         wide as its layers, as in the original.
         """
-        hidden = round(model.hidden_size * model.generator_width)
-        head_width = min(64, model.hidden_size // model.num_heads)
+        hidden, num_heads = model.generator_shape
         gated = max(1, round(model.intermediate_size * hidden / model.hidden_size))
         return replace(
             cls.discriminator(model, vocab_size),
             embedding_size=hidden if model.embedding_sharing == "none" else model.embedding_size,
             hidden_size=hidden,
             num_layers=max(1, round(model.num_layers * model.generator_depth)),
-            num_heads=max(1, hidden // head_width),
+            num_heads=num_heads,
             intermediate_size=gated if model.feed_forward == "geglu" else 4 * hidden,
         )

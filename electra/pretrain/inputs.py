@@ -125,9 +125,11 @@ def _for_encoders(model: Objective, weights: dict[str, Tensor]) -> dict[str, Ten
     prefix = f"{model.encoder_name}."
     encoder = {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
     others = {name: weight for name, weight in weights.items() if not name.startswith(prefix)}
-    is_disentangled, wants = "embeddings.source.word.weight" in encoder, f"{prefix}embeddings.source.word.weight"
-    if (wants in dict(model.named_parameters())) != is_disentangled:
-        encoder = merge_differences(encoder) if is_disentangled else with_differences(encoder)
+    generators_table = "embeddings.source.word.weight"  # which gradient-disentangled embeddings have
+    is_disentangled = generators_table in encoder
+    is_wanted = prefix + generators_table in dict(model.named_parameters())
+    if is_wanted != is_disentangled:
+        encoder = with_differences(encoder) if is_wanted else merge_differences(encoder)
     names = (model.encoder_name, *model.also_initialized)
     return others | {f"{name}.{part}": weight for name in names for part, weight in encoder.items()}
 

@@ -158,6 +158,7 @@ def test_batch_script_is_valid_shell_whatever_the_folder_is_called() -> None:
         ({"launcher": "slurm"}, "must be told how many"),
         ({"launcher": "local", "num_nodes": 2, "num_processes": 2}, "for one node"),
         ({"launcher": "torchrun", "num_nodes": 2, "num_processes": 3}, "does not split over"),
+        ({"launcher": "deepspeed", "num_nodes": 2, "num_processes": 2}, "needs deepspeed.hostfile for several nodes"),
         ({"launcher": "kubernetes", "num_processes": 2}, "needs kubernetes.image"),
     ],
 )

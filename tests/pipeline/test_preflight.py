@@ -84,13 +84,6 @@ def test_a_mistake_in_the_settings_is_told_in_our_words(
     assert caught.value.exit_code == 2
 
 
-def test_several_nodes_without_a_hostfile_are_refused_before_pre_training_begins(workspace: Path) -> None:
-    for key, value in {"launcher": "deepspeed", "num_processes": 2, "num_nodes": 2}.items():
-        change(workspace / "params.yaml", f"cluster.{key}", value)
-    with pytest.raises(ConfigError, match="several nodes need a hostfile"):
-        check_run(workspace)
-
-
 def test_a_refused_value_says_where_the_keys_are_described(workspace: Path) -> None:
     change(workspace / "params.yaml", "pretrain.objective", "elektra")
     with pytest.raises(ConfigError, match=r"next:  `electra config --help-fields` describes every key"):

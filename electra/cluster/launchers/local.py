@@ -135,10 +135,7 @@ class DeepSpeedLauncher:
             world = base64.urlsafe_b64encode(slots.encode()).decode()
             where = ["-m", "deepspeed.launcher.launch", f"--world_info={world}", "--master_addr=127.0.0.1"]
             return [sys.executable, *where, f"--master_port={port}", *_MODULE]
-        hostfile = job.cluster.deepspeed.hostfile
-        if hostfile is None:
-            raise ConfigError("several nodes need a hostfile", where="cluster.deepspeed.hostfile")
-        nodes = [f"--hostfile={hostfile}", f"--num_nodes={job.cluster.num_nodes}"]
+        nodes = [f"--hostfile={job.cluster.deepspeed.hostfile}", f"--num_nodes={job.cluster.num_nodes}"]
         nodes += [f"--num_gpus={job.processes_per_node}", f"--master_port={port}"]
         return [sys.executable, "-m", "deepspeed.launcher.runner", *nodes, *_MODULE]
 
