@@ -6,7 +6,7 @@ import ftfy
 from ftfy.badness import BADNESS_RE, is_bad
 from ftfy.chardata import UTF8_DETECTOR_RE
 
-from electra.text.corpus.cleaning.lines import UNSPACED
+from electra.common.scripts import UNSPACED
 
 # ftfy's heuristic was made for short messages. In long texts it also matches correct text: a quotation mark before an
 # accented letter (»É), one after an ordinal (ª»), the letter œ at the end of a word or before an accent.

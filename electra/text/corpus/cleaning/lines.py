@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+from electra.common.scripts import UNSPACED
 from electra.config.text import PersonalData, RepeatedLines, Unwrap
 from electra.text.corpus.cleaning.normalize import REPLACEMENT, UNREADABLE
 from electra.text.corpus.cleaning.notes import Notes
@@ -74,13 +75,6 @@ TRANSCRIBER = re.compile(
 )
 EMPHASIS = re.compile(r"(?<![\w_])_(?=\S)([^_]{1,300}?)(?<=\S)_(?![\w_])")
 SCENE_BREAK = re.compile(r"^[\s*·•.~=_#-]+$")
-
-# Scripts without spaces between words: Thai, Lao, Tibetan, Myanmar, Khmer, kana, bopomofo, Han, Yi, with their
-# punctuation and wide forms. Hangul has spaces.
-UNSPACED = re.compile(
-    "[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u312f\u31a0-\u4dbf\u4e00-\ua4cf\uaa60-\uaa7f\uf900-\ufaff"
-    "\uff00-\uff9f\uffe0-\uffef\U0001b000-\U0001b16f\U00020000-\U0003ffff]+"
-)
 
 # Personal data
 EMAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})*\.[A-Za-z]{2,24}\b")
