@@ -6,8 +6,8 @@
 Settings and the list of runs: ``experiments/curves.yaml``, on top of ``experiments/methods.yaml``. DATA has ``prose/``,
 ``conll2000/`` and ``glue/``. All runs share vocabulary and held-out examples, so that their losses compare; a smaller
 text is the first part of the whole. Every finished run is a file in ``FOLDER/pieces``, so an interrupted command goes
-on. With ``--write`` all finished runs and the law go to ``experiments/results/curves.json``, the table to
-``experiments/README.md``.
+on. With ``--write`` all finished runs and the law go to ``experiments/results/curves.json``, the tables to
+``experiments/README.md`` and ``docs/results.md``.
 """
 
 import argparse
@@ -35,12 +35,13 @@ from electra.results.evaluate import scores_of_run
 from electra.tasks.catalogue import find_spec
 from electra.tasks.matrix import PRETRAINED, finetuned_name, read_rows
 from experiments import methods
-from experiments.curves_law import fitted, rates_table, table
+from experiments.curves_law import fitted, rates_table, table, texts_table
 from experiments.equal_flops import ROOT, electra, write_workspace
 from experiments.methods_table import page_with
 
 SETTINGS = ROOT / "experiments/curves.yaml"
-RESULTS, PAGE = ROOT / "experiments/results/curves.json", ROOT / "experiments/README.md"
+RESULTS = ROOT / "experiments/results/curves.json"
+APPENDIX, PAGE = ROOT / "experiments/README.md", ROOT / "docs/results.md"
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
 PARTS = ("runs", "checks", "other_blocks")  # of the plan
 WHOLE = 200  # megabytes of the whole text
@@ -89,14 +90,22 @@ def main() -> None:
     if arguments.write:
         found = {"law": asdict(law) if law else None, "rows": rows, "losses": known_losses(folder)}
         write_json(RESULTS, {"plan": plan(), **found})
-        write_text(PAGE, page_of(found, PAGE.read_text(encoding="utf-8")))
+        for page, text in pages_of(found).items():
+            write_text(page, text)
 
 
-def page_of(found: dict[str, Any], page: str) -> str:
-    """Return the page of experiments with the tables of these results."""
+def pages_of(found: dict[str, Any]) -> dict[Path, str]:
+    """Return the texts of the pages with the tables of these results."""
     law = law_of(found["law"]) if found["law"] else None
-    page = page_with("curves", table(found["rows"], law), page, "experiments.curves")
-    return page_with("curves-rates", rates_table(found["losses"]), page, "experiments.curves")
+    tables = {
+        "curves": (APPENDIX, table(found["rows"], law)),
+        "curves-rates": (APPENDIX, rates_table(found["losses"])),
+        "curves-texts": (PAGE, texts_table(found["rows"])),
+    }
+    pages = {page: page.read_text(encoding="utf-8") for page in (APPENDIX, PAGE)}
+    for name, (page, text) in tables.items():
+        pages[page] = page_with(name, text, pages[page], "experiments.curves")
+    return pages
 
 
 def law_of(values: dict[str, Any]) -> Law:

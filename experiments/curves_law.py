@@ -80,6 +80,27 @@ def table(rows: Sequence[Row], law: Law | None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def texts_table(rows: Sequence[Row]) -> str:
+    """Return a Markdown table of held-out loss and chunks by text size, a line per shape and number of tokens.
+
+    Runs of other blocks than the one that ``electra init`` writes are left out.
+    """
+    found = {_point(row): row for row in rows if row["part"] != "other_blocks"}
+    sizes = sorted({megabytes for _, _, megabytes in found})
+
+    def cell(row: Row | None) -> str:
+        return f"{row['loss']:.2f}, {statistics.fmean(row['tasks']['chunks']):.1f}" if row else ""
+
+    lines = [
+        f"| encoder | tokens | {' | '.join(f'{size} MB' for size in sizes)} |",
+        "|---|" + "--:|" * (1 + len(sizes)),
+    ]
+    for shape, tokens in sorted({point[:2] for point in found}):
+        cells = [cell(found.get((shape, tokens, size))) for size in sizes]
+        lines.append(f"| {shape} | {tokens / 1e6:g}M | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def rates_table(losses: Sequence[Row]) -> str:
     """Return a Markdown table of held-out losses by learning rate, of all points at which several were tried."""
     points: dict[tuple[str, int, int], dict[float, float]] = {}

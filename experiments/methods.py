@@ -12,8 +12,8 @@ and ``glue/``. For each method the learning rate is chosen first, with a pre-tra
 rows that are cut from the training sets; then each seed is pre-trained at that rate, fine-tuned and scored on the
 development sets. Every finished piece is a small file in ``FOLDER/pieces``: the same call goes on where an earlier one
 stopped, also after a kill. With ``--write`` the finished rows go to ``experiments/results/methods.json`` and the tables
-to ``docs/results.md``, ``docs/records.md`` and ``experiments/README.md``; a new folder, also on another machine, begins
-with the pieces of the committed rows.
+to ``docs/results.md``, ``docs/results-in-full.md``, ``docs/records.md`` and ``experiments/README.md``; a new folder,
+also on another machine, begins with the pieces of the committed rows.
 """
 
 import argparse
@@ -59,6 +59,7 @@ from experiments.methods_table import (
     rates_table,
     records_table,
     scores_table,
+    summary_table,
     tuning_scores,
     ways_table,
 )
@@ -66,16 +67,21 @@ from experiments.methods_table import (
 SETTINGS = ROOT / "experiments/methods.yaml"
 BUNDLED = ROOT / "data/labelled"
 RESULTS = ROOT / "experiments/results/methods.json"
-PAGE, APPENDIX, RECORDS_PAGE = ROOT / "docs/results.md", ROOT / "experiments/README.md", ROOT / "docs/records.md"
+PAGE, PAGE_IN_FULL, RECORDS_PAGE = (ROOT / f"docs/{name}.md" for name in ("results", "results-in-full", "records"))
+APPENDIX = ROOT / "experiments/README.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
 SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
-OF_ALL = {"answer": (PAGE, answer_table), "records": (RECORDS_PAGE, records_table)}
+OF_ALL = {
+    "answer": (PAGE, answer_table),
+    "summary": (PAGE, summary_table),
+    "records": (RECORDS_PAGE, records_table),
+}
 OF_A_SHAPE = {
-    "scores": (PAGE, scores_table),
-    "differences": (PAGE, differences_table),
-    "pairs": (PAGE, pairs_table),
+    "scores": (PAGE_IN_FULL, scores_table),
+    "differences": (PAGE_IN_FULL, differences_table),
+    "pairs": (PAGE_IN_FULL, pairs_table),
     "rates": (APPENDIX, rates_table),
     "ways": (APPENDIX, ways_table),
 }
@@ -150,7 +156,7 @@ def main() -> None:
 
 def pages_of(rows: list[Row]) -> dict[Path, str]:
     """Return the texts of the pages with the tables of these rows."""
-    pages = {page: page.read_text(encoding="utf-8") for page in (PAGE, APPENDIX, RECORDS_PAGE)}
+    pages = {page: page.read_text(encoding="utf-8") for page in (PAGE, PAGE_IN_FULL, APPENDIX, RECORDS_PAGE)}
     for name, table in tables(rows).items():
         page, _ = (OF_ALL | OF_A_SHAPE)[name.partition("-")[0]]
         pages[page] = page_with(name, table, pages[page])

@@ -74,6 +74,11 @@ def of_shape(rows: Sequence[Row], shape: str) -> list[Row]:
     return [row for row in rows if row["run"].get("shape", SHAPE) == shape]
 
 
+def shapes_of(rows: Sequence[Row]) -> list[str]:
+    """Return the shapes of the rows, in their order."""
+    return list(dict.fromkeys(row["run"].get("shape", SHAPE) for row in rows))
+
+
 def of(row: Row) -> tuple[str, str]:
     return row["run"]["budget"], row["run"]["method"]
 
@@ -141,13 +146,39 @@ def scores_table(rows: Sequence[Row]) -> str:
     return measure.table(heading, lines) + "\n"
 
 
+def summary_table(rows: Sequence[Row]) -> str:
+    """Return the scores of random weights and of each method that was run at several costs, of every shape.
+
+    Only the tasks that count in every shape are shown, and of minimal pairs the half that had no part in the choice of
+    the score.
+    """
+    shapes = [shape for shape in shapes_of(rows) if compared(of_shape(rows, shape))]
+    costs = Counter(method for shape in shapes for _, method in compared(of_shape(rows, shape)))
+    counted = [counted_tasks(of_shape(rows, shape)) for shape in shapes]
+    tasks = [task for task in counted[0] if all(task in others for others in counted)]
+    heading = ["encoder", "FLOPs of", "method", "seeds", *tasks, f"mean of {len(tasks)}", "minimal pairs"]
+    lines = []
+    for shape in shapes:
+        own = of_shape(rows, shape)
+        pairs = {tuple(line[:2]): line[-1] for line, is_chosen in _lines_of_pairs(own) if is_chosen}
+        for budget, method in [("", RANDOM), *compared(own)]:
+            if method != RANDOM and costs[method] == 1:
+                continue
+            name = "random weights" if method == RANDOM else f"`{method}`"
+            columns = [*([task] for task in tasks), tasks]
+            found = [list(by_seed(own, budget, method, names).values()) for names in columns]
+            seeds = "" if method == RANDOM else str(len(found[-1]))
+            lines.append([shape, budget, name, seeds, *map(with_interval, found), pairs.get((budget, name), "")])
+    return measure.table(heading, lines) + "\n"
+
+
 def answer_table(rows: Sequence[Row]) -> str:
     """Return each method's mean of the counted tasks minus the baseline's, paired by seed.
 
     There is a column per shape and budget. The methods are in the order of their first columns, the best first.
     """
     columns: dict[str, dict[str, tuple[list[float], float]]] = {}
-    for shape in dict.fromkeys(row["run"].get("shape", SHAPE) for row in rows):
+    for shape in shapes_of(rows):
         own = of_shape(rows, shape)
         counted = counted_tasks(own)
         for budget, method in compared(own):

@@ -187,6 +187,17 @@ def test_the_typed_command_prints_the_table(tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.count("(not fitted)") == len(curves.plan()["checks"]), done.stderr
 
 
-def test_the_committed_page_has_the_tables_of_the_committed_runs() -> None:
-    page = curves.PAGE.read_text(encoding="utf-8")
-    assert curves.page_of(read_json(curves.RESULTS), page) == page
+def test_the_committed_pages_have_the_tables_of_the_committed_runs() -> None:
+    for page, text in curves.pages_of(read_json(curves.RESULTS)).items():
+        assert page.read_text(encoding="utf-8") == text
+
+
+def test_the_table_of_texts_has_a_line_per_size_and_tokens_and_no_other_block() -> None:
+    def row(shape: str, tokens: int, megabytes: int, loss: float, part: str = "runs") -> dict[str, Any]:
+        run = {"shape": shape, "tokens": tokens, "megabytes": megabytes}
+        return {"run": run, "part": part, "loss": loss, "tasks": {"chunks": [80.0, 81.0], "similarity": [9.0]}}
+
+    rows = [row("b", 6_000_000, 200, 4.5), row("a", 24_000_000, 4, 4.25), row("a", 1_500_000, 4, 5.0, "checks")]
+    heading, _, *lines = curves_law.texts_table([*rows, row("a", 1_500_000, 200, 4.9, "other_blocks")]).splitlines()
+    assert heading == "| encoder | tokens | 4 MB | 200 MB |"
+    assert lines == ["| a | 1.5M | 5.00, 80.5 |  |", "| a | 24M | 4.25, 80.5 |  |", "| b | 6M |  | 4.50, 80.5 |"]

@@ -318,11 +318,32 @@ def test_tables_pair_runs_by_seed_and_leave_out_what_has_one_seed() -> None:
     assert names == ["random weights", "`bert`", "`electra`"], "nothing is reported from one seed"
 
 
-def test_the_answer_is_each_method_minus_masked_language_modelling_by_shape_and_budget() -> None:
-    def runs(budget: str, flops: float, method: str, means: list[float], shape: str = "2x128") -> list[Any]:
-        found = [row(method, {"clear": [mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
-        return [one | {"run": one["run"] | {"budget": budget, "shape": shape}, "flops": flops} for one in found]
+def runs(budget: str, flops: float, method: str, means: list[float], shape: str = "2x128") -> list[Any]:
+    found = [row(method, {"clear": [mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
+    return [one | {"run": one["run"] | {"budget": budget, "shape": shape}, "flops": flops} for one in found]
 
+
+def test_the_summary_has_methods_of_several_costs_on_tasks_that_count_in_every_shape() -> None:
+    start = {"clear": [50.0, 51.0], "lost": [50.0, 51.0]}
+    other = row(RANDOM, {"clear": [40.0, 41.0]})
+    rows = [row(RANDOM, start, split=CHOICE), row(RANDOM, start)]
+    rows += [other | {"run": other["run"] | {"shape": "4x192"}}]
+    rows += [row("bert", {"clear": [60, 61], "lost": [40, 41]}, split=CHOICE, seed=11)]
+    rows += runs("6M", 2e13, "bert", [60, 61]) + runs("6M", 2e13, "once", [59, 60])
+    rows += runs("6M", 9e13, "bert", [70, 72], "4x192")
+    rows[4]["pairs"] = rows[5]["pairs"] = {"sum": [49.0, 60.0]}
+
+    heading, _, *lines = methods_table.summary_table(rows).splitlines()
+    assert heading == "| encoder | FLOPs of | method | seeds | clear | mean of 1 | minimal pairs |"
+    assert lines == [
+        "| 2x128 |  | random weights |  | 50.5 | 50.5 |  |",
+        "| 2x128 | 6M | `bert` | 2 | 60.5 ± 6.4 | 60.5 ± 6.4 | 60.0 ± 0.0 |",
+        "| 4x192 |  | random weights |  | 40.5 | 40.5 |  |",
+        "| 4x192 | 6M | `bert` | 2 | 71.0 ± 12.7 | 71.0 ± 12.7 |  |",
+    ]
+
+
+def test_the_answer_is_each_method_minus_masked_language_modelling_by_shape_and_budget() -> None:
     rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
     rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
     rows += runs("24M", 8e13, "bert", [62, 62]) + runs("24M", 8e13, "slow", [62.5, 63.5])
