@@ -218,9 +218,15 @@ def generator_rates(module: nn.Module, rate: float) -> dict[str, float]:
 
 
 def rate_of(step: int, recipe: config.Pretrain, phase: range) -> float:
-    """Return the learning rate of a step of pre-training; every phase has a schedule of its own."""
+    """Return the learning rate of a step of pre-training; every phase has a schedule of its own.
+
+    In one of two phases, or where ``epochs`` makes a run shorter than its warm-up, warm-up takes half of the phase at
+    most.
+    """
     done, num_steps = step - phase.start, len(phase)
-    warmup_steps = min(recipe.warmup_steps, num_steps // 2)
+    warmup_steps = recipe.warmup_steps
+    if num_steps < recipe.num_steps or num_steps <= warmup_steps:
+        warmup_steps = min(warmup_steps, num_steps // 2)
     if recipe.schedule == "wsd":
         return warmup_stable_decay(done, recipe.learning_rate, num_steps, warmup_steps, recipe.decay_share)
     return learning_rate(done, recipe.learning_rate, num_steps, warmup_steps, recipe.decay_power)

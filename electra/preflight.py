@@ -76,6 +76,13 @@ def _check_processes(cluster: Cluster, batch_size: int) -> None:
             where="cluster.num_processes",
             next_step=f"choose a divisor of {batch_size}",
         )
+    share = batch_size // (1 if cluster.num_processes == "auto" else cluster.num_processes)
+    if cluster.micro_batch_size != "auto" and share % cluster.micro_batch_size:
+        raise ConfigError(
+            f"micro-batches of {cluster.micro_batch_size} do not make up the {share} examples of a step and process",
+            where="cluster.micro_batch_size",
+            next_step=f"choose a divisor of {share}",
+        )
 
 
 def _check_parameters(root: Path, profile: str) -> None:

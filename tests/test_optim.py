@@ -42,6 +42,14 @@ def test_rate_warms_up_and_decays_multiplied() -> None:
     assert learning_rate(0, 1.0, 10, 0) == 1
 
 
+def test_warm_up_may_take_most_of_a_run_and_half_of_a_phase() -> None:
+    recipe = Pretrain(num_steps=1000, batch_size=8, learning_rate=1e-3, warmup_steps=800, eval_every=10)
+    assert rate_of(600, recipe, range(1000)) == pytest.approx(1e-3 * (600 / 800) * (1 - 600 / 1000)), "as the original"
+    assert rate_of(600, recipe, range(500, 1000)) == pytest.approx(1e-3 * (100 / 250) * (1 - 100 / 500))
+    short = recipe.model_copy(update={"num_steps": 500})  # as pretrain.epochs does
+    assert rate_of(250, short, range(500)) == pytest.approx(1e-3 * 0.5)
+
+
 def test_the_rate_stays_at_its_peak_and_falls_by_one_minus_the_root_in_the_last_steps() -> None:
     def rate(step: int) -> float:
         return warmup_stable_decay(step, 5e-4, 1000, 100, decay_share=0.2)

@@ -180,7 +180,11 @@ class Pretrain(Method):
         description="learning rate of the generator's unshared weights as a fraction of learning_rate; shared weights "
         "have the full rate",
     )
-    warmup_steps: int = Field(ge=0, le=1_000_000_000, description="steps of linear warm-up, multiplied with the decay")
+    warmup_steps: int = Field(
+        ge=0,
+        le=1_000_000_000,
+        description="steps of linear warm-up, multiplied with the decay; at most half of each phase of a method of two",
+    )
     schedule: Literal["polynomial", "wsd"] = Field(
         "polynomial",
         description="learning rate; polynomial: decay from the first step on (the paper's); wsd: warm-up, constant "

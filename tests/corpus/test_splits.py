@@ -93,7 +93,18 @@ def test_parts_join_to_the_document() -> None:
     assert "\n".join(part.text for part in parts) == document.text
     points = [part.split_point < 0.3 for part in parts]
     assert all(one != two for one, two in zip(points, points[1:], strict=False))
-    assert list(parts_by_split(document, 1e-9)) == [document]
+    (whole,) = parts_by_split(document, 1e-9)
+    assert (whole.text, whole.doc_id) == (document.text, document.doc_id)
+
+
+def test_a_long_document_is_held_out_whole_only_if_all_of_its_groups_are() -> None:
+    fraction, would_be_held_out = 0.15, 0
+    for number in range(120):
+        document = make(book(number, 30_000))
+        parts = list(parts_by_split(document, fraction))
+        assert [part.text for part in parts if part.split_point < fraction] != [document.text]
+        would_be_held_out += len(parts) == 1 and document.split_point < fraction
+    assert would_be_held_out > 3, "by the hash of the whole text"
 
 
 @pytest.mark.parametrize("fraction", [0.3, 0.7])

@@ -36,7 +36,7 @@ def by_split(documents: Iterable[Document], corpus: Corpus, seen: SeenIds, remov
             continue
         parts = list(parts_by_split(document, corpus.held_out_fraction, corpus.min_chars))
         if len(parts) == 1:
-            yield document
+            yield parts[0]
             continue
         removed["split_documents"] += 1
         for part in parts:
@@ -50,15 +50,12 @@ def parts_by_split(document: Document, held_out_fraction: float, min_chars: int 
     """Cut a long document into parts of at least ``min_chars`` characters that belong to one split each.
 
     Each group of whole lines of about ``GROUP_CHARACTERS`` is held out or not by its hash; consecutive groups of the
-    same split are joined. A document whose groups all belong to one split is yielded unchanged.
+    same split are joined. A document whose groups all belong to one split is yielded whole, in that split.
     """
     groups = [(group, text_hash(group)) for group in _groups(document.text, max(GROUP_CHARACTERS, min_chars + 1))]
     held_out = [Document("", "", digest).split_point < held_out_fraction for _, digest in groups]
     if len(groups) > 1 and len(groups[-1][0]) < min_chars:  # too short for a document: it goes with the one before it
         held_out[-1] = held_out[-2]
-    if len(set(held_out)) < 2:
-        yield document
-        return
     start = 0
     for end in range(1, len(groups) + 1):
         if end == len(groups) or held_out[end] != held_out[start]:
