@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "error: Python 3.11 or newer is needed, $(PYTHON) is older; try: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	@command -v g++ >/dev/null || { echo "error: DeepSpeed compiles one op and needs g++: install it" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "installing into .venv (about 2 GB; minutes)"
+	@echo "installing into .venv (about 3 GB; minutes)"
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@echo "compiling DeepSpeed's shared-memory op (a minute, once)"
 	@$(BIN)/python -c "from deepspeed.accelerator import get_accelerator; \

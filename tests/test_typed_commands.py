@@ -216,7 +216,7 @@ def test_experiments_are_run_queued_compared_applied_and_made_a_branch(typist: T
         typist.run(f"{command} validate_tasks" if " -n " in command else command)
     rates = [
         yaml.safe_load(typist.run(f"git show {revision}:params/books.yaml"))["pretrain"]["learning_rate"]
-        for revision in ("half-rate", "HEAD")
+        for revision in ("fifth-rate", "HEAD")
     ]
     here = yaml.safe_load((typist.root / "params/books.yaml").read_text())["pretrain"]["learning_rate"]
     assert rates[0] == here == 5e-4 != rates[1], "of the branch and the folder"

@@ -139,7 +139,7 @@ def pretrain(
         bool, typer.Option("--render", help="only show what the launcher would start or submit (cluster.launcher)")
     ] = False,
 ) -> None:
-    """Pre-train generator and discriminator; resumes an interrupted run of the same settings and data.
+    """Pre-train the model; resumes an interrupted run of the same settings and data.
 
     Example: electra pretrain --render
     """
@@ -382,7 +382,7 @@ def export(
         typer.Option("--onnx", help="with ONNX graphs in fp32 and int8; without --task: of the encoder"),
     ] = False,
 ) -> None:
-    """Write discriminator and generator as Hugging Face folders; with --task: a fine-tuned model.
+    """Write the encoder as Hugging Face folders, with ELECTRA also the generator; with --task: a fine-tuned model.
 
     Example: electra export --task CoLA --seed 1 --onnx
     """

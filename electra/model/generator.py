@@ -17,7 +17,7 @@ from electra.model.shape import EncoderConfig
 
 
 def sample(logits_BKV: Tensor, uniforms_BK: Tensor, temperature: float = 1.0) -> Tensor:
-    """Draw one token per slot from softmax(logits / temperature): the inverse of its distribution function.
+    """Draw one token per slot from softmax(logits / temperature), by inverse transform sampling.
 
     One uniform per slot instead of Gumbel noise over the vocabulary; the same token on any machine and world size
     up to the rounding of the softmax.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from electra.model.layers import Embeddings, Gelu, LayerNorm, glorot, truncated_normal
 from electra.model.shape import EncoderConfig
 
-MOST_LOGITS = 2**27  # in one piece on CUDA: 0.5 GiB in fp32, and several times that until the loss is there
+MOST_LOGITS = 2**27  # largest tensor of logits on CUDA: 0.5 GiB in fp32; the loss needs several times that
 
 
 class VocabularyHead(nn.Module):

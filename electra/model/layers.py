@@ -103,7 +103,7 @@ def _positions(input_ids_BT: Tensor, positions_BT: Tensor | None) -> Tensor:
 
 
 class DisentangledEmbeddings(nn.Module):
-    """The generator's tables, which only the generator's loss trains, plus differences, which only ours does.
+    """The main encoder's embeddings: the generator's tables without their gradient, plus differences that are trained.
 
     Gradient-disentangled sharing of DeBERTa-v3 (He et al., ICLR 2023, section 3.2): table = stop_grad(generator's) +
     difference, for words, positions and segments. The differences start at zero; the LayerNorm is our own.

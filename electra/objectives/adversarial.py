@@ -32,7 +32,7 @@ class Adversarial(Electra):
     @property
     def loss_weights(self) -> dict[str, float]:
         return {
-            "mlm": 0.0,  # how good a language model the generator is by the way
+            "mlm": 0.0,  # reported, not trained on
             "reinforce": self.method.generator_weight,
             "baseline": self.method.generator_weight,
             "disc": self.method.discriminator_weight,

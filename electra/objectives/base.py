@@ -234,7 +234,7 @@ class Objective(nn.Module):
     # ---- phases
 
     def phases(self, num_steps: int) -> list[range]:
-        """Return the steps of each phase: one, or two of which the first has ``pretrain.two_stage_switch`` of all."""
+        """Return the steps of each phase: one range, or two, split at the share ``pretrain.two_stage_switch``."""
         if not self.info.two_phases:
             return [range(num_steps)]
         switch = max(1, min(num_steps - 1, round(self.method.two_stage_switch * num_steps)))

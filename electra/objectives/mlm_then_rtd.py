@@ -26,7 +26,7 @@ class MlmThenRtd(Electra):
     def build(self, model: config.Model, vocab_size: int) -> None:
         super().build(model, vocab_size)
         self.head = vocabulary_head(self.discriminator)
-        self.phase = 1
+        self.phase = 1  # a model that is loaded is in its last phase; training calls set_phase
 
     def set_phase(self, phase: int) -> None:
         self.phase = phase

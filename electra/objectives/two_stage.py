@@ -28,7 +28,7 @@ class TwoStage(Electra):
         self.discriminator = Encoder(shape)
         self.discriminator_head = DiscriminatorHead(shape)
         self.add_generator(Encoder(shape))
-        self.phase = 1
+        self.phase = 1  # a model that is loaded is in its last phase; training calls set_phase
 
     @torch.no_grad()
     def enter_phase(self, phase: int) -> None:
