@@ -324,7 +324,11 @@ def main(arguments: list[str] | None = None) -> int:
     Without a configured server, one is started for the run, unless every stage is up to date.
     """
     parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="Run every stage that is out of date")
-    parser.add_argument("--parallel", type=_slots, help="stages side by side (default: two, or more where cluster.num_threads leaves cores)")
+    parser.add_argument(
+        "--parallel",
+        type=_slots,
+        help="stages side by side (default: two, or more where cluster.num_threads leaves cores)",
+    )
     options = parser.parse_args(arguments)
     try:
         plan = plan_of_this_folder() if PREFECT_API_URL.value() is None else None

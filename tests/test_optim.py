@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from electra.cluster.hardware import Machine, bucket_size
 from electra.config import Model, Pretrain
+from electra.config.training import Method
 from electra.objectives.electra import Electra
 from electra.optim import ElectraAdamW, generator_rates, learning_rate, parameter_groups, rate_of, warmup_stable_decay
 from electra.pretrain.engine import deepspeed_config, set_step
@@ -112,6 +113,30 @@ def test_only_the_generators_own_weights_have_its_rate(sharing: Any) -> None:
     assert any(name.startswith("generator.layers.") for name in slow) == (sharing != "all")
     assert ("generator.embeddings.word.weight" in slow) == (sharing == "none")
     assert {decay for _, decay in rates.values()} == {0.01, 0.0}
+
+
+@pytest.mark.parametrize(
+    ("sharing", "generator", "part"),
+    [
+        ("embeddings", "transformer", "shared_embeddings"),
+        ("none", "transformer", "discriminator"),
+        ("embeddings", "unigram", "discriminator"),
+    ],
+)
+def test_embeddings_have_a_gradient_norm_of_their_own_where_they_are_shared(
+    sharing: Any, generator: Any, part: str
+) -> None:
+    shape = Model(
+        num_layers=1,
+        hidden_size=16,
+        num_heads=2,
+        intermediate_size=32,
+        embedding_size=8,
+        embedding_sharing=sharing,
+    )
+    model = Electra(shape, vocab_size=30, mask_id=4, method=Method(generator=generator))
+    assert model.part_of("discriminator.embeddings.word.weight") == part
+    assert model.part_of("discriminator_head.output.weight") == "discriminator"
 
 
 def test_with_one_rate_there_are_two_groups() -> None:

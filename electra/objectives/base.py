@@ -247,9 +247,15 @@ class Objective(nn.Module):
         """Choose the phase that is trained, and the parameters that it leaves as they are (requires_grad)."""
 
     def part_of(self, parameter: str) -> str:
-        """Return the part of a parameter, for gradient norms: generator, shared, or the main encoder's name."""
-        if ".embeddings." in parameter or parameter.endswith("generator_head.weight"):
-            return "shared_embeddings" if self.info.has_generator else self.encoder_name
+        """Return a parameter's part of the model, for gradient norms.
+
+        That is ``generator``, ``shared_embeddings`` (of generator and main encoder) or the main encoder's name.
+        """
+        if self.generator is not None and ".embeddings." in parameter:
+            weight = self.get_parameter(parameter)
+            encoders = (self.main_encoder, self.generator)
+            if all(any(weight is own for own in encoder.parameters()) for encoder in encoders):
+                return "shared_embeddings"
         return "generator" if parameter.startswith("generator") else self.encoder_name
 
     # ---- cost per token of an example, matrix products only (flops.py)
