@@ -99,7 +99,7 @@ def run_stage(
     try:
         with devices.take(stage.limits.gpus_of(devices.count), stage.limits.shares_gpu) as own:
             report = ProgressReport(stage.name)
-            spared = runner.run(
+            skipped = runner.run(
                 stage.name, logger.info, report.show, limits=stage.limits, beside_others=beside_others, devices=own
             )
             report.finish()
@@ -107,8 +107,8 @@ def run_stage(
         logger.error("%s", failure)
         return Failed(message=failure.headline, data=failure)
     if asset:
-        asset.add_metadata({"dvc": spared or "the stage ran", **facts_of(runner.root, stage.name)})
-    return Completed(name="Skipped", message=spared) if spared else Completed()
+        asset.add_metadata({"dvc": skipped or "the stage ran", **facts_of(runner.root, stage.name)})
+    return Completed(name="Skipped", message=skipped) if skipped else Completed()
 
 
 class ProgressReport:

@@ -20,7 +20,7 @@ from flows.plan import PlannedStage, cells_per_machine, kind_of, make_plan
 from flows.side_by_side import Rules, run_side_by_side, shares_cores
 from flows.stages import DVC_CHATTER, StageFailure
 
-SPARED = re.compile(r"(?:Stage )?'(.+)' (?:didn't change, skipping|is cached - skipping run)")
+SKIPPED = re.compile(r"(?:Stage )?'(.+)' (?:didn't change, skipping|is cached - skipping run)")
 INTERRUPTED = 130  # exit code, as shells have it for Ctrl-C
 
 
@@ -71,7 +71,7 @@ class WithoutNotes(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage().strip()
-        return bool(text) and not text.startswith(DVC_CHATTER) and not SPARED.match(text)
+        return bool(text) and not text.startswith(DVC_CHATTER) and not SKIPPED.match(text)
 
 
 def start_worker() -> None:
@@ -136,17 +136,17 @@ def run_plan(plan: Sequence[PlannedStage], headers: Headers, rules: Rules) -> tu
     Returns:
         DVC's exit code of the first stage that failed, 0 if none did; and how many stages DVC did not run.
     """
-    failed = spared = 0
+    failed = skipped = 0
     with ProcessPoolExecutor(rules.slots, multiprocessing.get_context("fork"), start_worker) as pool:
 
         def start(stage: PlannedStage) -> Future[tuple[int, bool]]:
             print(f"\n{headers.header(stage.name)}", flush=True)
             return pool.submit(reproduce, stage.name, environment_of(stage, rules))
 
-        for stage, (code, was_spared) in run_side_by_side(plan, rules, start, lambda result: result[0] != 0):
+        for stage, (code, was_skipped) in run_side_by_side(plan, rules, start, lambda result: result[0] != 0):
             headers.ended(stage.name)
-            failed, spared = failed or code, spared + was_spared
-    return failed, spared
+            failed, skipped = failed or code, skipped + was_skipped
+    return failed, skipped
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -159,17 +159,17 @@ def main(arguments: Sequence[str]) -> int:
         return failure.exit_code
     rules = rules_of(root)
     headers = Headers(forecast(root, plan), rules.slots)
-    num_spared = headers.seen
+    num_skipped = headers.seen
     code = 0
     if headers.left:
         try:
-            code, spared = run_plan(plan, headers, rules)
+            code, skipped = run_plan(plan, headers, rules)
         except KeyboardInterrupt:
             print("interrupted: run the same command again to go on", file=sys.stderr)
             return INTERRUPTED
-        num_spared += spared
-    if num_spared:
-        print(f"{num_spared} of {len(plan)} stages were up to date")
+        num_skipped += skipped
+    if num_skipped:
+        print(f"{num_skipped} of {len(plan)} stages were up to date")
     return code
 
 

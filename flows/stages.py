@@ -24,7 +24,7 @@ from flows.watch import Limits, Watch
 
 LOCKED = re.compile(r"Unable to acquire lock|is busy, it is being blocked", re.IGNORECASE)
 NETWORK = re.compile(r"ConnectionError|Connection reset|Temporary failure in name resolution|Read timed out")
-SPARED = re.compile(r"^Stage '.*' (?:didn't change|is cached)\b.*", re.MULTILINE)
+SKIPPED = re.compile(r"^Stage '.*' (?:didn't change|is cached)\b.*", re.MULTILINE)
 EXITED = re.compile(r"failed to run: .*, exited with (-?\d+)")
 # DVC's messages around the stage's output: kept in logs/<stage>.log, left out of the run's log.
 DVC_CHATTER = (
@@ -174,8 +174,8 @@ class StageRunner:
             raise InfrastructureFailure(stage, [*lines[-15:], f"dvc was ended by signal {number}"], written)
         if code > 0:
             raise classify(stage, lines)
-        spared = SPARED.search("\n".join(lines))
-        return spared[0] if spared else None
+        skipped = SKIPPED.search("\n".join(lines))
+        return skipped[0] if skipped else None
 
     def stop(self) -> None:
         """End all running stages and their processes; stages started later end at once."""
