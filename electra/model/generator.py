@@ -133,7 +133,7 @@ def token_losses(logits_BNV: Tensor, tokens_BN: Tensor) -> Tensor:
     return F.cross_entropy(logits_BNV.flatten(0, 1), tokens_BN.flatten(), reduction="none").view_as(tokens_BN)
 
 
-def guesses(head: VocabularyHead, hidden_BND: Tensor, tokens_BN: Tensor) -> tuple[Tensor, Tensor | None]:
+def losses_and_hits(head: VocabularyHead, hidden_BND: Tensor, tokens_BN: Tensor) -> tuple[Tensor, Tensor | None]:
     """Cross entropy [B, N] of the tokens, nats; and, in evaluation only, where the first guess is right [B, N]."""
     if head.exceeds_memory(hidden_BND):
         losses_BN, right_BN, _ = in_chunks(head, hidden_BND, tokens_BN)

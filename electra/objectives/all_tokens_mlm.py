@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from electra import config
-from electra.model.generator import build_encoders, guesses, vocabulary_head
+from electra.model.generator import build_encoders, losses_and_hits, vocabulary_head
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, Outputs, num_correct, total
 from electra.objectives.electra import Electra
@@ -40,13 +40,13 @@ class AllTokensMlm(Electra):
     def forward(self, batch: Batch) -> Outputs:
         generated = self.generate(batch)
         hidden_BTD = self.encoder(generated.corrupted_ids_BT, batch.segments_BT, batch.attended_BT)
-        losses_BT, is_right_BT = guesses(self.head, hidden_BTD, batch.input_ids_BT)
+        losses_BT, is_right_BT = losses_and_hits(self.head, hidden_BTD, batch.input_ids_BT)
         if self.method.copy_mechanism:
             copy_BT = self.copy(hidden_BTD).float().squeeze(-1)
             generated_BT = F.logsigmoid(-copy_BT) - losses_BT
             copied_BT = torch.logaddexp(F.logsigmoid(copy_BT), generated_BT)
             losses_BT = -torch.where(generated.corrupted_ids_BT == batch.input_ids_BT, copied_BT, generated_BT)
-        correct = self.correct(batch, generated)
+        correct = self.num_right_guesses(batch, generated)
         if not self.training:
             correct["all_tokens_mlm"] = num_correct(is_right_BT, batch.mask_BT)
         sums = {"mlm": total(generated.losses_BK), "all_tokens_mlm": total(losses_BT * batch.mask_BT)}

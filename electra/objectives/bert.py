@@ -7,7 +7,7 @@ from torch import Tensor
 
 from electra import config
 from electra.model.encoder import Encoder
-from electra.model.generator import at_positions, guesses, vocabulary_head
+from electra.model.generator import at_positions, losses_and_hits, vocabulary_head
 from electra.model.heads import VocabularyHead
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, Objective, Outputs, masked_input, num_correct, total
@@ -53,6 +53,6 @@ def predict_masked(encoder: Encoder, head: VocabularyHead, batch: Batch, mask_id
     masked_ids_BT = masked_input(batch, mask_id, encoder.config.vocab_size)
     hidden_BTD = encoder(masked_ids_BT, batch.segments_BT, batch.attended_BT)
     hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
-    losses_BK, is_right_BK = guesses(head, hidden_BKD, batch.original_ids_BK())
+    losses_BK, is_right_BK = losses_and_hits(head, hidden_BKD, batch.original_ids_BK())
     correct = {} if is_right_BK is None else {"mlm": num_correct(is_right_BK, batch.mask_weights_BK)}
     return Outputs({"mlm": total(losses_BK * batch.mask_weights_BK)}, correct), hidden_BTD

@@ -72,7 +72,7 @@ class Electra(Objective):
         loss_mask_BT = self.loss_mask(batch)
         outputs = Outputs(
             loss_sums={"disc": total(losses_BT * loss_mask_BT)},
-            correct_sums=self.correct(batch, generated),
+            correct_sums=self.num_right_guesses(batch, generated),
             sampled_ids_BK=generated.sampled_ids_BK,
             is_replaced_BT=is_replaced_BT,
             discriminator_logits_BT=logits_BT.detach(),
@@ -102,7 +102,7 @@ class Electra(Objective):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         return {"mlm": batch.mask_weights_BK.sum(), "disc": self.loss_mask(batch).sum()}
 
-    def correct(self, batch: Batch, generated: "Generated") -> dict[str, Tensor]:
+    def num_right_guesses(self, batch: Batch, generated: "Generated") -> dict[str, Tensor]:
         """Return the number of right first guesses of the generator; in evaluation only."""
         return {} if self.training else {"mlm": num_correct(generated.is_right_BK, batch.mask_weights_BK)}
 

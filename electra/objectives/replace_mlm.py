@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from electra import config
-from electra.model.generator import at_positions, build_encoders, guesses, vocabulary_head
+from electra.model.generator import at_positions, build_encoders, losses_and_hits, vocabulary_head
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Batch, Outputs, num_correct, total
 from electra.objectives.electra import Electra
@@ -32,8 +32,8 @@ class ReplaceMlm(Electra):
         generated = self.generate(batch)
         hidden_BTD = self.encoder(generated.corrupted_ids_BT, batch.segments_BT, batch.attended_BT)
         hidden_BKD = at_positions(hidden_BTD, batch.mask_positions_BK)
-        losses_BK, is_right_BK = guesses(self.head, hidden_BKD, batch.original_ids_BK())
-        correct = self.correct(batch, generated)
+        losses_BK, is_right_BK = losses_and_hits(self.head, hidden_BKD, batch.original_ids_BK())
+        correct = self.num_right_guesses(batch, generated)
         if not self.training:
             correct["replace_mlm"] = num_correct(is_right_BK, batch.mask_weights_BK)
         sums = {"mlm": total(generated.losses_BK), "replace_mlm": total(losses_BK * batch.mask_weights_BK)}

@@ -48,7 +48,7 @@ class TwoStage(Electra):
         generated = self.generate(batch)
         if self.phase == 0:
             sums = {"mlm": total(generated.losses_BK)}
-            return Outputs(sums, self.correct(batch, generated), sampled_ids_BK=generated.sampled_ids_BK)
+            return Outputs(sums, self.num_right_guesses(batch, generated), sampled_ids_BK=generated.sampled_ids_BK)
         outputs, _ = self.discriminate(batch, generated)
         outputs.loss_sums = {"mlm": total(generated.losses_BK).detach(), **outputs.loss_sums}
         return outputs

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from electra.cluster.estimate.memory import placeholder_batch
 from electra.config import Model, ObjectiveName, Pretrain
 from electra.model import generator
-from electra.model.generator import Draw, guesses, in_chunks, sample, sums_of_blocks
+from electra.model.generator import Draw, in_chunks, losses_and_hits, sample, sums_of_blocks
 from electra.model.heads import MOST_LOGITS, VocabularyHead
 from electra.model.layers import Embeddings
 from electra.model.shape import EncoderConfig
@@ -81,8 +81,8 @@ def test_chunks_are_part_of_the_one_graph_of_a_compiled_forward_pass(small_chunk
     head = VocabularyHead(shape, Embeddings(shape))
     states, tokens = torch.randn(2, 3, 16), torch.zeros(2, 3, dtype=torch.long)
     torch.compiler.reset()
-    compiled = torch.compile(partial(guesses, head), backend="eager", dynamic=False, fullgraph=True)
-    torch.testing.assert_close(compiled(states, tokens)[0], guesses(head, states, tokens)[0])
+    compiled = torch.compile(partial(losses_and_hits, head), backend="eager", dynamic=False, fullgraph=True)
+    torch.testing.assert_close(compiled(states, tokens)[0], losses_and_hits(head, states, tokens)[0])
 
 
 def test_chunks_are_for_cuda_and_for_many_logits_alone() -> None:
@@ -103,8 +103,8 @@ def test_guesses_are_told_in_evaluation_only(small_chunks: None) -> None:
     shape = EncoderConfig.discriminator(SHAPE, VOCABULARY)
     head = VocabularyHead(shape, Embeddings(shape))
     states, tokens = torch.randn(2, 3, 16), torch.zeros(2, 3, dtype=torch.long)
-    assert guesses(head.train(), states, tokens)[1] is None
-    assert guesses(head.eval(), states, tokens)[1] is not None
+    assert losses_and_hits(head.train(), states, tokens)[1] is None
+    assert losses_and_hits(head.eval(), states, tokens)[1] is not None
 
 
 def test_running_sums_by_products_are_those_of_pytorch() -> None:
