@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from electra.common.artifacts import building, verify_folder, write_json, write_manifest
-from electra.common.errors import ConfigError, DataError, TrainingError
+from electra.common.errors import ConfigError, TrainingError
 from electra.common.locks import exclusive
 from electra.common.paths import Paths
 from electra.config import SENTENCES, Embed, Settings
@@ -19,7 +19,7 @@ from electra.embed.pairs import Texts, sentence_batches, task_batches
 from electra.finetune.features import Batch, Feature, Vocabulary, collate, sorted_batches
 from electra.finetune.run import prepare_machine
 from electra.hub.export.modernbert import check_home
-from electra.model.pretrained import load_encoder
+from electra.model.pretrained import load_encoder, require_tokenizer
 from electra.optim import build_optimizer, learning_rate, parameter_groups
 from electra.results.probe.embeddings import score_embeddings
 from electra.results.probe.word_vectors import WordVectors
@@ -48,13 +48,8 @@ def embed(settings: Settings, paths: Paths, *, source: str, seed: int) -> Path:
         verify_folder(paths.tokenizer)
         vocabulary = Vocabulary.load(paths)
         encoder = load_encoder(paths.pretrained, dropout=options.dropout, attention_dropout=options.dropout)
+        require_tokenizer(paths.pretrained, paths.tokenizer)
         check_home(encoder.config)
-        if encoder.config.vocab_size != vocabulary.size:
-            raise DataError(
-                f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
-                where=f"{paths.pretrained} and {paths.tokenizer}",
-                next_step="run: dvc repro pretrain",
-            )
         if too_large := [size for size in options.sizes if size > encoder.config.hidden_size]:
             raise ConfigError(
                 f"embed.sizes {too_large} are larger than the {encoder.config.hidden_size} of the encoder",

@@ -97,6 +97,10 @@ class Vocabulary:
     def size(self) -> int:
         return self.tokenizer.get_vocab_size()
 
+    def has_tokenizer_of(self, other: "Vocabulary") -> bool:
+        """Return True if both tokenizers are the same; equal sizes do not show that equal ids mean the same."""
+        return bool(self.tokenizer.to_str() == other.tokenizer.to_str())
+
     @cached_property
     def spells_spaces(self) -> bool:
         """Return True if words need the space before them: byte-level BPE that adds none to a word alone."""

@@ -67,7 +67,7 @@ def finetune_task(
     Raises:
         ConfigError: the task does not exist, several initial weights or two folders are given, the encoder cannot be
             used, or CUDA is requested but not available.
-        DataError: tasks, tokenizer or pre-trained weights are missing or broken.
+        DataError: tasks, tokenizer or pre-trained weights are missing or broken, or the weights have another tokenizer.
         TrainingError: the loss is not finite.
         InfrastructureError: another process is doing the same fine-tuning run.
     """
@@ -212,25 +212,28 @@ def _trained_encoder(paths: Paths, vocabulary: Vocabulary, start: Start, seed: i
     encoder: AnyEncoder
     if start.kind == "task":
         folder = paths.intermediate(finetuned_name(start.name, seed, PRETRAINED))
+        again = f"electra finetune --task {start.name} --seed {seed} --intermediate (or dvc repro)"
         if not folder.is_dir():
             raise DataError(
                 f"there is no encoder that was fine-tuned on {start.name} with seed {seed}",
                 where=str(folder),
-                next_step=f"run: electra finetune --task {start.name} --seed {seed} --intermediate (or dvc repro)",
+                next_step=f"run: {again}",
             )
-        encoder = load_model(folder).model.encoder
+        saved = load_model(folder)
+        if not saved.vocabulary.has_tokenizer_of(vocabulary):
+            raise DataError(
+                f"the encoder that was fine-tuned on {start.name} has another tokenizer",
+                where=f"{folder} and {paths.tokenizer}",
+                next_step=f"run: dvc repro pretrain, then: {again}",
+            )
+        encoder = saved.model.encoder
     else:
-        from electra.model.pretrained import load_encoder
+        from electra.model.pretrained import load_encoder, require_tokenizer
 
         folder = paths.pretrained if start == PRETRAINED else paths.milestones / start.name
         encoder = load_encoder(folder, **DROPOUT)
+        require_tokenizer(folder, paths.tokenizer)
     assert isinstance(encoder, Encoder)  # third-party encoders are not stored there
-    if encoder.config.vocab_size != vocabulary.size:
-        raise DataError(
-            f"the weights are for {encoder.config.vocab_size} tokens, the vocabulary has {vocabulary.size}",
-            where=f"{folder} and {paths.tokenizer}",
-            next_step="run: dvc repro pretrain",
-        )
     return encoder
 
 

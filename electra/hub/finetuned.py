@@ -304,7 +304,7 @@ def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
     tokenizer = paths.tokenizer / "tokenizer.json"
     if not (paths.root / "params.yaml").is_file() or not tokenizer.is_file():
         return False
-    return Vocabulary.read(tokenizer).tokenizer.to_str() == saved.vocabulary.tokenizer.to_str()
+    return saved.vocabulary.has_tokenizer_of(Vocabulary.read(tokenizer))
 
 
 def _start(run: str, task: str) -> Start:

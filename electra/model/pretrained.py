@@ -91,6 +91,22 @@ def read_config(folder: Path) -> PretrainedConfig:
         raise DataError(what, where=str(path), next_step=next_step) from None
 
 
+def require_tokenizer(weights: Path, tokenizer: Path) -> None:
+    """Compare the tokenizer with the one that the weights in a folder were pre-trained with, by its checksum.
+
+    With another tokenizer, ids mean other wordpieces. No shape shows that if both vocabularies have the same size.
+
+    Raises:
+        DataError: they differ.
+    """
+    if read_config(weights).tokenizer_sha256 != sha256(tokenizer / "tokenizer.json"):
+        raise DataError(
+            "the weights were pre-trained with another tokenizer",
+            where=f"{weights} and {tokenizer}",
+            next_step="run: dvc repro pretrain",
+        )
+
+
 def load_encoder(folder: Path, **changes: Any) -> Encoder:
     """The main encoder alone, in evaluation mode: what fine-tuning starts from.
 

@@ -13,7 +13,7 @@ from electra.common.errors import DataError
 from electra.common.lines import batches
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
-from electra.model.pretrained import special_token_ids
+from electra.model.pretrained import require_tokenizer, special_token_ids
 from electra.objectives.saved import load_objective
 
 _BATCH = 64
@@ -42,7 +42,7 @@ def score_lines(
         bf16: compute matrix products in bf16.
 
     Raises:
-        DataError: the model was pre-trained by another method.
+        DataError: the model was pre-trained by another method, or with another tokenizer.
     """
     model = load_objective(paths.pretrained)
     if not model.scores_texts:
@@ -53,6 +53,7 @@ def score_lines(
         )
     model.to(device)
     tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
+    require_tokenizer(paths.pretrained, paths.tokenizer)
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
     special = special_token_ids(paths.tokenizer)
     room = model.main_encoder.config.max_positions - 2  # without [CLS] and [SEP]

@@ -1,5 +1,6 @@
 """The stage embed: pairs of each kind, the same bytes again, what is refused, and the folder it writes."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from electra.config import Embed, Model, Settings
 from electra.embed.contrastive import SentenceEncoder
 from electra.embed.run import Embedder, embed
 from electra.finetune.features import Vocabulary
+from electra.hub.export.pretrained import export_model
 from electra.kinds import KINDS
 from electra.model.pretrained import load_encoder
 from electra.readers.build import prepare_tasks
 from electra.results.probe.embeddings import score_embeddings
+from electra.results.probe.scores import Probe
 from electra.tasks.catalogue import TASKS
+from tests.fixtures import exchange_two_entries
 from tests.probe.test_scores import MODERN, workspace_of
 from tests.publish.parity import BLOCKS
 from tests.workspace import Workspace
@@ -120,6 +124,24 @@ def test_what_cannot_be_trained_is_refused_and_leaves_nothing(prepared: Workspac
     assert not list(paths.embedding("x").parent.glob("*-7*"))
 
 
+def test_weights_of_another_tokenizer_are_not_trained_probed_or_exported(prepared: Workspace, tmp_path: Path) -> None:
+    paths = workspace_with_tasks(prepared, tmp_path / "root")
+    settings = settings_of(prepared)
+    (paths.root / "data/tokenizer").unlink()
+    shutil.copytree(prepared.paths.tokenizer, paths.tokenizer)
+    Probe(paths, torch.device("cpu"), bf16=False)
+    exchange_two_entries(paths.tokenizer)
+    exported = digests(paths.export)
+    for use in (
+        lambda: embed(settings, paths, source="sentences", seed=1),
+        lambda: Probe(paths, torch.device("cpu"), bf16=False),
+        lambda: export_model(settings, paths),
+    ):
+        with pytest.raises(DataError, match=r"(?s)pre-trained with another tokenizer.*dvc repro pretrain"):
+            use()
+    assert digests(paths.export) == exported and not paths.embedding("sentences-1").exists()
+
+
 def test_sizes_and_lengths_beyond_the_model_are_refused_with_the_settings(prepared: Workspace) -> None:
     values = prepared.settings().model_dump()
     for change, message in (({"sizes": [33]}, "hidden_size"), ({"max_length": 129}, "max_positions")):
@@ -131,8 +153,6 @@ def test_sizes_and_lengths_beyond_the_model_are_refused_with_the_settings(prepar
 
 
 def test_the_probe_before_training_has_the_figures_of_the_stage_probe(prepared: Workspace, paths: Paths) -> None:
-    from electra.results.probe.scores import Probe
-
     settings = settings_of(prepared, max_length=128)
     found = read_json(embed(settings, paths, source="sentences", seed=3) / "run.json")
     probe = Probe(paths, torch.device("cpu"), bf16=False)

@@ -24,7 +24,7 @@ from electra.results.evaluate import evaluate_runs
 from electra.results.report.facts import read_scores
 from electra.tasks.catalogue import TASKS
 from electra.tasks.matrix import read_lines
-from tests.fixtures import LABELLED
+from tests.fixtures import LABELLED, exchange_two_entries
 from tests.small_tasks import CPU, VOCAB, make_settings
 
 
@@ -279,13 +279,17 @@ def test_a_milestone_is_fine_tuned_and_scored_beside_the_end_of_training(paths, 
     assert card["milestones"]["25"]["mean"] == card["tasks"]["CoLA"]["milestones"]["25"]["median"]
 
 
-def test_weights_of_another_vocabulary_are_refused(paths, workspace):
-    settings = workspace(["CoLA"])
-    electra = Electra(settings.model, len(VOCAB) + 1, mask_id=4)
+@pytest.mark.parametrize("milestone", [None, "25"])
+def test_weights_of_another_tokenizer_of_the_same_size_are_refused(paths, workspace, milestone):
+    settings = workspace(["CoLA"], epochs=0.01)
+    electra = Electra(settings.model, len(VOCAB), mask_id=4)
     weights = {name: parameter.detach() for name, parameter in electra.named_parameters()}
-    save_pretrained(paths.pretrained, weights, settings.model, len(VOCAB) + 1, paths.tokenizer)
-    with pytest.raises(DataError, match=f"for {len(VOCAB) + 1} tokens, the vocabulary has {len(VOCAB)}"):
-        finetune_task(settings, paths, task="CoLA", seed=1, scratch=False)
+    folder = paths.milestones / milestone if milestone else paths.pretrained
+    save_pretrained(folder, weights, settings.model, len(VOCAB), paths.tokenizer)
+    exchange_two_entries(paths.tokenizer)
+    with pytest.raises(DataError, match=r"(?s)pre-trained with another tokenizer.*dvc repro pretrain"):
+        finetune_task(settings, paths, task="CoLA", seed=1, milestone=milestone)
+    finetune_task(settings, paths, task="CoLA", seed=1, scratch=True)
 
 
 def test_unknown_tasks_and_missing_inputs_are_refused(paths, workspace):

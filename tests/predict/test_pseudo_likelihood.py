@@ -8,6 +8,7 @@ from tokenizers import BertWordPieceTokenizer
 
 from electra import __main__ as cli
 from electra.common.artifacts import write_manifest
+from electra.common.errors import DataError
 from electra.common.lines import MAX_BATCH_CHARS
 from electra.common.paths import Paths
 from electra.config import Cluster, Method
@@ -16,7 +17,7 @@ from electra.objectives.base import build_objective
 from electra.objectives.electric import Electric
 from electra.objectives.saved import load_objective
 from electra.predict.pseudo_likelihood import _parts, score_lines
-from tests.fixtures import LABELLED
+from tests.fixtures import LABELLED, exchange_two_entries
 from tests.small_tasks import VOCAB, make_settings
 
 CPU = torch.device("cpu")
@@ -75,6 +76,12 @@ def test_a_text_longer_than_the_model_is_scored_whole_in_parts(paths: Paths) -> 
     both = scored(paths, ["the cat", text, "a dog"])
     assert [number for _, _, number in both] == [2, 150, 2]
     assert both[1][1] == pytest.approx(value, abs=1e-3)
+
+
+def test_weights_of_another_tokenizer_score_nothing(paths: Paths) -> None:
+    exchange_two_entries(paths.tokenizer)
+    with pytest.raises(DataError, match="pre-trained with another tokenizer"):
+        scored(paths, ["the cat"])
 
 
 @pytest.mark.parametrize("room", [1, 2, 7, 62])

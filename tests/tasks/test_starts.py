@@ -21,6 +21,7 @@ from electra.objectives.electra import Electra
 from electra.predict.submission import write_submission
 from electra.results.evaluate import evaluate_runs
 from electra.results.report.facts import read_scores
+from tests.fixtures import exchange_two_entries
 from tests.foreign_encoders import write_encoder
 from tests.small_tasks import VOCAB
 
@@ -70,6 +71,14 @@ def test_a_task_starts_from_the_encoder_of_another_with_a_head_of_its_own(paths,
     run = read_json(paths.finetuned("STS-B-1-from-CoLA") / "run.json")
     assert (run["init"], run["task"]) == ("from-CoLA", "STS-B")
     assert not (paths.finetuned("STS-B-1-from-CoLA") / "model.safetensors").exists()
+
+
+def test_an_encoder_of_another_tokenizer_is_no_start(paths, pretrained):
+    settings = pretrained()
+    finetune_task(settings, paths, task="CoLA", seed=1, intermediate=True)
+    exchange_two_entries(paths.tokenizer)
+    with pytest.raises(DataError, match=r"(?s)fine-tuned on CoLA has another tokenizer.*--task CoLA .*--intermediate"):
+        finetune_task(settings, paths, task="STS-B", seed=1, start_from="CoLA")
 
 
 def load_plain(paths: Paths) -> dict[str, torch.Tensor]:

@@ -28,7 +28,7 @@ from electra.hub.export.names import Family
 from electra.kinds import KINDS
 from electra.model.encoder import Encoder
 from electra.model.heads import VocabularyHead
-from electra.model.pretrained import special_token_ids
+from electra.model.pretrained import require_tokenizer, special_token_ids
 from electra.model.shape import EncoderConfig
 from electra.objectives.base import Objective
 from electra.objectives.saved import load_objective
@@ -53,7 +53,7 @@ def export_model(settings: Settings, paths: Paths) -> None:
 
     Raises:
         ConfigError: ``transformers`` has no model of these blocks.
-        DataError: there is no pre-trained model, or its weights do not fit its config.
+        DataError: there is no pre-trained model, or its weights do not fit its config or the tokenizer.
     """
     with building(paths.export) as scratch:
         write_folders(settings, paths, paths.pretrained, scratch)
@@ -72,6 +72,7 @@ def write_folders(settings: Settings, paths: Paths, source: Path, target: Path, 
     encoder, main = objective.encoder_to_publish(), objective.encoder_name
     modernbert.check_home(encoder.config)
     special = dict(zip(("pad", "cls", "sep"), special_token_ids(paths.tokenizer), strict=False))
+    require_tokenizer(source, paths.tokenizer)
 
     def write(folder: Path, model: Exported) -> None:
         folder.mkdir()

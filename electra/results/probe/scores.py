@@ -16,7 +16,7 @@ from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.common.subwords import entries_of, labels_of
 from electra.model.encoder import Encoder
-from electra.model.pretrained import special_token_ids
+from electra.model.pretrained import require_tokenizer, special_token_ids
 from electra.objectives.base import Objective
 from electra.objectives.saved import load_objective
 from electra.results.probe.embeddings import read_similar, score_similarity
@@ -59,6 +59,7 @@ class Probe:
         self.objective: Objective = load_objective(weights or paths.pretrained).to(device)
         self.encoder = self.objective.main_encoder
         self.tokenizer = read_tokenizer(paths.tokenizer / "tokenizer.json")
+        require_tokenizer(weights or paths.pretrained, paths.tokenizer)
         self.tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
         self._labels = dict(zip(entries_of(self.tokenizer), labels_of(self.tokenizer), strict=True))
         self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
