@@ -13,7 +13,15 @@ from electra.cluster.busy_cores import watch_cores
 from electra.cluster.hardware import choose_device, choose_precision, repeat_exactly
 from electra.cluster.memory import keep_freed_memory
 from electra.cluster.run_facts import Stopwatch, note_seconds
-from electra.common.artifacts import building, listed_files, verify_files, verify_folder, write_json, write_manifest
+from electra.common.artifacts import (
+    building,
+    listed_files,
+    sha256,
+    verify_files,
+    verify_folder,
+    write_json,
+    write_manifest,
+)
 from electra.common.errors import ConfigError, DataError
 from electra.common.locks import exclusive
 from electra.common.paths import Paths
@@ -30,7 +38,7 @@ from electra.model.kernels.apply import use_cpu_kernels
 from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TaskSpec, evaluations, find_spec
 from electra.tasks.format import Row
-from electra.tasks.matrix import PRETRAINED, Start, finetuned_name, read_rows
+from electra.tasks.matrix import PRETRAINED, Start, finetuned_name, read_rows, rows_file
 
 DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention_dropout": 0.1}  # of the encoder, independent of pre-training
 
@@ -131,9 +139,11 @@ def _finetune(
     watch.trained()
 
     cut = {"train": rows_cut(features[: len(train_rows)] if is_doubled else features)}
+    predicted: dict[str, str] = {}  # by the split's name in predictions.jsonl
     with building(target) as folder:
         for split in spec.dev_splits:
             rows = read_rows(paths, task, split)
+            predicted[split] = sha256(rows_file(paths, task, split))
             dev_features = kind.features(spec, rows, vocabulary, options)
             cut[split] = rows_cut(dev_features)
             outputs = decoded(options, model, dev_features, vocabulary, bf16)
@@ -144,6 +154,7 @@ def _finetune(
                 print(f"{key}: {number:,} rows of {split} {kind.cut_part} of the model's inputs, and are cut")
         for other in evaluations(paths.tasks, task):
             rows = read_rows(paths, other.name, "dev")
+            predicted[other.name] = sha256(rows_file(paths, other.name, "dev"))
             unlabelled = [{**row, **kind.unlabelled} for row in rows]
             predictions = predict_rows(options, spec, model, unlabelled, vocabulary, bf16)
             _append(folder / "predictions.jsonl", other.name, predictions)
@@ -151,6 +162,7 @@ def _finetune(
         is_submitted = start.kind in ("pretrained", "task") and not is_intermediate
         for split in _test_splits(paths, spec) if is_submitted else ():
             rows = read_rows(paths, task, split)
+            predicted[split] = sha256(rows_file(paths, task, split))
             _append(folder / "predictions.jsonl", split, predict_rows(options, spec, model, rows, vocabulary, bf16))
             print(f"{key}: {split} predicted, {len(rows):,} rows")
         write_json(
@@ -165,6 +177,7 @@ def _finetune(
                 "loss": float(f"{loss:.6g}"),
                 **facts,
                 "rows_cut": cut,
+                "rows_sha256": predicted,
                 **kind.unlearnable(train_rows, features),
             },
         )

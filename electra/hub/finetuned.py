@@ -22,6 +22,7 @@ from electra.common.artifacts import (
     MANIFEST,
     building,
     read_json,
+    sha256,
     write_json,
     write_manifest,
     write_text,
@@ -47,7 +48,7 @@ from electra.predict.run import find_model
 from electra.results.evaluate import describe_task
 from electra.results.report.facts import Facts, gather
 from electra.tasks.catalogue import TaskSpec
-from electra.tasks.matrix import PRETRAINED, SCRATCH, Start, finetuned_name, read_lines, read_rows
+from electra.tasks.matrix import PRETRAINED, SCRATCH, Start, finetuned_name, read_lines, read_rows, rows_file
 from electra.text.tokenizer.wordpiece import normalizer_facts
 
 INITIALIZER_RANGE = 0.02  # config.json needs a value; no exported weight is initialised with it
@@ -288,12 +289,26 @@ def _tokenizer_files(saved: SavedModel) -> dict[str, str]:
     return tokenizer_files(tokenizer, sorted(ids, key=ids.__getitem__), lowercase=lowercase, max_length=max_length)
 
 
+def _run_facts(model: Path) -> dict[str, Any]:
+    """Return ``run.json`` of a fine-tuning run; empty for a folder without it."""
+    path = model / "run.json"
+    return read_json(path) if path.is_file() else {}
+
+
 def _scores(paths: Paths, model: Path, spec: TaskSpec) -> dict[str, float]:
-    """Return all metrics on the development set, in percent; empty if its rows or predictions are missing."""
+    """Return all metrics on the development set, in percent.
+
+    Empty if its rows or predictions are missing, or if the rows are not those that were predicted.
+    """
+    split = spec.dev_splits[0]
     try:
-        rows = read_rows(paths, spec.name, spec.dev_splits[0])
+        rows = read_rows(paths, spec.name, split)
+        file, predicted = rows_file(paths, spec.name, split), _run_facts(model).get("rows_sha256", {})
+        if predicted.get(split, sha256(file)) != sha256(file):
+            print(f"export: {file} has changed since {model.name} predicted it: the card has no scores")
+            return {}
         predictions = read_lines(model / "predictions.jsonl", "")
-        found = score(spec, rows, [line for line in predictions if line["split"] == spec.dev_splits[0]])
+        found = score(spec, rows, [line for line in predictions if line["split"] == split])
     except (DataError, KeyError, ValueError):
         return {}
     return {metric: 100 * found[metric] for metric in spec.metrics if metric in found}

@@ -126,7 +126,12 @@ def requested_runs(cells: Matrix) -> Iterator[tuple[str, int, Start]]:
 
 def read_rows(paths: Paths, task: str, split: str) -> list[Row]:
     """Return the rows of ``data/tasks/<task>/<split>.jsonl``."""
-    return read_lines(paths.tasks / task / f"{split}.jsonl", next_step="run: dvc repro tasks")
+    return read_lines(rows_file(paths, task, split), next_step="run: dvc repro tasks")
+
+
+def rows_file(paths: Paths, task: str, split: str) -> Path:
+    """Return the file that :func:`read_rows` reads."""
+    return paths.tasks / task / f"{split}.jsonl"
 
 
 def read_lines(path: Path, next_step: str) -> list[Row]:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import electra.__main__  # noqa: F401  # adds the commands
 from electra.cli import app
-from electra.common.artifacts import read_manifest, write_manifest
+from electra.common.artifacts import read_json, read_manifest, sha256, write_json, write_manifest
 from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.finetune.features import Batch, Vocabulary
@@ -216,6 +216,23 @@ def test_the_card_has_the_scores_on_the_development_set(paths: Paths, kept: Call
     assert entry.metric_value == pytest.approx(
         100 * sum(lines[r["id"]]["label"] == r["label"] for r in rows) / len(rows), abs=0.01
     )
+
+
+def test_the_card_has_no_scores_of_rows_that_were_not_predicted(
+    paths: Paths, kept: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, dev = kept("CoLA"), paths.tasks / "CoLA/dev.jsonl"
+    facts = read_json(paths.kept(run) / "run.json")
+    assert facts["rows_sha256"] == {"dev": sha256(dev)}
+    dev.write_text("".join(json.dumps({**row, "label": "1"}) + "\n" for row in read_lines(dev, "")))
+    card = ModelCard.load(export_task(paths, run) / "README.md")
+    assert not card.data.eval_results and "## Scores" not in card.text
+    assert "CoLA/dev.jsonl has changed since CoLA-1-scratch predicted it: the card has no scores" in (
+        capsys.readouterr().out
+    )
+    del facts["rows_sha256"]  # an earlier run
+    write_json(paths.kept(run) / "run.json", facts)
+    assert ModelCard.load(export_task(paths, run) / "README.md").data.eval_results
 
 
 def test_the_card_of_a_run_from_random_weights_states_no_pre_training(
