@@ -10,6 +10,7 @@ they compute the same function with suitable weights:
   weight again.
 """
 
+import glob
 import re
 from pathlib import Path
 from typing import Any, cast
@@ -270,10 +271,12 @@ def _modern_head(encoder: Encoder, weight: Tensor, bias: Tensor) -> dict[str, Te
 
 def _model_folder(paths: Paths, task: str, seed: int | None) -> Path:
     """Return the folder of the fine-tuning run with a model."""
-    roots = [paths.kept(task).parent, paths.finetuned(task).parent]
     if seed is not None:
         return find_model(paths, finetuned_name(task, seed, PRETRAINED))
-    found = [path.parent for root in roots for path in root.glob(f"{task}-*/model.safetensors")]
+    if Path(task).name != task:  # a folder's path: no name to complete with a seed, and absolute ones cannot be globbed
+        return find_model(paths, task)
+    roots = [paths.kept(task).parent, paths.finetuned(task).parent]
+    found = [path.parent for root in roots for path in root.glob(f"{glob.escape(task)}-*/model.safetensors")]
     seeds = {
         int(number): model for model in reversed(found) if (number := model.name.removeprefix(f"{task}-")).isdigit()
     }

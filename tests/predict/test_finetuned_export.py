@@ -266,6 +266,20 @@ def test_seed_folder_and_missing_models(keep: Keep, paths: Paths, tmp_path: Path
         export_task(paths, "CoLA", out=tmp_path / "theirs")
 
 
+def test_a_folder_is_exported_by_its_path_and_brackets_in_a_name_are_no_pattern(
+    keep: Keep, paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep("CoLA", PAPERS, seed=3)
+    elsewhere = tmp_path / "elsewhere/mine"
+    shutil.copytree(paths.kept("CoLA-3"), elsewhere)
+    assert export_task(paths, str(elsewhere)) == paths.exported("mine")
+    monkeypatch.chdir(tmp_path)
+    assert export_task(paths, "elsewhere/mine/", out=tmp_path / "out") == tmp_path / "out"
+    for missing in (str(elsewhere.with_name("none")), "[C]oLA", "Co*"):
+        with pytest.raises(ConfigError, match="there is no fine-tuning run and no folder"):
+            export_task(paths, missing)
+
+
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
