@@ -94,7 +94,7 @@ def export_task(
             call, feed = _onnx_call(saved.spec)
             card += "\n" + onnx.card_section(checked, "path/to/this/folder", call, feed=feed)
         write_text(scratch / "README.md", card)
-        write_manifest(scratch, cell=model.name, task=saved.spec.name, start=str(_start(model.name, saved.spec.name)))
+        write_manifest(scratch, cell=model.name, task=saved.spec.name, start=str(_start(model, saved.spec.name)))
     print(f"export: {folder}: {facts['architectures'][0]}, for pipeline() and from_pretrained")
     for line in [*left_out(saved), *lines]:
         print(f"export: {line}")
@@ -325,9 +325,14 @@ def _is_of_this_workspace(paths: Paths, saved: SavedModel) -> bool:
     return saved.vocabulary.has_tokenizer_of(Vocabulary.read(tokenizer))
 
 
-def _start(run: str, task: str) -> Start:
-    """Return the initial encoder of a fine-tuning run, from the run's name; the pre-trained one for other names."""
-    named = re.fullmatch(rf"{re.escape(task)}-\d+-(.+)", run)
+def _start(model: Path, task: str) -> Start:
+    """Return the initial encoder that ``run.json`` of a fine-tuning run has: its folder may have any name.
+
+    Without ``run.json`` it is taken from the folder's name, and is the pre-trained one for names of another form.
+    """
+    if init := _run_facts(model).get("init"):
+        return Start.parse(init)
+    named = re.fullmatch(rf"{re.escape(task)}-\d+-(.+)", model.name)
     return Start.parse(named[1]) if named else PRETRAINED
 
 
@@ -349,7 +354,7 @@ def _card(paths: Paths, model: Path, saved: SavedModel, facts: dict[str, Any]) -
     scores = _scores(paths, model, spec)
     manifest = paths.tasks / MANIFEST
     data = describe_task(spec, read_json(manifest)) if scores else "unknown data"
-    start = _start(model.name, spec.name)
+    start = _start(model, spec.name)
     is_of_run = start != SCRATCH and _is_of_this_workspace(paths, saved)  # random weights have no pre-training to state
     facts_of_run = gather(load_settings(paths.root), paths) if is_of_run else None
     results = [pretrained.result(spec, metric, value, data) for metric, value in scores.items()]

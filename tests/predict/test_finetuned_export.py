@@ -249,6 +249,17 @@ def test_the_card_of_a_run_from_random_weights_states_no_pre_training(
     assert found == {"pretrained": ["electra", "replaced-token-detection"], "scratch": ["electra"]}
 
 
+def test_what_a_run_started_from_is_not_read_off_its_folders_name(keep: Keep, paths: Paths, tmp_path: Path) -> None:
+    keep("CoLA", PAPERS)
+    renamed = {"best": "scratch", "CoLA-1-scratch": "pretrained", "CoLA-2": "from-MNLI", "CoLA-4-final": "25"}
+    for name, init in renamed.items():
+        shutil.copytree(paths.kept("CoLA-1"), tmp_path / name)
+        write_json(tmp_path / name / "run.json", {"init": init})
+        folder = export_task(paths, str(tmp_path / name))
+        assert read_manifest(folder)["start"] == init
+        assert ("An encoder with random weights" in (folder / "README.md").read_text()) == (init == "scratch")
+
+
 def test_seed_folder_and_missing_models(keep: Keep, paths: Paths, tmp_path: Path) -> None:
     keep("CoLA", PAPERS, seed=12), keep("CoLA", PAPERS, seed=3)
     assert export_task(paths, "CoLA") == paths.exported("CoLA-3")
