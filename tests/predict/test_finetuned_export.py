@@ -34,6 +34,7 @@ from electra.model.encoder import Encoder
 from electra.model.shape import EncoderConfig
 from electra.tasks.catalogue import TASKS
 from electra.tasks.matrix import read_lines, read_rows
+from electra.text.tokenizer.byte_level import train_byte_level
 from tests.publish.conftest import silence  # noqa: F401  # no test here may make transformers warn
 from tests.small_tasks import VOCAB, make_settings, predict
 
@@ -169,6 +170,20 @@ def test_pipelines_give_our_labels_and_probabilities(parts: dict[str, Any], keep
         TASKS["CoNLL-2003"].labels
     )
     assert [token["score"] for token in theirs] == pytest.approx(ours["probabilities"], abs=1e-5)
+
+
+@SHAPES
+def test_byte_level_bpe_keeps_the_space_before_the_first_word(parts: dict[str, Any], keep: Keep, paths: Paths) -> None:
+    """``transformers`` 4.48 takes it from tokenizer_config.json alone, later versions also from tokenizer.json."""
+    texts = ["the cat sat on the mat", "a dog sat on the cat"]
+    bpe = train_byte_level(iter([texts * 10]), size=300, min_frequency=1, lowercase=True)
+    bpe.save(str(paths.tokenizer / "tokenizer.json"))
+    saved = keep("CoLA", parts)
+    folder = export_task(paths, "CoLA")
+    facts = read_json(folder / "tokenizer_config.json")
+    assert facts["add_prefix_space"] is True
+    found = AutoTokenizer.from_pretrained(folder)(texts[0], add_special_tokens=False)["input_ids"]
+    assert found == saved.vocabulary.tokenizer.encode(texts[0], add_special_tokens=False).ids
 
 
 def test_the_answer_of_the_question_class_is_ours(keep: Keep, paths: Paths) -> None:

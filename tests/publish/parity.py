@@ -131,6 +131,33 @@ def write_all(target: Path) -> None:
     for name, case in CASES.items():
         module, paths = write(case, prepared, target / "cases" / name)
         save_file(expected(module), paths.root / "expected.safetensors")
+    write_finetuned(target / "finetuned")
+
+
+def write_finetuned(root: Path) -> None:
+    """Write the export of a fine-tuned model with byte-level BPE, with our ids of ``TEXTS`` beside it."""
+    from electra.common.paths import Paths
+    from electra.config import Finetune, Model
+    from electra.finetune.features import Vocabulary
+    from electra.finetune.model import TaskModel
+    from electra.finetune.saved import save_model
+    from electra.hub.finetuned import export_task
+    from electra.model.encoder import Encoder
+    from electra.model.shape import EncoderConfig
+    from electra.tasks.catalogue import TASKS
+    from electra.text.tokenizer.byte_level import train_byte_level
+
+    paths, spec, random = Paths(root), TASKS["CoLA"], torch.Generator().manual_seed(1)
+    tokenizer = train_byte_level(iter([TEXTS * 10]), size=300, min_frequency=1, lowercase=True)
+    paths.tokenizer.mkdir(parents=True)
+    tokenizer.save(str(paths.tokenizer / "tokenizer.json"))
+    vocabulary = Vocabulary.load(paths)
+    shape = EncoderConfig.discriminator(Model(**{**SIZES, **BLOCKS["electra"]}), vocabulary.size)
+    run = paths.kept("CoLA-1")
+    run.mkdir(parents=True)
+    save_model(run, TaskModel(spec, Encoder(shape), random), spec, vocabulary, Finetune(learning_rate=1e-4))
+    export_task(paths, "CoLA", out=root / "exported")
+    (root / "ids.json").write_text(json.dumps([encoding.ids for encoding in tokenizer.encode_batch(TEXTS)]))
 
 
 # ---- their side: nothing of this project ---------------------------------------------------------------------------
@@ -216,7 +243,11 @@ def main(target: Path) -> None:
         failed += len(wrong)
         values = ", ".join(f"{name} {'not there' if w is None else f'{w:.0e}'}" for name, w in found.items())
         print(f"{'FAILED ' if wrong else ''}{case.name}: {values}")
-    print(f"{failed} folders differ by {TOLERANCE:g} or more" if failed else f"all within {TOLERANCE:g}")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(target / "finetuned/exported")
+    same_ids = tokenizer(TEXTS)["input_ids"] == json.loads((target / "finetuned/ids.json").read_text())
+    failed += not same_ids
+    print(f"{'' if same_ids else 'FAILED '}fine-tuned, byte-level BPE: {'the same' if same_ids else 'other'} ids")
+    print(f"{failed} folders differ, in ids or by {TOLERANCE:g} or more" if failed else f"all within {TOLERANCE:g}")
     sys.exit(bool(failed))
 
 

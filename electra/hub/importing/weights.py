@@ -209,7 +209,12 @@ def differing_embeddings(discriminator: Half, generator: Half) -> list[str]:
 def tokenizer_files(tokenizer: Tokenizer, vocabulary: list[str], *, lowercase: bool, max_length: int) -> dict[str, str]:
     """Return ``vocab.txt``, ``tokenizer.json`` and ``tokenizer_config.json`` as the tokenizer stage writes them."""
     strip_accents = normalizer_facts(tokenizer).get("strip_accents")
-    facts = transformers_config(lowercase=lowercase, strip_accents=strip_accents, max_length=max_length)
+    facts = transformers_config(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        max_length=max_length,
+        add_prefix_space=getattr(tokenizer.pre_tokenizer, "add_prefix_space", None),
+    )
     return {
         "vocab.txt": "\n".join(vocabulary) + "\n",
         "tokenizer.json": tokenizer.to_str(pretty=True),
