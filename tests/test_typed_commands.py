@@ -53,7 +53,7 @@ SMALLER = [
     (r"--task (RTE|MNLI|places|ewt-genre)\b", "--task CoLA"),
     (r"--source SQuAD1.1", "--source STS-B"),
     (r"--start-from MNLI", "--start-from CoLA"),
-    (r"electra predict (RTE-1-xlnet|places-1|quiz-1)", "electra predict CoLA-1"),
+    (r"electra predict (answers-1-xlnet|places-1|quiz-1)", "electra predict CoLA-1"),
     (r"--table \S+ --text \S+ --label \S+", "--table labels.csv --text review --label verdict"),
     (r"--text-columns \S+", "--text-columns sentence"),
     (r"(electra publish (?!.*--dry-run).*)", r"\1 --dry-run"),  # what is sent: tests/predict/test_upload.py

@@ -73,8 +73,8 @@ def finetune_task(
     The same run on the same machine writes the same bytes.
 
     Raises:
-        ConfigError: the task does not exist, several initial weights or two folders are given, the encoder cannot be
-            used, or CUDA is requested but not available.
+        ConfigError: the task does not exist or is not in ``cells.tasks``, several initial weights or two folders are
+            given, the encoder cannot be used, or CUDA is requested but not available.
         DataError: tasks, tokenizer or pre-trained weights are missing or broken, or the weights have another tokenizer.
         TrainingError: the loss is not finite.
         InfrastructureError: another process is doing the same fine-tuning run.
@@ -82,6 +82,13 @@ def finetune_task(
     if keep and intermediate:
         raise ConfigError("--intermediate writes the model where --start-from reads it", next_step="leave out --keep")
     spec, options = find_spec(paths.tasks, task), settings.finetune
+    if task not in settings.cells.tasks and not (paths.tasks / task).is_dir():
+        raise ConfigError(
+            f"{task} is not among the tasks of this workspace",
+            where="cells.tasks",
+            next_step=f"add {task} to cells.tasks (and where its rows are to tasks.source, if it is not there), then: "
+            "dvc repro tasks",
+        )
     verify_files(listed_files(paths.tasks, f"{task}/*"))
     first_task = start_from and find_spec(paths.tasks, start_from).name
     start = Start.chosen(scratch, milestone, first_task, encoder.name if encoder else None)

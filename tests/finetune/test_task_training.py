@@ -296,8 +296,11 @@ def test_unknown_tasks_and_missing_inputs_are_refused(paths, workspace):
     settings = workspace(["CoLA"])
     with pytest.raises(ConfigError, match="choose one of: CoLA"):
         finetune_task(settings, paths, task="cola", seed=1, scratch=True)
-    with pytest.raises(DataError, match="RTE/train.jsonl does not exist"):
-        finetune_task(settings, paths, task="RTE", seed=1, scratch=True)
+    with pytest.raises(ConfigError, match=r"(?s)RTE is not among .*add RTE to cells\.tasks .*dvc repro tasks"):
+        finetune_task(settings, paths, task="RTE", seed=1)  # before the weights, which are missing as well
+    wanted = settings.model_copy(update={"cells": settings.cells.model_copy(update={"tasks": ["CoLA", "RTE"]})})
+    with pytest.raises(DataError, match=r"(?s)RTE/train.jsonl does not exist.*dvc repro tasks"):
+        finetune_task(wanted, paths, task="RTE", seed=1, scratch=True)
     with pytest.raises(DataError, match="electra finetune --task CoLA --seed 1"):
         evaluate_runs(settings, paths)
 
