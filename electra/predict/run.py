@@ -90,17 +90,23 @@ def writing(path: Path | None, format: OutputFormat, inputs: Iterable[Path | int
 
 
 def _writer(file: TextIO, format: OutputFormat) -> Write:
-    table: list[Any] = []  # the CSV writer, created when the first record gives the columns
+    columns: list[str] = []  # of the CSV; the first record gives them
+
+    def write_row(row: dict[str, Any]) -> None:
+        # csv quotes only the line end that it writes itself, and readers end a row at a lone carriage return, too
+        has_return = any("\r" in value for value in row.values() if isinstance(value, str))
+        quoting: Literal[0, 1] = csv.QUOTE_ALL if has_return else csv.QUOTE_MINIMAL
+        csv.DictWriter(file, columns, lineterminator="\n", quoting=quoting).writerow(row)
 
     def write(records: list[dict[str, Any]]) -> None:
         if format == "jsonl":
             file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         else:
-            flat = [_flat(record) for record in records]
-            if not table:
-                table.append(csv.DictWriter(file, list(flat[0]), lineterminator="\n"))
-                table[0].writeheader()
-            table[0].writerows(flat)
+            for row in map(_flat, records):
+                if not columns:
+                    columns.extend(row)
+                    write_row(dict(zip(columns, columns, strict=True)))
+                write_row(row)
         file.flush()
 
     return write

@@ -16,7 +16,7 @@ import pytest
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.predict.inputs import Rows, impatient_windows, windows
-from electra.predict.run import predict_file
+from electra.predict.run import predict_file, writing
 from tests.small_tasks import CPU, predict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +49,17 @@ def test_all_formats_of_input_say_the_same(paths, kept, tmp_path):
     columns = ("premise", "hypothesis")
     assert predict(paths, cell, write(tmp_path / "in.tsv", tabs), text_columns=columns) == found
     assert predict(paths, cell, write(tmp_path / "x.dat", jsonl), input_format="jsonl") == found
+
+
+@pytest.mark.parametrize("text", ["a\rb", "a\r\nb", "a\nb", 'a"b', "a,b"])
+def test_a_text_in_csv_output_is_read_back_as_it_was(text, tmp_path):
+    records = [{"id": 0, "choice": "plain"}, {"id": 1, "choice": text}, {"id": 2, "choice": None}]
+    with writing(tmp_path / "out.csv", "csv") as write:
+        write(records)
+        write(records[:1])
+    with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
+        assert list(csv.reader(file)) == [["id", "choice"], ["0", "plain"], ["1", text], ["2", ""], ["0", "plain"]]
+    assert (tmp_path / "out.csv").read_bytes().startswith(b"id,choice\n0,plain\n")
 
 
 def test_csv_output_has_a_column_for_each_probability(paths, kept, tmp_path):
