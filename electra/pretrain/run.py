@@ -230,6 +230,7 @@ class Pretraining:
         while self.is_rolled_back:
             self.is_rolled_back = False
             self.saved_at, self.pause = time.monotonic(), 60 * self.settings.cluster.checkpoint_minutes
+            self.save_is_pending = False  # requested by this process; the step that it is granted to is not over
             batches = training_steps(
                 self.train_drawer,
                 self.data_parallel,
@@ -243,7 +244,10 @@ class Pretraining:
             def requests(numbers: Iterator[int] = numbers) -> tuple[bool, bool]:
                 self.peers.begin_step(next(numbers))
                 is_due = time.monotonic() - self.saved_at > self.pause and not self.writing.is_busy
-                return self.is_first and is_due, bool(self.interruption)
+                # on CUDA called for the next step before this one has saved: one request for each checkpoint
+                requests_save = self.is_first and is_due and not self.save_is_pending
+                self.save_is_pending |= requests_save
+                return requests_save, bool(self.interruption)
 
             agreement = Agreement(lambda batch: self.model.counts(batch), self.terms, self.host_group, int(on_cuda))
             for step, agreed in enumerate(agreement.of_steps(batches, requests), self.first_step):
@@ -251,6 +255,8 @@ class Pretraining:
                 yield step, agreed
                 if self.is_rolled_back:
                     break
+                if agreed.save:
+                    self.save_is_pending = False  # it is saved, or refused after a skipped step: request again
 
     @contextmanager
     def noted_signals(self) -> Iterator[None]:

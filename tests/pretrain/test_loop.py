@@ -173,6 +173,30 @@ def test_a_resumed_run_knows_its_alarms_skips_and_curve(set_steps: list[tuple[in
     assert [step for step, _ in set_steps] == [10, 11, *range(8)]
 
 
+@pytest.mark.parametrize(
+    ("device", "skipped", "saved_at"),
+    [
+        ("cpu", (), [5, 10, 15]),
+        ("cuda", (), [6, 12, 18]),  # granted a step later
+        ("cpu", (5,), [6, 11, 16]),
+        ("cuda", (6,), [8, 14]),
+        ("cuda", (5, 6), [6, 12, 18]),  # at step 6 back to step 0
+    ],
+)
+@pytest.mark.usefixtures("set_steps")
+def test_one_checkpoint_is_saved_for_each_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, skipped: tuple[int, ...], saved_at: list[int]
+) -> None:
+    """Steps of 1000 s, and 3600 s between checkpoints. A save refused after a skipped step is requested anew."""
+    loop, saved = Loop(Checkpoints(tmp_path, keep=2), skipped=skipped), []
+    loop.machine.device = device
+    loop.writing = SimpleNamespace(is_busy=False, wait=lambda: None, check=lambda: None, start=lambda work: work())
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: 1000.0 * loop.taken))
+    monkeypatch.setattr(loop.checkpoints, "save", lambda step, *_: saved.append(step))
+    loop.train()
+    assert saved == saved_at
+
+
 @pytest.mark.usefixtures("set_steps")
 def test_a_run_on_taken_cores_says_so_at_its_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loop, warnings = Loop(Checkpoints(tmp_path, keep=2)), iter([None, "WARNING other processes use the cores"])
