@@ -14,7 +14,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed
 from safetensors.torch import save_file
@@ -39,7 +38,7 @@ from electra.common.tensors import read_tensors
 from electra.config import Cluster, Settings
 from electra.config.milestones import Unit, named_amounts
 from electra.model.pretrained import save_pretrained
-from electra.pretrain.data.seen import Order, TextSeen, seen_by_step
+from electra.pretrain.data.seen import Order, TextCounter, TextSeen
 from electra.pretrain.mirror import Mirror
 from electra.text.shards.layout import Shards
 
@@ -125,21 +124,19 @@ class Milestones:
             raise DataError(
                 "the shards have no count of words", where="pretrain.milestones", next_step="run: dvc repro -f shards"
             )
-        tokens, words = seen_by_step(self.order, shards, recipe.num_steps)
-        counted: dict[Unit, np.ndarray] = {
-            "tokens": tokens,
-            "words": words,
-            "steps": np.arange(1, recipe.num_steps + 1),
-        }
+        counter = TextCounter(self.order, shards)
+        whole = counter.after(recipe.num_steps)
+        ends: dict[Unit, int] = {"tokens": whole.tokens, "words": whole.words, "steps": recipe.num_steps}
         try:
-            named = named_amounts(recipe.milestones, {unit: round(after[-1]) for unit, after in counted.items()})
+            named = named_amounts(recipe.milestones, ends)
         except ValueError as error:
             raise ConfigError(str(error), where="pretrain.milestones", next_step="change the rules") from None
-        steps = {name: 1 + int(np.searchsorted(counted[unit], amount - 0.5)) for name, (unit, amount) in named.items()}
+        steps = {
+            name: amount if unit == "steps" else counter.first_step(unit, amount)
+            for name, (unit, amount) in named.items()
+        }
         for name, step in sorted(steps.items(), key=lambda item: item[1]):
-            self.steps[name] = step
-            examples = step * recipe.batch_size
-            self.seen[name] = TextSeen(step, examples, round(tokens[step - 1]), round(words[step - 1]))
+            self.steps[name], self.seen[name] = step, counter.after(step)
 
     def has_any_at(self, step: int) -> bool:
         """Return whether the weights after this many steps are a milestone, kept already or not.

@@ -22,7 +22,7 @@ from electra.hub.export.pretrained import export_model
 from electra.pretrain.data.batches import DataParallel, ExampleDrawer, training_steps
 from electra.pretrain.data.dataset import CutExamples
 from electra.pretrain.data.masking import permute, places_of
-from electra.pretrain.data.seen import Order, text_seen, times_seen
+from electra.pretrain.data.seen import Order, TextCounter, times_seen
 from electra.text.shards.layout import Shards
 from electra.texts_seen import documents_seen, examples_read, find_checkpoint, text_question
 from tests.pretrain.test_resume import EVERY_STEP, kill_at
@@ -74,7 +74,8 @@ def drawn(workspace: Workspace, steps: int, *, packed: bool, processes: int) -> 
 
 @pytest.mark.parametrize(("packed", "processes"), [(False, 1), (True, 1), (False, 2), (True, 2)])
 def test_counts_are_those_of_the_loaders_batches(prepared: Workspace, packed: bool, processes: int) -> None:
-    train, order = Shards(prepared.paths.shards, "train"), Order.of(prepared.settings().pretrain)
+    train = Shards(prepared.paths.shards, "train")
+    order = Order.of(prepared.settings().pretrain.model_copy(update={"num_steps": STEPS}))
     tokens, spans = train.gather(np.arange(len(train)))
     assert tokens[0, 0] == CLS
     for steps in (1, 24, STEPS):
@@ -83,7 +84,7 @@ def test_counts_are_those_of_the_loaders_batches(prepared: Workspace, packed: bo
         for row, (length, _), number in zip(tokens, spans, times, strict=True):
             mine[row[:length].tobytes()] += int(number)
         assert +mine == drawn(prepared, steps, packed=packed, processes=processes)
-        assert read.sum() == text_seen(order, train, steps).tokens
+        assert read.sum() == TextCounter(order, train).after(steps).tokens
         parts = [examples_read(order, train, steps, at, min(at + 400, len(train))) for at in range(0, len(train), 400)]
         np.testing.assert_array_equal(np.concatenate([one[0] for one in parts]), times)
         for example in (3, 700):
@@ -142,7 +143,7 @@ def test_a_milestone_has_seen_a_prefix_of_what_the_final_weights_have(
         assert found[name][:-1] == found["models/pretrained"][:-1]
     last = found["models/pretrained"]
     order, train = Order.of(run.settings().pretrain), Shards(run.paths.shards, "train")
-    assert last[-1]["tokens"] == text_seen(order, train, 24).tokens and last[-1]["documents"] == len(last) - 1
+    assert last[-1]["tokens"] == TextCounter(order, train).after(24).tokens and last[-1]["documents"] == len(last) - 1
     assert 0 < last[-1]["seen"] <= len(last) - 1
     for early in names[:2]:
         for one, later in zip(found[early][:-1], last[:-1], strict=True):

@@ -4,9 +4,10 @@ Tokens are those of the examples, [CLS] and [SEP] included and padding left out.
 words of the corpus; within a pass over the data they are counted in proportion to its tokens.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,23 +64,109 @@ class TextSeen:
     words: int
 
 
-def seen_by_step(order: Order, shards: Shards, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens and the words seen after each of the first ``end`` steps, [end] float64 each."""
-    tokens, words = [np.zeros(0)], [np.zeros(0)]
-    for examples, batch_size, steps in order.parts(shards, end):
-        words_per_token = shards.num_words / max(1, _total_tokens(examples))
-        for rows in _rows(order, examples, batch_size, steps):
-            num_steps = len(rows) // batch_size
-            added = examples.lengths(rows).reshape(num_steps, batch_size).sum(1).astype(np.float64)
-            tokens.append(added)
-            words.append(added * words_per_token)
-    return np.concatenate(tokens).cumsum(), np.concatenate(words).cumsum()
+class TextCounter:
+    """Text seen after the steps of a run.
+
+    Every epoch has all examples once, so the order of the examples is computed only in the epochs in which a step that
+    is asked for ends, and where a part of the run begins or ends within an epoch.
+    """
+
+    def __init__(self, order: Order, shards: Shards):
+        self.order = order
+        self._parts: list[_Part] = []
+        before = (0.0, 0.0)
+        for examples, batch_size, steps in order.parts(shards, order.num_steps):
+            if steps:
+                part = _Part(examples, order.seed, batch_size, steps, shards.num_words, before)
+                self._parts.append(part)
+                before = part.seen_before(steps.stop * batch_size)
+
+    def after(self, step: int) -> TextSeen:
+        """Return the text seen after a step, counted from 1."""
+        part = next(part for part in self._parts if step <= part.steps.stop)
+        tokens, words = part.seen_before(step * part.batch_size)
+        return TextSeen(step, step * self.order.batch_size, round(tokens), round(words))
+
+    def first_step(self, unit: Literal["tokens", "words"], amount: int) -> int:
+        """Return the first step after which at least this much is seen, to the nearest whole number; or the last."""
+        column, least = ("tokens", "words").index(unit), amount - 0.5
+        ends = [part.seen_before(part.steps.stop * part.batch_size)[column] for part in self._parts]
+        return self._parts[min(bisect_left(ends, least), len(ends) - 1)].first_step(column, least)
 
 
-def text_seen(order: Order, shards: Shards, step: int) -> TextSeen:
-    """Return the text seen after a step."""
-    tokens, words = seen_by_step(order, shards, step)
-    return TextSeen(step, step * order.batch_size, round(tokens[-1]), round(words[-1]))
+class _Part:
+    """Text seen in one part of a run.
+
+    Args:
+        num_words: of all examples.
+        before: tokens and words seen before this part.
+    """
+
+    def __init__(
+        self,
+        examples: Shards | CutExamples,
+        seed: int,
+        batch_size: int,
+        steps: range,
+        num_words: int,
+        before: tuple[float, float],
+    ):
+        self.examples, self.seed, self.batch_size, self.steps, self.before = examples, seed, batch_size, steps, before
+        self.start, self.stop = steps.start * batch_size, steps.stop * batch_size  # positions in the stream of epochs
+        self.tokens_per_epoch = _total_tokens(examples)
+        self.words_per_token = num_words / max(1, self.tokens_per_epoch)
+        self._counted: dict[int, np.ndarray] = {}
+
+    def seen_before(self, position: int) -> tuple[float, float]:
+        """Return the tokens and words seen before a position of this part at which a step or an epoch ends."""
+        tokens = self._tokens_before(position)
+        return self.before[0] + tokens, self.before[1] + tokens * self.words_per_token
+
+    def first_step(self, column: int, least: float) -> int:
+        """Return the first step after which at least this much is seen, or the last.
+
+        Args:
+            column: 0 for tokens, 1 for words.
+        """
+        size = len(self.examples)
+        first, last = self.start // size, (self.stop - 1) // size
+        epoch = bisect_left(
+            range(last), least, first, last, key=lambda epoch: self.seen_before((epoch + 1) * size)[column]
+        )
+        # the steps that end in this epoch, and the one that ends after it
+        low = max(epoch * size // self.batch_size, self.steps.start) + 1
+        high = min(-(-(epoch + 1) * size // self.batch_size), self.steps.stop)
+        return bisect_left(
+            range(high), least, low, high, key=lambda step: self.seen_before(step * self.batch_size)[column]
+        )
+
+    def _tokens_before(self, position: int) -> float:
+        size = len(self.examples)
+        first, epoch = self.start // size, position // size
+        tokens = 0.0
+        if epoch > first:
+            begun = self._counts(first)[-1] if self.start % size else self.tokens_per_epoch
+            tokens = float(begun) + (epoch - first - 1) * self.tokens_per_epoch
+        if position % size:
+            from_step = max(epoch * size, self.start) // self.batch_size
+            tokens += float(self._counts(epoch)[position // self.batch_size - from_step - 1])
+        return tokens
+
+    def _counts(self, epoch: int) -> np.ndarray:
+        """Return the tokens of this epoch in this part after each step, the last one as far as it is in the epoch."""
+        if epoch not in self._counted:
+            size = len(self.examples)
+            start, stop = max(epoch * size, self.start), min((epoch + 1) * size, self.stop)
+            from_step = start // self.batch_size
+            tokens = np.zeros((stop - 1) // self.batch_size - from_step + 1)
+            for chunk in range(start, stop, _CHUNK):
+                positions = np.arange(chunk, min(chunk + _CHUNK, stop))
+                lengths = self.examples.lengths(examples_at(positions, size, self.seed)[1])
+                steps = positions // self.batch_size - from_step
+                added = np.bincount(steps - steps[0], lengths)
+                tokens[steps[0] : steps[0] + len(added)] += added
+            self._counted[epoch] = tokens.cumsum()
+        return self._counted[epoch]
 
 
 def times_seen(order: Order, shards: Shards, step: int) -> np.ndarray:
