@@ -290,7 +290,9 @@ class Checkpoints:
             self.mirror.fetch(self.folder)
 
     def clear(self) -> None:
-        """Remove the folder: the stage has succeeded. The mirror stays: no remote has the result yet."""
+        """Remove the folder here and in the mirror: the stage has succeeded; run again, it begins at step 0."""
+        if self.mirror:
+            self.mirror.clear()  # first: a run killed here goes on from the local folder, not from half a mirror
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _complete(self) -> list[Path]:

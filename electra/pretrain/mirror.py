@@ -83,6 +83,19 @@ class Mirror:
                 ) from error
             print(f"{message}; going on from {local[-1]}", flush=True)
 
+    def clear(self) -> None:
+        """Remove the run's folder: the run has succeeded. A failure of the storage is reported only."""
+        try:
+            self.storage.invalidate_cache()
+            if self.storage.exists(self.path):
+                self.storage.rm(self.path, recursive=True)
+        except Exception as error:  # of any storage's own kind
+            print(
+                f"the mirrored checkpoints of this finished run cannot be removed: {_in_words(error)}; remove "
+                f"{self.url}, or the same run goes on from there when it is run again",
+                flush=True,
+            )
+
     def _complete(self, prefix: str) -> list[str]:
         """Return the names of the complete folders, in order."""
         self.storage.invalidate_cache()  # another machine may have written since

@@ -12,6 +12,8 @@ import torch
 from electra.common.artifacts import write_manifest, write_text
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.pretrain.checkpoint import Checkpoints
+from tests.pretrain.test_resume import EVERY_STEP, weights
+from tests.workspace import Workspace
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +151,43 @@ def test_milestones_come_along(tmp_path: Path) -> None:
     assert step_of(fresh) == 1
     assert json.loads((fresh.folder / "milestone_25/manifest.json").read_text())["step"] == 1
     assert (fresh.folder / "milestone_25/tokenizer/vocab.txt").read_text() == "[PAD]\n"
+
+
+def test_a_run_that_has_succeeded_leaves_no_checkpoint_in_the_mirror(mirror: str, tmp_path: Path) -> None:
+    here = run(tmp_path / "here", mirror)
+    for step in (1, 2):
+        save(here, step)
+    here.clear()
+    assert in_mirror(mirror) == [] and not here.folder.exists()
+    assert step_of(run(tmp_path / "here", mirror)) is None and step_of(run(tmp_path / "fresh", mirror)) is None
+    here.clear()  # of a run that has ended before its first checkpoint
+
+
+def test_a_mirror_that_cannot_be_cleared_is_named(tmp_path: Path, monkeypatch, capsys) -> None:
+    here = run(tmp_path / "here", f"file://{tmp_path}/mirror")
+    save(here, 1)
+    assert here.mirror
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError("no right to delete")
+
+    monkeypatch.setattr(here.mirror.storage, "rm", refused)
+    here.clear()
+    said = capsys.readouterr().out
+    assert f"remove file://{tmp_path}/mirror/0123456789ab, or" in said and "no right to delete" in said
+    assert not here.folder.exists()
+
+
+def test_a_finished_run_that_is_run_again_starts_at_step_0(workspace: Workspace) -> None:
+    mirror = f"file://{workspace.root.parent}/mirror"
+    cluster = {"checkpoint_minutes": EVERY_STEP, "checkpoint_mirror": mirror}
+    workspace.write({"cluster": cluster}, pretrain={"num_steps": 8, "eval_every": 8})
+    outputs = []
+    for _ in range(2):
+        said = workspace.pretrain()
+        assert "starting electra: 8 steps" in said and "resuming" not in said
+        outputs.append(weights(workspace))
+    assert outputs[0] == outputs[1]
 
 
 def test_storage_that_fails_does_not_end_the_training(tmp_path: Path, capsys) -> None:
