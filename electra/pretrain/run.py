@@ -5,6 +5,7 @@ telemetry.py, metrics.py; beneath it: model.py, engine.py, and zero.py for what 
 """
 
 import copy
+import gc
 import itertools
 import signal
 import time
@@ -280,6 +281,7 @@ class Pretraining:
     def roll_back(self) -> None:
         """Go back to the last checkpoint, or to step 0."""
         print("going back to the last checkpoint", flush=True)
+        self._release_engine()
         self._start_or_resume()
         self.is_rolled_back = True
 
@@ -351,11 +353,23 @@ class Pretraining:
 
     def _enter_phase(self, phase: int) -> None:
         """Go on with the weights learned so far and an engine for the parameters that the new phase trains."""
-        weights, _ = gather_state(self.engine)
+        weights = gather_state(self.engine)[0]  # on every process
+        self._release_engine()
         model = build_model(self.settings, self.vocab_size, self.special_ids[-1], self.token_counts)
         load_weights(model, weights)
         model.enter_phase(phase)
         self._build_engine(model, phase)
+
+    def _release_engine(self) -> None:
+        """Free the engine with its weights and moments, so that there is memory for the next one.
+
+        At ZeRO 3 it stays: a cache of DeepSpeed's (PartitionedParameterCoordinator.__params_to_release) refers to it.
+        """
+        self.engine.destroy()  # the hooks by which parameters keep it at ZeRO 1 and 2
+        del self.engine, self.optimizer, self.model
+        gc.collect()  # they refer to one another
+        if self.machine.device == "cuda":
+            torch.cuda.empty_cache()
 
     def _build_engine(self, model: Objective, phase: int) -> None:
         self.model, self.phase = model, phase

@@ -99,6 +99,9 @@ class Engine:
     def step(self) -> None:
         pass
 
+    def destroy(self) -> None:
+        pass
+
     def take_skipped(self) -> int:
         return int(self.loop.first_step + self.loop.taken in self.loop.skipped)
 

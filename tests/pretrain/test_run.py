@@ -75,6 +75,40 @@ def test_diverged_run_ends_with_exit_code_4(workspace: Workspace) -> None:
     assert "no longer finite" in output and "learning_rate" in output and "Traceback" not in output
 
 
+# `electra pretrain` that prints, before an engine is built, what is left of the one before; it goes back after step 2
+COUNTING_ENGINES = """
+import sys, weakref
+from electra.pretrain import run
+build, has_diverged, before, went_back = run.build_engine, run.Pretraining.has_diverged, [], []
+def counting(*given):
+    print("left of the engine before:", sum(part() is not None for part in before), "of", len(before), flush=True)
+    engine, optimizer = build(*given)
+    before[:] = map(weakref.ref, (engine, engine.module, optimizer, next(engine.module.parameters())))
+    return engine, optimizer
+def diverged(self, done):
+    if done != 2 or went_back:
+        return has_diverged(self, done)
+    went_back.append(done)
+    return True
+run.build_engine, run.Pretraining.has_diverged = counting, diverged
+sys.argv = ["electra", "pretrain"]
+from electra.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_an_engine_is_gone_before_the_next_one_is_built(workspace: Workspace, stage: int) -> None:
+    """After going back, and when the second phase begins."""
+    two_phases = {"objective": "mlm_then_rtd", "num_steps": 6, "eval_every": 6, "two_stage_switch": 0.5}
+    workspace.write({"cluster": {"zero_stage": stage}}, pretrain={**two_phases, "warmup_steps": 1})
+    process = workspace.start(COUNTING_ENGINES)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    found = [line.split(": ")[1] for line in output.splitlines() if line.startswith("left of the engine before")]
+    assert found == ["0 of 0", "0 of 4", "0 of 4"], output
+
+
 def test_batch_that_does_not_split_is_refused(workspace: Workspace) -> None:
     from electra.common.errors import ConfigError
 
