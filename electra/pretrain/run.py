@@ -10,7 +10,7 @@ import itertools
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from datetime import timedelta
 
 import torch
@@ -122,9 +122,8 @@ def started_run(settings: Settings, paths: Paths) -> Iterator["Pretraining"]:
             stack.enter_context(exclusive(paths.pretrained))  # also against a run with other settings
             stack.enter_context(checkpoints.only_writer())
         run = Pretraining(settings, paths, machine, checkpoints, stack.enter_context(watched), timeout)
-        yield run
-        if run.telemetry:
-            run.telemetry.close()
+        with closing(run.telemetry) if run.telemetry else nullcontext():  # a terminal is given back after an error, too
+            yield run
         if is_first:
             checkpoints.clear()
 

@@ -109,6 +109,39 @@ def test_an_engine_is_gone_before_the_next_one_is_built(workspace: Workspace, st
     assert found == ["0 of 0", "0 of 4", "0 of 4"], output
 
 
+# `electra pretrain` on a terminal; something happens at step 3
+ON_A_TERMINAL = """
+import io, os, signal, sys
+from electra.common.errors import TrainingError
+from electra.pretrain import run
+class Terminal(io.TextIOWrapper):
+    def isatty(self):
+        return True
+train_step = run.Pretraining.train_step
+def interrupted(self, step, agreed):
+    if step == 3:
+        {happens}
+    return train_step(self, step, agreed)
+run.Pretraining.train_step = interrupted
+os.environ["TERM"] = "xterm"
+sys.stderr = Terminal(open(2, "wb", closefd=False))
+sys.argv = ["electra", "pretrain"]
+from electra.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("happens", "code"), [("os.kill(os.getpid(), signal.SIGTERM)", 5), ("raise TrainingError('it diverges')", 4)]
+)
+def test_a_run_that_fails_gives_the_terminal_back(workspace: Workspace, happens: str, code: int) -> None:
+    process = workspace.start(ON_A_TERMINAL.format(happens=happens))
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"  # the cursor
+    assert hidden in output and output.rindex(shown) > output.rindex(hidden)
+
+
 def test_batch_that_does_not_split_is_refused(workspace: Workspace) -> None:
     from electra.common.errors import ConfigError
 
