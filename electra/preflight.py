@@ -30,7 +30,7 @@ from electra.common.globs import files_of
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.common.urls import check_url
-from electra.config import Cluster, FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
+from electra.config import FilesCorpus, FilesTasks, HubCorpus, HubTasks, Settings
 from electra.config.loading import BESIDE_DVC_YAML, load_settings
 from electra.readers.custom_schema import CustomTask, read_custom_task
 from electra.readers.tables import read_table, table_files
@@ -54,7 +54,8 @@ def check_run(root: Path = Path(".")) -> str:
     """
     settings = load_settings(root)
     _check_parameters(root, settings.profile)
-    _check_processes(settings.cluster, settings.pretrain.batch_size)
+    processes = settings.cluster.num_processes
+    settings.cluster.micro_batch(settings.pretrain.batch_size, 1 if processes == "auto" else processes)
     names = _run_names(settings)
     own = {path: read_custom_task(root / path) for path in settings.tasks.custom_files.values()}
     if missing := [*_missing_files(settings, root), *_missing_columns(own, root)]:
@@ -66,23 +67,6 @@ def check_run(root: Path = Path(".")) -> str:
         f"profile {settings.profile}, objective {settings.pretrain.objective}, "
         f"{len(names)} fine-tuning cells of {len(settings.cells.tasks)} tasks"
     )
-
-
-def _check_processes(cluster: Cluster, batch_size: int) -> None:
-    """Check that processes share the batch evenly; the launcher refuses when DVC has removed the stage's outputs."""
-    if cluster.num_processes != "auto" and batch_size % cluster.num_processes:
-        raise ConfigError(
-            f"the global batch of {batch_size} does not split into {cluster.num_processes} processes",
-            where="cluster.num_processes",
-            next_step=f"choose a divisor of {batch_size}",
-        )
-    share = batch_size // (1 if cluster.num_processes == "auto" else cluster.num_processes)
-    if cluster.micro_batch_size != "auto" and share % cluster.micro_batch_size:
-        raise ConfigError(
-            f"micro-batches of {cluster.micro_batch_size} do not make up the {share} examples of a step and process",
-            where="cluster.micro_batch_size",
-            next_step=f"choose a divisor of {share}",
-        )
 
 
 def _check_parameters(root: Path, profile: str) -> None:

@@ -18,6 +18,10 @@ from electra.optim import ElectraAdamW, generator_rates, learning_rate, paramete
 from electra.pretrain.engine import deepspeed_config, set_step
 from electra.pretrain.zero import scatter_state
 
+SMALL: dict[str, Any] = {
+    "num_layers": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 32, "embedding_size": 8
+}  # fmt: skip
+
 
 def test_update_is_adam_without_bias_correction() -> None:
     torch.manual_seed(0)
@@ -73,8 +77,7 @@ def test_a_warm_up_that_reaches_into_the_decay_is_refused() -> None:
 
 
 def test_biases_and_norms_do_not_decay_and_shared_tables_are_listed_once() -> None:
-    shape = Model(num_layers=1, hidden_size=16, num_heads=2, intermediate_size=32, embedding_size=8)
-    model = Electra(shape, vocab_size=30, mask_id=4)
+    model = Electra(Model(**SMALL), vocab_size=30, mask_id=4)
     decayed, plain = parameter_groups(model, 0.01)
     assert decayed["weight_decay"] == 0.01 and plain["weight_decay"] == 0
     names = {id(p): n for n, p in model.named_parameters()}
@@ -87,15 +90,7 @@ def test_biases_and_norms_do_not_decay_and_shared_tables_are_listed_once() -> No
 
 @pytest.mark.parametrize("sharing", ["none", "embeddings", "gradient_disentangled", "all"])
 def test_only_the_generators_own_weights_have_its_rate(sharing: Any) -> None:
-    shape = Model(
-        num_layers=1,
-        hidden_size=16,
-        num_heads=2,
-        intermediate_size=32,
-        embedding_size=8,
-        generator_width=1.0,
-        embedding_sharing=sharing,
-    )
+    shape = Model(**SMALL, generator_width=1.0, embedding_sharing=sharing)
     model = Electra(shape, vocab_size=30, mask_id=4)
     groups = parameter_groups(model, 0.01, generator_rates(model, 0.3))
     optimizer = ElectraAdamW(groups, lr=0.0)
@@ -126,22 +121,15 @@ def test_only_the_generators_own_weights_have_its_rate(sharing: Any) -> None:
 def test_embeddings_have_a_gradient_norm_of_their_own_where_they_are_shared(
     sharing: Any, generator: Any, part: str
 ) -> None:
-    shape = Model(
-        num_layers=1,
-        hidden_size=16,
-        num_heads=2,
-        intermediate_size=32,
-        embedding_size=8,
-        embedding_sharing=sharing,
+    model = Electra(
+        Model(**SMALL, embedding_sharing=sharing), vocab_size=30, mask_id=4, method=Method(generator=generator)
     )
-    model = Electra(shape, vocab_size=30, mask_id=4, method=Method(generator=generator))
     assert model.part_of("discriminator.embeddings.word.weight") == part
     assert model.part_of("discriminator_head.output.weight") == "discriminator"
 
 
 def test_with_one_rate_there_are_two_groups() -> None:
-    shape = Model(num_layers=1, hidden_size=16, num_heads=2, intermediate_size=32, embedding_size=8)
-    assert len(parameter_groups(Electra(shape, vocab_size=30, mask_id=4), 0.01)) == 2
+    assert len(parameter_groups(Electra(Model(**SMALL), vocab_size=30, mask_id=4), 0.01)) == 2
 
 
 def devices_of_state(optimizer: ElectraAdamW) -> set[str]:

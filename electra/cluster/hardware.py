@@ -47,13 +47,7 @@ def resolve_machine(cluster: config.Cluster, batch_size: int) -> Machine:
     if cluster.num_processes != "auto":
         per_node = cluster.num_processes // cluster.num_nodes
     processes = per_node * cluster.num_nodes
-    micro = max(1, batch_size // processes) if cluster.micro_batch_size == "auto" else cluster.micro_batch_size
-    if batch_size % (processes * micro):
-        raise ConfigError(
-            f"the global batch of {batch_size} does not split into {processes} processes x micro-batches of {micro}",
-            where="cluster.num_processes" if batch_size % processes else "cluster.micro_batch_size",
-            next_step=f"choose a divisor of {batch_size if batch_size % processes else batch_size // processes}",
-        )
+    micro = cluster.micro_batch(batch_size, processes)
     threads = max(1, num_cores() // per_node) if cluster.num_threads == "auto" else cluster.num_threads
     return Machine(
         device,

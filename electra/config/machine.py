@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from electra.common.errors import ConfigError
 from electra.config.section import Section
 
 
@@ -248,3 +249,26 @@ class Cluster(Section):
         if self.launcher == "kubernetes" and not (self.kubernetes.image and self.kubernetes.volume_claim):
             raise ValueError("launcher kubernetes needs kubernetes.image and kubernetes.volume_claim")
         return self
+
+    def micro_batch(self, batch_size: int, num_processes: int) -> int:
+        """Return the number of examples that a process computes at a time; ``auto`` is its whole share.
+
+        Raises:
+            ConfigError: the global batch does not split evenly.
+        """
+        if batch_size % num_processes:
+            raise ConfigError(
+                f"the global batch of {batch_size} does not split into {num_processes} processes",
+                where="cluster.num_processes",
+                next_step=f"choose a divisor of {batch_size}",
+            )
+        share = batch_size // num_processes
+        if self.micro_batch_size == "auto":
+            return share
+        if share % self.micro_batch_size:
+            raise ConfigError(
+                f"the {share} examples of a process do not split into micro-batches of {self.micro_batch_size}",
+                where="cluster.micro_batch_size",
+                next_step=f"choose a divisor of {share}",
+            )
+        return self.micro_batch_size

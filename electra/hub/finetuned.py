@@ -306,8 +306,9 @@ def _scores(paths: Paths, model: Path, spec: TaskSpec) -> dict[str, float]:
     split = spec.dev_splits[0]
     try:
         rows = read_rows(paths, spec.name, split)
-        file, predicted = rows_file(paths, spec.name, split), _run_facts(model).get("rows_sha256", {})
-        if predicted.get(split, sha256(file)) != sha256(file):
+        file = rows_file(paths, spec.name, split)
+        predicted = _run_facts(model).get("rows_sha256", {}).get(split)
+        if predicted is not None and predicted != sha256(file):
             print(f"export: {file} has changed since {model.name} predicted it: the card has no scores")
             return {}
         predictions = read_lines(model / "predictions.jsonl", "")

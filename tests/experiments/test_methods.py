@@ -413,15 +413,11 @@ def test_runs_of_a_budget_or_method_may_be_fine_tuned_on_the_tasks_that_count_on
 
 
 def test_a_record_is_above_masked_language_modelling_of_more_flops_and_cheaper_than_the_record_before() -> None:
-    def runs(budget: str, method: str, flops: float, means: list[float]) -> list[Any]:
-        found = [row(method, {"clear": [mean, mean]}, seed=seed) for seed, mean in enumerate(means, 1)]
-        return [one | {"run": one["run"] | {"budget": budget}, "flops": flops} for one in found]
-
     rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
     rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
-    rows += runs("24M", "bert", 8e13, [60.0, 60.4, 60.2]) + runs("24M", "two", 8e13, [61.1, 61.4, 61.2])
-    rows += runs("12M", "one", 4e13, [60.9, 61.4, 61.2]) + runs("6M", "one", 2e13, [60.1, 60.3, 60.3])
-    rows += runs("12M", "two", 4e13, [61.9, 62.4, 62.2])  # no cheaper than the record before
+    rows += runs("24M", 8e13, "bert", [60.0, 60.4, 60.2]) + runs("24M", 8e13, "two", [61.1, 61.4, 61.2])
+    rows += runs("12M", 4e13, "one", [60.9, 61.4, 61.2]) + runs("6M", 2e13, "one", [60.1, 60.3, 60.3])
+    rows += runs("12M", 4e13, "two", [61.9, 62.4, 62.2])  # no cheaper than the record before
     lines = [line.strip("| ").split(" | ") for line in methods_table.records_table(rows).splitlines()[2:]]
     assert [(line[0], line[2], line[-1]) for line in lines] == [
         ("`bert`", "100%", "baseline"),

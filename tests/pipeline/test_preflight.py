@@ -63,7 +63,12 @@ MISTAKES: list[tuple[str, str, Any, str]] = [
     ("params.yaml", "cells.milestones", [30], "cells.milestones.0"),
     ("params.yaml", "cluster.num_threads", 0, "cluster.num_threads"),
     ("params.yaml", "cluster.num_processes", 3, "of 16 does not split into 3 processes"),
-    ("params.yaml", "cluster.micro_batch_size", 5, "micro-batches of 5 do not make up the 16 examples"),
+    (
+        "params.yaml",
+        "cluster.micro_batch_size",
+        5,
+        "the 16 examples of a process do not split into micro-batches of 5",
+    ),
     ("params.yaml", "cells.encoders", None, "cells.encoders is missing, and DVC must find it there"),
     ("params.yaml", "fidelity", None, "fidelity is missing"),
     ("params/books.yaml", "model.max_positions", None, "model.max_positions is missing"),

@@ -12,7 +12,6 @@ from electra.cluster.launchers.kubernetes import KubernetesLauncher
 from electra.cluster.launchers.local import DeepSpeedLauncher, LocalLauncher, start_processes
 from electra.cluster.launchers.slurm import FIRST_FAILURE, SlurmLauncher
 from electra.cluster.processes import LAUNCHER_PID, die_with_parent
-from electra.common.errors import ConfigError
 from electra.common.paths import Paths
 from electra.config import Cluster, Settings
 
@@ -75,17 +74,13 @@ def describe_job(settings: Settings, paths: Paths, cluster: Cluster, num_process
     """Return the job of these settings.
 
     Raises:
-        ConfigError: the global batch does not split evenly over the processes.
+        ConfigError: the global batch does not split evenly.
     """
     from electra.pretrain.checkpoint import fingerprint
 
     processes = num_processes if num_processes is not None else cluster.num_processes
     assert processes != "auto", "the schema requires a number if a queue is used"
-    if settings.pretrain.batch_size % processes:
-        raise ConfigError(
-            f"the global batch of {settings.pretrain.batch_size} does not split into {processes} processes",
-            where="cluster.num_processes",
-        )
+    cluster.micro_batch(settings.pretrain.batch_size, processes)
     root = Path(os.path.abspath(paths.root))
     return Job(fingerprint(settings, paths), root, cluster, processes)
 

@@ -153,7 +153,10 @@ class _Part:
         return tokens
 
     def _counts(self, epoch: int) -> np.ndarray:
-        """Return the tokens of this epoch in this part after each step, the last one as far as it is in the epoch."""
+        """Return the tokens seen since the start of this epoch (or part, if later) after each step [steps].
+
+        Of a step that goes on into the next epoch only the examples in this one count.
+        """
         if epoch not in self._counted:
             size = len(self.examples)
             start, stop = max(epoch * size, self.start), min((epoch + 1) * size, self.stop)
