@@ -11,13 +11,8 @@ on. With ``--write`` all finished runs and the law go to ``experiments/results/c
 """
 
 import argparse
-import itertools
 import json
-import lzma
-import random
-import shutil
-import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -38,6 +33,7 @@ from experiments import methods
 from experiments.curves_law import fitted, rates_table, table, texts_table
 from experiments.equal_flops import ROOT, electra, write_workspace
 from experiments.methods_table import page_with
+from experiments.texts import write_texts
 
 SETTINGS = ROOT / "experiments/curves.yaml"
 RESULTS = ROOT / "experiments/results/curves.json"
@@ -122,7 +118,8 @@ def prepare(folder: Path, data: Path) -> None:
     """Write text and tasks, and build corpus, vocabulary and examples of the whole text, unless they exist."""
     workspace = folder / "data"
     if not (workspace / "text").exists():
-        write_texts([data / name for name in plan()["text"]["archives"]], workspace / "text")
+        archives = [data / name for name in plan()["text"]["archives"]]
+        write_texts(archives, workspace / "text", plan()["text"]["seed"])
     for task in plan()["tasks"]:
         methods.write_task(workspace / "labelled", task, methods.protocol()["tasks"][task], data)
     (workspace / "data").mkdir(exist_ok=True)
@@ -137,32 +134,6 @@ def prepare(folder: Path, data: Path) -> None:
         for name in ("tokenizer", "tasks"):
             if not (part / name).exists():
                 (part / name).symlink_to((workspace / "data" / name).resolve())
-
-
-def write_texts(archives: Sequence[Path], folder: Path) -> None:
-    """Write each document to a file of its own, numbered in a random order; the folder appears when it is complete."""
-    documents = sorted(document for archive in archives for document in documents_of(archive))
-    random.Random(plan()["text"]["seed"]).shuffle(documents)
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for number, document in enumerate(documents):
-        (partial / f"{number:04}.txt").write_bytes(document)
-    partial.rename(folder)
-
-
-def documents_of(archive: Path) -> Iterator[bytes]:
-    """Yield the documents of a ``.tar.xz`` with one in a file, or of a ``.txt.xz`` with blank lines between them."""
-    if archive.name.endswith(".tar.xz"):
-        with tarfile.open(archive) as files:
-            for member in files:
-                if source := files.extractfile(member):
-                    yield source.read()
-        return
-    with lzma.open(archive) as lines:
-        for is_text, paragraphs in itertools.groupby(lines, lambda line: bool(line.strip())):
-            if is_text:
-                yield b"\n".join(paragraphs)  # a blank line after each paragraph, as in the novels
 
 
 def first_part(shards: Path, target: Path, share: float) -> None:

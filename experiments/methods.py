@@ -3,12 +3,13 @@
     python -m experiments.methods FOLDER --data DATA                     # bert and electra, 6M tokens, seeds 1 to 5
     python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert electra --seeds 1 2 3 --jobs 2
     python -m experiments.methods FOLDER --data DATA --shape 4x192 --methods bert mlm_then_rtd --seeds 1 2 3
+    python -m experiments.methods FOLDER --data DATA --text 200MB --budget 24M --methods bert mlm_then_rtd
     python -m experiments.methods FOLDER --data DATA --budget 24M --methods bert --check-rates 1.5e-3 3e-3
     python -m experiments.methods FOLDER --probe                         # minimal pairs, with what is finished
     python -m experiments.methods FOLDER --table [--write]               # of what is finished; computes nothing
 
-Settings, tasks and rules: ``experiments/methods.yaml``. DATA has ``prose/novels.tar.xz``, ``conll2000/``, ``wnut17/``
-and ``glue/``. For each method the learning rate is chosen first, with a pre-training seed that no reported run has, on
+Settings, tasks and rules: ``experiments/methods.yaml``. DATA has ``prose/``, ``conll2000/``, ``wnut17/``, ``glue/`` and
+``squad/``. For each method the learning rate is chosen first, with a pre-training seed that no reported run has, on
 rows that are cut from the training sets; then each seed is pre-trained at that rate, fine-tuned and scored on the
 development sets. Every finished piece is a small file in ``FOLDER/pieces``: the same call goes on where an earlier one
 stopped, also after a kill. With ``--write`` the finished rows go to ``experiments/results/methods.json`` and the tables
@@ -24,7 +25,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tarfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -48,11 +48,13 @@ from experiments.methods_table import (
     DEV,
     RANDOM,
     SHAPE,
+    TEXT,
     Row,
     answer_table,
     compared,
     differences_table,
-    of_shape,
+    group_name,
+    of_group,
     page_with,
     pairs_table,
     rates_beyond,
@@ -63,6 +65,7 @@ from experiments.methods_table import (
     tuning_scores,
     ways_table,
 )
+from experiments.texts import write_chosen, write_texts
 
 SETTINGS = ROOT / "experiments/methods.yaml"
 BUNDLED = ROOT / "data/labelled"
@@ -71,14 +74,14 @@ PAGE, PAGE_IN_FULL, RECORDS_PAGE = (ROOT / f"docs/{name}.md" for name in ("resul
 APPENDIX = ROOT / "experiments/README.md"
 MOST_RATES = 5  # of one method
 PAIRS = "pairs"  # name of the pieces with minimal pairs
-SHARED = ("tasks", "text", "settings")  # what all pieces of a folder have in common
+SHARED = ("tasks", "texts", "settings")  # what all pieces of a folder have in common
 STAGES = ("tasks", "evaluation-texts", "corpus", "tokenizer", "shards")
 OF_ALL = {
     "answer": (PAGE, answer_table),
     "summary": (PAGE, summary_table),
     "records": (RECORDS_PAGE, records_table),
 }
-OF_A_SHAPE = {
+OF_A_GROUP = {
     "scores": (PAGE_IN_FULL, scores_table),
     "differences": (PAGE_IN_FULL, differences_table),
     "pairs": (PAGE_IN_FULL, pairs_table),
@@ -89,18 +92,20 @@ OF_A_SHAPE = {
 
 @dataclass(frozen=True)
 class Run:
-    """One pre-training run; of :data:`RANDOM` only the name and the shape are used."""
+    """One pre-training run; of :data:`RANDOM` only the name, the shape and the text are used."""
 
     budget: str
     method: str
     rate: float
     seed: int
     shape: str = SHAPE
+    text: str = TEXT
 
     @property
     def name(self) -> str:
         about = self.method if self.method == RANDOM else f"{self.budget}-{self.method}-{self.rate:g}-{self.seed}"
-        return about if self.shape == SHAPE else f"{self.shape}-{about}"
+        others = [name for name, usual in ((self.shape, SHAPE), (self.text, TEXT)) if name != usual]
+        return "-".join([*others, about])
 
 
 @dataclass(frozen=True)
@@ -109,10 +114,9 @@ class Place:
 
     folder: Path
 
-    @property
-    def data(self) -> Path:
-        """Workspace in which text and tasks are prepared."""
-        return self.folder / "data"
+    def data(self, text: str) -> Path:
+        """Return the workspace in which a text and the tasks are prepared."""
+        return self.folder / ("data" if text == TEXT else f"data-{text}")
 
     def workspace(self, run: Run) -> Path:
         return self.folder / "runs" / run.name
@@ -124,9 +128,10 @@ class Place:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="for data, runs and pieces; the same folder goes on")
-    parser.add_argument("--data", type=Path, help="folder with prose/, conll2000/, wnut17/ and glue/")
+    parser.add_argument("--data", type=Path, help="folder with prose/, conll2000/, wnut17/, glue/ and squad/")
     parser.add_argument("--budget", choices=protocol()["budgets"], default="6M")
     parser.add_argument("--shape", choices=protocol()["shapes"], default=SHAPE)
+    parser.add_argument("--text", choices=protocol()["texts"], default=TEXT)
     parser.add_argument("--methods", nargs="+", choices=protocol()["methods"], default=["bert", "electra"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of pre-training")
     parser.add_argument("--check-rates", nargs="+", type=float, help="only try these at the budget; changes no choice")
@@ -138,8 +143,8 @@ def main() -> None:
     place = Place(arguments.folder.resolve())
     if not (arguments.table or arguments.write or arguments.probe):
         if arguments.data is None:
-            parser.error("--data: name the folder with prose/, conll2000/, wnut17/ and glue/")
-        prepare(place, arguments.data.resolve())
+            parser.error("--data: name the folder with prose/, conll2000/, wnut17/, glue/ and squad/")
+        prepare(place, arguments.data.resolve(), arguments.text)
         restore(place)
         measure_methods(place, arguments)
         return
@@ -158,18 +163,20 @@ def pages_of(rows: list[Row]) -> dict[Path, str]:
     """Return the texts of the pages with the tables of these rows."""
     pages = {page: page.read_text(encoding="utf-8") for page in (PAGE, PAGE_IN_FULL, APPENDIX, RECORDS_PAGE)}
     for name, table in tables(rows).items():
-        page, _ = (OF_ALL | OF_A_SHAPE)[name.partition("-")[0]]
+        page, _ = (OF_ALL | OF_A_GROUP)[name.partition("-")[0]]
         pages[page] = page_with(name, table, pages[page])
     return pages
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
-    """Return the tables by name; names of those of a further shape, as far as it has rows, end in the shape."""
+    """Return the tables by name; those of a further shape or text, as far as it has rows, end in the group's name."""
     found = {name: table(rows) for name, (_, table) in OF_ALL.items()}
-    for shape in protocol()["shapes"]:
-        own, suffix = of_shape(rows, shape), "" if shape == SHAPE else f"-{shape}"
-        names = OF_A_SHAPE if compared(own) else ["rates"] if own else []
-        found |= {name + suffix: OF_A_SHAPE[name][1](own) for name in names}
+    usual = group_name(SHAPE, TEXT)
+    for group in (group_name(shape, text) for shape in protocol()["shapes"] for text in protocol()["texts"]):
+        own, suffix = of_group(rows, group), "" if group == usual else f"-{group}"
+        has_rates = any(row["split"] == CHOICE and row["run"]["method"] != RANDOM for row in own)
+        names = [name for name in OF_A_GROUP if (has_rates if name == "rates" else compared(own))]
+        found |= {name + suffix: OF_A_GROUP[name][1](own) for name in names}
     return found
 
 
@@ -199,8 +206,8 @@ def settings_of(method: str = "electra", rate: float | None = None, seed: int = 
     return parse_settings(values, where=str(SETTINGS))
 
 
-def prepare(place: Place, data: Path) -> None:
-    """Write text and tasks, and build corpus, vocabulary and examples, unless they exist.
+def prepare(place: Place, data: Path, text: str = TEXT) -> None:
+    """Write a text and the tasks, and build corpus, vocabulary and examples, unless they exist.
 
     Raises:
         ConfigError: the folder belongs to other settings.
@@ -213,9 +220,13 @@ def prepare(place: Place, data: Path) -> None:
         )
     place.folder.mkdir(parents=True, exist_ok=True)
     write_json(note, common)
-    workspace = place.data
+    workspace, source = place.data(text), protocol()["texts"][text]
+    archives = [data / name for name in source["archives"]]
     if not (workspace / "text").exists():
-        _write_novels(data / protocol()["text"]["archive"], workspace / "text")
+        if "documents" in source:
+            write_chosen(archives, source["documents"], workspace / "text")
+        else:
+            write_texts(archives, workspace / "text", source["seed"])
     for task, facts in protocol()["tasks"].items():
         write_task(workspace / "labelled", task, facts, data)
     (workspace / "data").mkdir(exist_ok=True)
@@ -245,21 +256,6 @@ def restore(place: Place) -> None:
         for file, piece in pieces.items():
             if not file.exists():
                 write_json(file, piece)
-
-
-def _write_novels(archive: Path, folder: Path) -> None:
-    """Copy the chosen novels out of the archive; the folder appears when it is complete."""
-    chosen = set(protocol()["text"]["novels"])
-    partial = folder.with_name(folder.name + ".partial")
-    partial.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive) as files:
-        for member in files:
-            if (name := Path(member.name).stem) in chosen and (source := files.extractfile(member)):
-                (partial / f"{name}.txt").write_bytes(source.read())
-                chosen.remove(name)
-    if chosen:
-        raise ConfigError(f"not in {archive}: {', '.join(sorted(chosen))}", next_step="correct text.novels")
-    partial.rename(folder)
 
 
 def write_task(folder: Path, task: str, facts: dict[str, Any], data: Path) -> None:
@@ -320,21 +316,23 @@ def _rows(text: str, format: str) -> Rows:
 def measure_methods(place: Place, arguments: argparse.Namespace) -> None:
     """Compute what is missing: random weights and learning rates, then the seeds, those of all methods in turn."""
     (place.folder / "pieces").mkdir(exist_ok=True)
-    budget, methods, shape, seed = arguments.budget, arguments.methods, arguments.shape, protocol()["tuning_seed"]
+    budget, methods, seed = arguments.budget, arguments.methods, protocol()["tuning_seed"]
+    shape, text = arguments.shape, arguments.text
     if arguments.check_rates:
-        checks = [Run(budget, method, rate, seed, shape) for rate in arguments.check_rates for method in methods]
+        checks = [Run(budget, method, rate, seed, shape, text) for rate in arguments.check_rates for method in methods]
         _finish_all(place, [(run, CHOICE) for run in checks], arguments.jobs)
         return
-    tuned = [method for method in methods if "rate_of" not in protocol()["methods"][method]]
-    untrained = Run("", RANDOM, 0, 0, shape)
-    small = protocol()["tuning_budget"][budget]
-    tries = [Run(small, method, rate, seed, shape) for rate in protocol()["rates"] for method in tuned]
-    _finish_all(place, [(run, CHOICE) for run in [untrained, *tries]], arguments.jobs)
-    for method in tuned:
-        while rates := beyond(place, small, method, shape):
-            finish(place, Run(small, method, rates[0], seed, shape), CHOICE)
+    untrained = Run("", RANDOM, 0, 0, shape, text)
+    if text == TEXT:  # with another one the rates are those of this text
+        tuned = [method for method in methods if "rate_of" not in protocol()["methods"][method]]
+        small = protocol()["tuning_budget"][budget]
+        tries = [Run(small, method, rate, seed, shape) for rate in protocol()["rates"] for method in tuned]
+        _finish_all(place, [(run, CHOICE) for run in [untrained, *tries]], arguments.jobs)
+        for method in tuned:
+            while rates := beyond(place, small, method, shape):
+                finish(place, Run(small, method, rates[0], seed, shape), CHOICE)
     chosen = {method: chosen_rate(place, budget, method, shape) for method in methods}
-    runs = [Run(budget, method, chosen[method], seed, shape) for seed in arguments.seeds for method in methods]
+    runs = [Run(budget, method, chosen[method], seed, shape, text) for seed in arguments.seeds for method in methods]
     _finish_all(place, [(run, DEV) for run in [untrained, *runs]], arguments.jobs)
 
 
@@ -380,7 +378,8 @@ def finish(place: Place, run: Run, split: str) -> None:
     if run.method != RANDOM and not place.piece(run).exists():
         write_json(place.piece(run), pretrained(place, run))
     elif run.method == RANDOM and not (workspace / "params.yaml").exists():
-        write_workspace(workspace, settings_of(RANDOM, shape=run.shape), place.data / "data", 6000, [1])
+        data = place.data(run.text) / "data"
+        write_workspace(workspace, settings_of(RANDOM, shape=run.shape), data, 6000, [1])
     if missing := [cell for cell in cells_of(split, run) if not place.piece(run, *cell).exists()]:
         names = [f"{task}:{split}:{seed}" for task, split, seed in missing]
         fine_tune_in_process(place, run, names)
@@ -390,7 +389,8 @@ def finish(place: Place, run: Run, split: str) -> None:
 def tasks_of(run: Run) -> list[str]:
     """Return the tasks on which a run is fine-tuned: all, or those of ``few_tasks``."""
     few = protocol()["few_tasks"]
-    is_limited = run.shape in few["shapes"] or run.budget in few["budgets"] or run.method in few["methods"]
+    about = {"shapes": run.shape, "texts": run.text, "budgets": run.budget, "methods": run.method}
+    is_limited = any(value in few[key] for key, value in about.items())
     return list(few["tasks"] if is_limited else protocol()["tasks"])
 
 
@@ -407,12 +407,13 @@ def seeds_of(split: str) -> list[int]:
 
 def pretrained(place: Place, run: Run) -> Row:
     """Pre-train in a workspace; return the cost and the figures of the last validation."""
-    workspace, vocab_size = place.workspace(run), vocab_size_of(Paths(place.data))
+    workspace, data = place.workspace(run), place.data(run.text)
+    vocab_size = vocab_size_of(Paths(data))
     reference = settings_of(protocol()["reference"], shape=run.shape)
     flops = training_flops(reference, vocab_size) * protocol()["budgets"][run.budget] / reference.pretrain.num_steps
     settings = settings_of(run.method, run.rate, run.seed, run.shape)
     steps = steps_that_cost(flops, settings, vocab_size)
-    write_workspace(workspace, settings, place.data / "data", steps, [1])
+    write_workspace(workspace, settings, data / "data", steps, [1])
     if not (Paths(workspace).results / "pretrain.json").exists():
         electra(workspace, "pretrain")
     figures = read_json(Paths(workspace).results / "pretrain.json")
@@ -469,6 +470,7 @@ def finished_rows(place: Place) -> list[Row]:
         rows,
         key=lambda row: (
             list(protocol()["shapes"]).index(row["run"].get("shape", SHAPE)),
+            list(protocol()["texts"]).index(row["run"].get("text", TEXT)),
             row["split"],
             row.get("flops", 0),
             order.index(row["run"]["method"]),
@@ -480,19 +482,24 @@ def finished_rows(place: Place) -> list[Row]:
 
 def beyond(place: Place, budget: str, method: str, shape: str) -> list[float]:
     """Return the next learning rate to try, by the rule of ``experiments/methods.yaml``."""
-    return rates_beyond(tuning_scores(of_shape(finished_rows(place), shape), budget, method), MOST_RATES)
+    own = of_group(finished_rows(place), group_name(shape, TEXT))
+    return rates_beyond(tuning_scores(own, budget, method), MOST_RATES)
 
 
 def chosen_rate(place: Place, budget: str, method: str, shape: str) -> float:
     """Return the learning rate that is best on part A; that of another method where ``rate_of`` names one.
 
     Raises:
-        ConfigError: no learning rate has been tried.
+        ConfigError: no learning rate has been tried with the text :data:`TEXT`, with which rates are chosen.
     """
     named = protocol()["methods"][method].get("rate_of", method)
-    scores = tuning_scores(of_shape(finished_rows(place), shape), protocol()["tuning_budget"][budget], named)
+    tried = of_group(finished_rows(place), group_name(shape, TEXT))
+    scores = tuning_scores(tried, protocol()["tuning_budget"][budget], named) if tried else {}
     if not scores:
-        raise ConfigError(f"{named}: no learning rate was tried at {budget}", next_step=f"add {named} to --methods")
+        raise ConfigError(
+            f"{named}: no learning rate was tried at {budget} with the text {TEXT}",
+            next_step=f"run it with --text {TEXT} and {named} among --methods first",
+        )
     return max(scores, key=lambda rate: scores[rate])
 
 

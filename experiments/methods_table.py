@@ -21,7 +21,7 @@ RECORD_BUDGET = "24M"  # the record book's baseline is BASELINE with the FLOPs o
 SIGNIFICANCE = 0.01
 TUNED = ("bert", "electra")  # methods whose tuning runs decide which tasks count
 LEVEL = 0.95
-SHAPE = "2x128"  # that of `settings` in experiments/methods.yaml
+SHAPE, TEXT = "2x128", "12MB"  # those of which rows say nothing; further ones have tables of their own
 BEGIN, END = "<!-- written by experiments.methods -->", "<!-- end of what experiments.methods writes -->"
 
 
@@ -32,10 +32,10 @@ def counted_tasks(rows: Sequence[Row]) -> list[str]:
     """Return the tasks of the mean: on part A pre-training is above random weights by more than twice the spread.
 
     The gain is the median over the tuning runs of :data:`TUNED` at the smallest budget that has any; the spread is the
-    standard deviation over fine-tuning seeds, of both sides. All count if none does. Runs of another shape than
-    :data:`SHAPE` are fine-tuned only on tasks that count for it, so there all count.
+    standard deviation over fine-tuning seeds, of both sides. All count if none does. Runs of another shape or text than
+    :data:`SHAPE` and :data:`TEXT` are fine-tuned only on tasks that count for these, so there all count.
     """
-    if rows[0]["run"].get("shape", SHAPE) != SHAPE:
+    if group_of(rows[0]) != group_name(SHAPE, TEXT):
         return list(rows[0]["tasks"])
     start = next(row["tasks"] for row in rows if row["run"]["method"] == RANDOM and row["split"] == CHOICE)
     tuned = [row for row in rows if row["split"] == CHOICE and row["run"]["method"] in TUNED]
@@ -69,14 +69,30 @@ def rates_beyond(scores: dict[float, float], most: int) -> list[float]:
 # ---- figures
 
 
-def of_shape(rows: Sequence[Row], shape: str) -> list[Row]:
-    """Return the rows of a shape; rows without one are of :data:`SHAPE`."""
-    return [row for row in rows if row["run"].get("shape", SHAPE) == shape]
+def group_name(shape: str, text: str) -> str:
+    """Return the name of what is compared: the runs of a shape with a text."""
+    return shape if text == TEXT else f"{shape}-{text}"
 
 
-def shapes_of(rows: Sequence[Row]) -> list[str]:
-    """Return the shapes of the rows, in their order."""
-    return list(dict.fromkeys(row["run"].get("shape", SHAPE) for row in rows))
+def group_of(row: Row) -> str:
+    return group_name(row["run"].get("shape", SHAPE), row["run"].get("text", TEXT))
+
+
+def of_group(rows: Sequence[Row], group: str) -> list[Row]:
+    """Return the rows of a group."""
+    return [row for row in rows if group_of(row) == group]
+
+
+def groups_of(rows: Sequence[Row]) -> list[str]:
+    """Return the groups of the rows, in their order."""
+    return list(dict.fromkeys(map(group_of, rows)))
+
+
+def title_of(group: str, budget: str = "") -> str:
+    """Return what a group and a budget are called in a table, such as "2x128, 24M (200 MB of text)"."""
+    shape, _, text = group.partition("-")
+    title = f"{shape}, {budget}" if budget else shape
+    return f"{title} ({text.replace('MB', ' MB')} of text)" if text else title
 
 
 def of(row: Row) -> tuple[str, str]:
@@ -147,19 +163,19 @@ def scores_table(rows: Sequence[Row]) -> str:
 
 
 def summary_table(rows: Sequence[Row]) -> str:
-    """Return the scores of random weights and of each method that was run at several costs, of every shape.
+    """Return the scores of random weights and of each method that was run at several costs, by shape and text.
 
-    Only the tasks that count in every shape are shown, and of minimal pairs the half that had no part in the choice of
+    Only the tasks that count in all of them are shown, and of minimal pairs the half that had no part in the choice of
     the score.
     """
-    shapes = [shape for shape in shapes_of(rows) if compared(of_shape(rows, shape))]
-    costs = Counter(method for shape in shapes for _, method in compared(of_shape(rows, shape)))
-    counted = [counted_tasks(of_shape(rows, shape)) for shape in shapes]
+    groups = [group for group in groups_of(rows) if compared(of_group(rows, group))]
+    costs = Counter(method for group in groups for _, method in compared(of_group(rows, group)))
+    counted = [counted_tasks(of_group(rows, group)) for group in groups]
     tasks = [task for task in counted[0] if all(task in others for others in counted)]
     heading = ["encoder", "FLOPs of", "method", "seeds", *tasks, f"mean of {len(tasks)}", "minimal pairs"]
     lines = []
-    for shape in shapes:
-        own = of_shape(rows, shape)
+    for group in groups:
+        own = of_group(rows, group)
         pairs = {tuple(line[:2]): line[-1] for line, is_chosen in _lines_of_pairs(own) if is_chosen}
         for budget, method in [("", RANDOM), *compared(own)]:
             if method != RANDOM and costs[method] == 1:
@@ -168,23 +184,25 @@ def summary_table(rows: Sequence[Row]) -> str:
             columns = [*([task] for task in tasks), tasks]
             found = [list(by_seed(own, budget, method, names).values()) for names in columns]
             seeds = "" if method == RANDOM else str(len(found[-1]))
-            lines.append([shape, budget, name, seeds, *map(with_interval, found), pairs.get((budget, name), "")])
+            lines.append(
+                [title_of(group), budget, name, seeds, *map(with_interval, found), pairs.get((budget, name), "")]
+            )
     return measure.table(heading, lines) + "\n"
 
 
 def answer_table(rows: Sequence[Row]) -> str:
     """Return each method's mean of the counted tasks minus the baseline's, paired by seed.
 
-    There is a column per shape and budget. The methods are in the order of their first columns, the best first.
+    There is a column per shape, text and budget. The methods are in the order of their first columns, the best first.
     """
     columns: dict[str, dict[str, tuple[list[float], float]]] = {}
-    for shape in shapes_of(rows):
-        own = of_shape(rows, shape)
+    for group in groups_of(rows):
+        own = of_group(rows, group)
         counted = counted_tasks(own)
         for budget, method in compared(own):
             found = paired(by_seed(own, budget, method, counted), by_seed(own, budget, BASELINE, counted))
             if method != BASELINE and len(found[0]) > 1:
-                columns.setdefault(f"{shape}, {budget}", {})[method] = found
+                columns.setdefault(title_of(group, budget), {})[method] = found
     methods = dict.fromkeys(method for column in columns.values() for method in column)
 
     def means(method: str) -> list[float]:
@@ -275,7 +293,7 @@ def records_table(rows: Sequence[Row]) -> str:
     A line is a record if it costs less than the record before it and is above the baseline with p < 0.01, by Student's
     one-sided t-test paired by seed. The table is empty before the baseline is finished.
     """
-    rows = of_shape(rows, SHAPE)
+    rows = of_group(rows, group_name(SHAPE, TEXT))
     counted = counted_tasks(rows)
     heading = ["method", "FLOPs", "of the baseline's", "seeds", f"mean of {len(counted)}", "minus baseline", "p", ""]
     baseline = by_seed(rows, RECORD_BUDGET, BASELINE, counted)

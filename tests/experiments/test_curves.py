@@ -17,6 +17,7 @@ from electra.text.shards.build import build_shards
 from electra.text.shards.layout import Shards
 from experiments import curves, curves_law
 from experiments.equal_flops import write_workspace
+from experiments.texts import write_texts
 from tests.workspace import Workspace
 
 LAW = Law(2.0, 2e4, 0.35, 3e5, 0.4, 6.0, {"chunks": (120.0, -11.0, 0.9)}, 0.0, {}, (4e5, 5e6), (1.5e6, 24e6))
@@ -172,7 +173,7 @@ def test_documents_of_both_archives_are_mixed_in_one_order(tmp_path: Path) -> No
     with lzma.open(tmp_path / "b.txt.xz", "wt") as file:
         file.write("First.\nSecond.\n\nOther.\n")
 
-    curves.write_texts([tmp_path / "a.tar.xz", tmp_path / "b.txt.xz"], tmp_path / "text")
+    write_texts([tmp_path / "a.tar.xz", tmp_path / "b.txt.xz"], tmp_path / "text", seed=1)
 
     texts = {file.read_text() for file in (tmp_path / "text").iterdir()}
     assert texts == {"One.\n\nTwo.\n", "First.\n\nSecond.\n", "Other.\n"}

@@ -170,7 +170,7 @@ def test_a_new_folder_begins_with_the_pieces_of_the_committed_rows(
     methods.restore(begun)
     assert finished_rows(begun) == rows and pairs in [row.get("pairs") for row in rows]
 
-    committed.write_text(json.dumps({"settings": {**protocol(), "text": {}}, "rows": rows}))
+    committed.write_text(json.dumps({"settings": {**protocol(), "texts": {}}, "rows": rows}))
     other = Place(tmp_path / "other")
     other.folder.mkdir()
     methods.restore(other)
@@ -183,7 +183,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values = json.loads(json.dumps(protocol()))
     values |= {"budgets": {"6M": 4}, "tuning_budget": {"6M": "6M"}, "rates": [1e-3], "finetuning_seeds": [1]}
     values["tasks"] = {"sentiment": {**values["tasks"]["sentiment"], "rows": 8, "choice": 4, "epochs": 1}}
-    values["text"]["novels"] = ["first", "second"]
+    values["texts"]["12MB"]["documents"] = ["first", "second"]
     values["settings"] |= {key: {**values["settings"][key], **PROFILE[key]} for key in ("tokenizer", "shards", "model")}
     values["settings"]["pretrain"] |= PROFILE["pretrain"]
     data = tmp_path / "given"
@@ -373,16 +373,44 @@ def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:
         write_pieces(place, Run("", RANDOM, 0, 0, shape), CHOICE)
         write_pieces(place, Run("", RANDOM, 0, 0, shape), DEV)
     rows = finished_rows(place)
-    assert [len(methods_table.of_shape(rows, shape)) for shape in protocol()["shapes"]] == [5, 5]
+    assert [len(methods_table.of_group(rows, shape)) for shape in protocol()["shapes"]] == [5, 5]
     found = methods.tables(rows)
     assert found["rates"] == found["rates-4x192"]
     heading = found["scores-4x192"].splitlines()[0]
     assert heading == "| tokens | method | seeds | steps | rate | tags | chunks | questions | mean of 3 |"
-    only_one = methods.tables(methods_table.of_shape(rows, methods.SHAPE))
-    assert list(only_one) == [*methods.OF_ALL, *methods.OF_A_SHAPE], "no tables of a shape without runs"
+    only_one = methods.tables(methods_table.of_group(rows, methods.SHAPE))
+    assert list(only_one) == [*methods.OF_ALL, *methods.OF_A_GROUP], "no tables of a shape without runs"
     tried = [row for row in rows if row["split"] == CHOICE]
     begun = methods.tables([row for row in rows if row["run"]["shape"] == methods.SHAPE] + tried)
     assert sorted(begun.keys() - only_one.keys()) == ["rates-4x192"], "before its seeds are run"
+
+
+def test_another_text_has_its_own_data_and_tables_and_the_rates_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, (first, other) = Place(tmp_path), protocol()["texts"]
+    (tmp_path / "pieces").mkdir()
+    for split in (CHOICE, DEV):
+        write_pieces(place, Run("", RANDOM, 0, 0), split)
+    write_pieces(place, Run("6M", "bert", 3e-3, 11), CHOICE)
+    finished: list[tuple[Run, str]] = []
+    monkeypatch.setattr(methods, "finish", lambda place, run, split: finished.append((run, split)))
+    call = Namespace(budget="24M", methods=["bert"], seeds=[1, 2], jobs=1, check_rates=None, shape="2x128", text=other)
+
+    methods.measure_methods(place, call)
+
+    expected = [Run("24M", "bert", 3e-3, seed, text=other) for seed in (1, 2)]
+    assert finished == [(run, DEV) for run in [Run("", RANDOM, 0, 0, text=other), *expected]]
+    assert len({place.data(text) for text in (first, other)} | {place.workspace(run) for run in expected}) == 4
+    for run, split in finished:
+        write_pieces(place, run, split)
+    found = methods.tables(finished_rows(place))
+    assert "scores" not in found and found["scores-2x128-200MB"].count("`bert`") == 1
+    assert "rates-2x128-200MB" not in found, "none was tried with it"
+    assert "| 2x128 (200 MB of text) |  | random weights |" in found["summary"]
+
+    with pytest.raises(ConfigError, match=r"electra: no learning rate.*\n.*--text 12MB and electra among --methods"):
+        methods.measure_methods(place, Namespace(**vars(call) | {"methods": ["electra"]}))
 
 
 def test_runs_of_a_budget_or_method_may_be_fine_tuned_on_the_tasks_that_count_only(tmp_path: Path) -> None:
@@ -458,7 +486,7 @@ def test_rates_are_checked_at_a_budget_without_running_its_seeds(
     finished: list[tuple[Run, str]] = []
     monkeypatch.setattr(methods, "finish", lambda place, run, split: finished.append((run, split)))
     arguments = Namespace(
-        budget="24M", methods=["bert"], seeds=[1, 2], jobs=1, check_rates=[1.5e-3, 3e-3], shape="2x128"
+        budget="24M", methods=["bert"], seeds=[1, 2], jobs=1, check_rates=[1.5e-3, 3e-3], shape="2x128", text="12MB"
     )
 
     methods.measure_methods(Place(tmp_path), arguments)
@@ -475,7 +503,7 @@ def test_the_committed_pages_have_the_tables_of_the_committed_rows() -> None:
 def test_committed_rows_were_measured_with_the_committed_settings() -> None:
     """Methods and budgets may be added; what rows share may not change."""
     stored, rows = (json.loads(methods.RESULTS.read_text())[key] for key in ("settings", "rows"))
-    for key in ("reference", "rates", "tasks", "few_tasks", "text", "settings", "tuning_seed", "finetuning_seeds"):
+    for key in ("reference", "rates", "tasks", "few_tasks", "texts", "settings", "tuning_seed", "finetuning_seeds"):
         assert stored[key] == protocol()[key], key
     for found in rows:
         run, steps = Run(**found["run"]), found.get("steps")
@@ -493,7 +521,7 @@ def test_every_reported_run_has_the_rate_that_was_best_on_part_a() -> None:
         run = Run(**found["run"])
         if found["split"] == DEV and run.method != RANDOM:
             named = protocol()["methods"][run.method].get("rate_of", run.method)
-            own = methods_table.of_shape(rows, run.shape)
+            own = methods_table.of_group(rows, run.shape)
             scores = methods_table.tuning_scores(own, protocol()["tuning_budget"][run.budget], named)
             assert run.rate == max(scores, key=lambda rate: scores[rate]), run.name
             assert run.seed != protocol()["tuning_seed"]
