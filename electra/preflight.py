@@ -193,6 +193,7 @@ def warnings(root: Path = Path(".")) -> Iterator[str]:
     yield from _cores(settings)
     if settings.cluster.precision == "bf16" and settings.cluster.device == "cpu" and not is_bf16_faster():
         yield SLOW_BF16
+    yield from _launcher(settings)
     yield from _versions()
     yield from _remote(root)
     yield from _network(settings, root)
@@ -228,6 +229,19 @@ def _cores(settings: Settings) -> Iterator[str]:
             f"other processes use {used:.1f} of {len(cores)} cores (load average {os.getloadavg()[0]:.1f}): a run will "
             "be slower, its results the same\n  next:  end them, or wait (top shows them)"
         )
+
+
+def _launcher(settings: Settings) -> Iterator[str]:
+    """Yield warnings about programs and packages that the launcher calls and that are missing here."""
+    launcher = settings.cluster.launcher
+    programs = {"slurm": ("sbatch", "scontrol", "scancel"), "kubernetes": ("kubectl",)}.get(launcher, ())
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        yield (
+            f"cluster.launcher is {launcher}, and there is no {' or '.join(missing)} here: pre-training cannot start\n"
+            "  next:  run it on a machine that has them, or choose another launcher (docs/launchers.md)"
+        )
+    if launcher == "slurm" and find_spec("submitit") is None:
+        yield "cluster.launcher is slurm, and submitit is missing\n  next:  pip install 'electra-pipeline[slurm]'"
 
 
 def _versions() -> Iterator[str]:

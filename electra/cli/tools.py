@@ -269,7 +269,7 @@ def init(
 
 @app.command(rich_help_panel=START)
 def check() -> None:
-    """Check before a run: settings, paths, columns, disk, cores and load, versions, DVC's remote, the hub.
+    """Check before a run: settings, paths, columns, disk, cores and load, launcher, versions, DVC's remote, the hub.
 
     Exits with an error's exit code; warnings are only printed. Nothing is run or changed. Example: electra check
     """

@@ -236,6 +236,29 @@ def test_bf16_on_a_processor_that_emulates_it_is_a_warning(
     assert told(workspace) == ""
 
 
+@pytest.mark.parametrize(
+    ("launcher", "programs"), [("slurm", ["sbatch", "scontrol", "scancel"]), ("kubernetes", ["kubectl"]), ("local", [])]
+)
+def test_what_a_launcher_calls_and_is_not_there_is_told(
+    workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, launcher: str, programs: list[str]
+) -> None:
+    change(workspace / "params.yaml", "cluster.launcher", launcher)
+    change(workspace / "params.yaml", "cluster.num_processes", 1)
+    change(workspace / "params.yaml", "cluster.kubernetes", {"image": "encoder:1", "volume_claim": "data"})
+    monkeypatch.setenv("PATH", str(empty := tmp_path / "programs"))
+    empty.mkdir()
+    if programs:
+        expected = f"cluster.launcher is {launcher}, and there is no {' or '.join(programs)} here"
+        assert told(workspace).startswith(expected) and told(workspace).count("next:") == 1
+    for program in programs:
+        (empty / program).write_text("#!/bin/sh\n")
+        (empty / program).chmod(0o755)
+    assert told(workspace) == ""
+
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    assert ("submitit is missing" in told(workspace)) == (launcher == "slurm")
+
+
 def test_versions_that_the_project_excludes_are_named(
     workspace: Path, quiet: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
