@@ -116,6 +116,7 @@ SETTINGS = [
     Setting("the same, 4% of CoLA and RTE collapse", 5, True, collapse=0.04),
     Setting("pre-training seeds, record of 4 x 2, 1 fine-tuning seed", 1, False, (4, 2)),
     Setting("pre-training seeds, record of 8 x 2, 2 fine-tuning seeds", 2, False, (8, 2)),
+    Setting("pre-training seeds, record of 8 x 2, 5 fine-tuning seeds", 5, False, (8, 2)),
     Setting("pre-training seeds, no record, 5 fine-tuning seeds", 5, False),
 ]
 PER_RECORD = 4  # comparisons per record; they share the record's random error

@@ -127,6 +127,12 @@ class Run:
                 if entry["path"] == path:
                     entry["md5"] = digest
 
+    def set_pretrain_seed(self, seed: int) -> "Run":
+        """Pre-trained with this seed: other weights."""
+        self.set_parameter("pretrain.seed", seed)
+        self.set_hash("models/pretrained", md5(b"weights of seed %d" % seed).hexdigest() + ".dir")
+        return self
+
     def set_parameter(self, key: str, value: Any) -> None:
         """In the settings, and in the lock of the stages that name it."""
         section, name = key.split(".")

@@ -156,6 +156,14 @@ def test_seeds_of_fine_tuning_alone_do_not_say_better_of_another_encoder(tmp_pat
     assert found.mean.verdict == "unknown noise" and found.mean.figures.low and found.mean.figures.low > 10
     told = render_text(found)
     assert "pre-training noise unknown: two encoders" in told and "electra noise" in told
+    assert "scores are means over fine-tuning seeds; the card and metrics/ have medians" in told
+
+
+def test_a_lock_beside_results_of_another_pre_training_does_not_make_it_the_same_encoder(tmp_path: Path) -> None:
+    before, after = (Run(tmp_path / str(n), seeds=5, random=n, gain=20 * n) for n in (1, 2))
+    after.results["pretrain.json"] = after.results["pretrain.json"] | {"mlm_loss": 4.5}
+    found = compare(*sides(before.write(), after))
+    assert {row.figures.noise for row in found.rows} == {"fine-tuning"}
 
 
 def test_runs_that_agree_to_the_last_digit_have_the_noise_of_one_row(tmp_path: Path) -> None:
@@ -171,7 +179,7 @@ def test_runs_that_agree_to_the_last_digit_have_the_noise_of_one_row(tmp_path: P
 
 
 def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
-    runs = [Run(tmp_path / f"aa{n}", random=n + 1).write() for n in range(6)]
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).set_pretrain_seed(n).write() for n in range(6)]
     file = record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder))
     facts = json.loads(file.read_text())
     assert file == runs[0].folder / "results/noise/smoke.json" and facts["figures"]["CoLA"]["degrees"] == 5
@@ -187,7 +195,7 @@ def test_a_record_of_noise_stands_in_for_seeds(tmp_path: Path) -> None:
 
 
 def test_the_recorded_noise_of_the_mean_is_not_taken_for_that_of_other_tasks(tmp_path: Path) -> None:
-    runs = [Run(tmp_path / f"aa{n}", random=n + 1).write() for n in range(6)]
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).set_pretrain_seed(n).write() for n in range(6)]
     file = record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder))
     record = file.read_text()
     other = Run(tmp_path / "other", random=50, gain=40)
@@ -202,7 +210,7 @@ def test_the_recorded_noise_of_the_mean_is_not_taken_for_that_of_other_tasks(tmp
 
 
 def test_runs_without_tasks_have_a_record_of_their_losses(tmp_path: Path) -> None:
-    runs = [Run(tmp_path / f"aa{n}", random=n + 1) for n in range(3)]
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).set_pretrain_seed(n) for n in range(3)]
     for run in runs:
         run.without_scores()
         run.write()
@@ -222,7 +230,7 @@ def test_one_command_makes_the_runs_of_a_record_and_does_not_make_them_again(tmp
         if command[:2] == ["exp", "run"]:
             settings = dict(part.split("=", 1) for part in command if "=" in part)
             run = Run(tmp_path / f"run{len(asked)}", seeds=2, random=len(asked))
-            run.set_parameter("pretrain.seed", int(settings["params/smoke.yaml:pretrain.seed"]))
+            run.set_pretrain_seed(int(settings["params/smoke.yaml:pretrain.seed"]))
             run.common["cells"]["seeds"] = json.loads(settings["params.yaml:cells.seeds"])
             run.write()
             tree = [*git[:-2], f"--git-dir={root}/.git", f"--work-tree={run.folder}"]
@@ -258,6 +266,16 @@ def test_runs_that_differ_in_more_than_seeds_are_no_record(base: Run, tmp_path: 
         record_noise(sides(base, other), Paths(tmp_path))
     with pytest.raises(ConfigError, match="at least two runs"):
         record_noise([open_side(str(base.folder))], Paths(tmp_path))
+
+
+def test_runs_with_the_same_weights_are_no_record_of_pre_training(tmp_path: Path) -> None:
+    first, other = (Run(tmp_path / str(n), random=n).set_pretrain_seed(n) for n in (1, 2))
+    again = Run(tmp_path / "again", random=3).set_pretrain_seed(1)  # fine-tuned with other seeds
+    for number, twice in enumerate((again, first)):
+        runs = [open_side(str(run.write().folder)) for run in (first, other, twice)]
+        with pytest.raises(ConfigError, match=rf"{runs[0].name} and {runs[2].name} have the same pre-trained weights"):
+            record_noise(runs, Paths(tmp_path))
+        assert not (tmp_path / "results").exists(), number
 
 
 def test_predictions_of_one_seed_give_an_interval_but_no_winner(base: Run, tmp_path: Path) -> None:

@@ -135,9 +135,7 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
         smallest: smallest relevant difference in points; noise that could hide it is called underpowered.
     """
     shared = [task for task in before.tasks if task in after.tasks]
-    same_encoder = (digest := before.hash_of("models/pretrained")) is not None and digest == after.hash_of(
-        "models/pretrained"
-    )
+    same_encoder = _is_same_encoder(before, after)
     record = _record(before, after)
     pairs = {
         task: "its data differ"
@@ -149,6 +147,8 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
     rows = [_row(task, before, after, pairs[task], noises.get(task), JOINT * len(shared), smallest) for task in shared]
     notes = [f"{side.name}: results are older than the settings of {', '.join(sorted(stale)[:3])}; run: dvc repro"
              for side in (before, after) if (stale := {name.partition("@")[0] for name in side.stale()})]  # fmt: skip
+    if any(len(side.values(task)) > 1 for side in (before, after) for task in shared):
+        notes.append("scores are means over fine-tuning seeds; the card and metrics/ have medians")
     return Comparison(
         _named(before),
         _named(after),
@@ -165,6 +165,16 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
          if (alone := [task for task in side.tasks if task not in other.tasks])},
         notes,
     )  # fmt: skip
+
+
+def _is_same_encoder(before: Side, after: Side) -> bool:
+    """Return whether both runs fine-tuned the same weights, by the lock; not if their held-out figures differ.
+
+    A lock that was copied beside other results names the weights of another run.
+    """
+    digest = before.hash_of("models/pretrained")
+    figures = [side.json("results/pretrain.json") for side in (before, after)]
+    return digest is not None and digest == after.hash_of("models/pretrained") and figures[0] == figures[1]
 
 
 def _named(side: Side) -> str:

@@ -26,7 +26,7 @@ def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
     """Write a profile's noise record from runs that differ only in seeds, processor and machine settings.
 
     Raises:
-        ConfigError: there are fewer than two runs, or something else differs.
+        ConfigError: there are fewer than two runs, something else differs, or two have the same pre-trained weights.
     """
     if len(sides) < 2:
         raise ConfigError(
@@ -40,6 +40,16 @@ def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
                 f"{sides[0].name} and {side.name} differ in {', '.join(kinds)}: their difference is not noise alone",
                 next_step=f"see what differs: electra compare {sides[0].name} {side.name}",
             )
+    encoders: dict[str, str] = {}
+    for side in sides:
+        weights = side.hash_of("models/pretrained") or f"pretrain.seed {side.settings.get('pretrain.seed')}"
+        if weights in encoders:
+            raise ConfigError(
+                f"{encoders[weights]} and {side.name} have the same pre-trained weights: "
+                "their differences have no noise of pre-training",
+                next_step="name runs that were pre-trained with different seeds: electra runs lists them",
+            )
+        encoders[weights] = side.name
     shared = [task for task in sides[0].tasks if all(task in side.tasks for side in sides)]
     figures = {task: components([list(side.values(task).values()) for side in sides]) for task in shared}
     if shared:

@@ -146,17 +146,26 @@ class Components:
     degrees: int
     within: int = 0
 
-    def deviation(self, num_seeds: int, same_encoder: bool) -> float:
-        """Return the standard deviation of one run's mean over fine-tuning seeds."""
-        between = 0.0 if same_encoder and self.finetune else self.pretrain
-        return math.sqrt(between**2 + self.finetune**2 / num_seeds)
+    @property
+    def seeds(self) -> float:
+        """Fine-tuning seeds of each run, on average."""
+        return 1 + self.within / (self.degrees + 1)
 
     def spread(self, num_seeds: int, same_encoder: bool, least: float = 0.0) -> Spread:
-        """Return the variance, at least ``least`` squared, with its degrees of freedom."""
+        """Return the variance of one run's mean over ``num_seeds`` fine-tuning seeds, with its degrees of freedom.
+
+        Args:
+            same_encoder: the runs that are compared start from the same weights.
+            least: lower bound of the standard deviation.
+        """
+        if same_encoder and self.finetune:
+            return Spread(max(self.finetune**2 / num_seeds, least**2), self.within)
+        # The record tells nothing of means over more seeds than its runs have: its ``pretrain`` may be 0 only because
+        # the noise of these few seeds hides it.
+        variance = self.pretrain**2 + self.finetune**2 / min(num_seeds, self.seeds)
         # where runs differ by no more than their seeds explain, the variance is estimated from the seeds alone
-        is_finetune = self.within and (same_encoder or self.pretrain == 0)
-        degrees = self.within if is_finetune else self.degrees
-        return Spread(max(self.deviation(num_seeds, same_encoder), least) ** 2, degrees)
+        degrees = self.within if self.within and self.pretrain == 0 else self.degrees
+        return Spread(max(variance, least**2), degrees)
 
 
 def components(runs: Sequence[Sequence[float]]) -> Components:
