@@ -149,11 +149,13 @@ def pretrain(
     if render:
         print(render_pretraining(settings, paths), end="")
         return
-    with _machine_noted(settings, paths, "pretrain"), launched(settings, paths) as own_settings:
+    with launched(settings, paths) as own_settings:
         if own_settings is not None:
-            from electra.pretrain.run import pretrain
+            # only here: a process that submits a job, or starts others, may be on another machine
+            with _machine_noted(own_settings, paths, "pretrain"):
+                from electra.pretrain.run import pretrain
 
-            pretrain(own_settings, paths)
+                pretrain(own_settings, paths)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -237,10 +239,15 @@ def finetune(
 
 @contextmanager
 def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator[None]:
-    """Record the machine and the minutes of a successful stage, for `electra compare` and `electra runs`."""
+    """Record the machine and the minutes of a successful stage, for `electra compare` and `electra runs`.
+
+    Of several processes the first records them. A failure to do so is printed; it does not fail the stage.
+    """
     started = time.monotonic()
     yield
-    if os.environ.get("RANK", "0") == "0":
+    if os.environ.get("RANK", "0") != "0":
+        return
+    try:
         from electra.cluster.hardware import choose_device
         from electra.cluster.run_facts import note_machine
 
@@ -251,6 +258,8 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
             cost = estimate(settings)
             tokens, flops = cost.tokens, cost.hardware_training_flops
         note_machine(paths, stage, choose_device(settings.cluster), seconds, tokens, flops)
+    except Exception as error:  # training has ended and its checkpoints are gone
+        print(f"the machine of {stage} is not recorded: {error}", flush=True)
 
 
 def _print_headlines(paths: "Paths", folder: Path, task: str) -> None:

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from electra.cluster.processes import free_port
+from electra.cluster.run_facts import machine_file
 from tests.pretrain.test_resume import EVERY_STEP, wait_for_checkpoint, weights
 from tests.workspace import ROOT, Workspace
 
@@ -42,6 +43,7 @@ def test_deepspeed_on_this_machine(workspace: Workspace, reference: Workspace) -
     workspace.write({"cluster": {"launcher": "deepspeed", "num_processes": 2}})
     assert_all_well(start(workspace))
     assert weights(workspace) == weights(reference)
+    assert machine_file(workspace.paths).exists() and machine_file(reference.paths).exists()
 
 
 def test_torchrun_with_a_command_on_each_of_two_nodes(workspace: Workspace, reference: Workspace) -> None:
@@ -51,7 +53,9 @@ def test_torchrun_with_a_command_on_each_of_two_nodes(workspace: Workspace, refe
     second = workspace.write({"cluster": cluster}).copy("second")
     assert_all_well(start(workspace), start(second))
     assert sorted(w.paths.pretrained.exists() for w in (workspace, second)) == [False, True]
-    assert weights(workspace if workspace.paths.pretrained.exists() else second) == weights(reference)
+    first, other = (workspace, second) if workspace.paths.pretrained.exists() else (second, workspace)
+    assert weights(first) == weights(reference)
+    assert machine_file(first.paths).exists() and not machine_file(other.paths).exists()
 
 
 def test_pods_of_an_indexed_job(workspace: Workspace, reference: Workspace) -> None:
@@ -62,6 +66,7 @@ def test_pods_of_an_indexed_job(workspace: Workspace, reference: Workspace) -> N
     meeting = {"ELECTRA_JOB": "kubernetes", "RENDEZVOUS": f"127.0.0.1:{free_port()}"}
     assert_all_well(*(start(workspace, NODE_RANK=str(rank), **meeting) for rank in range(2)))
     assert weights(workspace) == weights(reference)
+    assert machine_file(workspace.paths).exists()
 
 
 def test_failure_of_one_process_is_the_exit_code_under_deepspeed(workspace: Workspace) -> None:
