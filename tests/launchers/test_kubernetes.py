@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from electra.cluster.launchers.job import Job
+from electra.cluster.launchers import kubernetes as module
+from electra.cluster.launchers.job import Job, run_to_end
 from electra.cluster.launchers.kubernetes import KubernetesLauncher
-from electra.common.errors import InfrastructureError
+from electra.common.errors import ConfigError, InfrastructureError
 from electra.config import Cluster
 
 KUBECTL = """\
@@ -54,6 +55,11 @@ def ended(name: str, code: int, at: str, **status: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": {"containerStatuses": [container], **status}}
 
 
+def not_started(name: str, reason: str, message: str) -> dict[str, Any]:
+    waiting = {"state": {"waiting": {"reason": reason, "message": message}}}
+    return {"metadata": {"name": name}, "status": {"containerStatuses": [waiting]}}
+
+
 def test_manifests_are_applied_in_the_place_of_an_earlier_job(kubectl: Path, job: Job) -> None:
     assert KubernetesLauncher().submit(job) == NAME
     delete, apply = (kubectl / "asked").read_text().splitlines()
@@ -81,6 +87,59 @@ def test_job_that_is_refused_ends_with_the_clusters_words(kubectl: Path, job: Jo
 def test_phase_of_a_job(kubectl: Path, job: Job, told: dict[str, Any], phase: str) -> None:
     answer(kubectl, "job", told)
     assert KubernetesLauncher().status(job, NAME).phase == phase
+
+
+def test_what_pods_wait_for_is_told_once_for_all_of_them(kubectl: Path, job: Job) -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes fit"}
+    scheduled = {"type": "PodScheduled", "status": "True"}
+    answer(kubectl, "job", {"status": {"active": 2, "ready": 0}})
+    for conditions, what in (
+        (unscheduled, "Unschedulable: 0/3 nodes fit; ContainerCreating"),
+        (scheduled, "ContainerCreating"),
+    ):
+        pods = [{"metadata": {"name": name}, "status": {"conditions": [conditions]}} for name in "ab"]
+        answer(kubectl, "pods", {"items": [*pods, not_started("c", "ContainerCreating", "")]})
+        status = KubernetesLauncher().status(job, NAME)
+        assert (status.phase, status.what) == ("waiting", what)
+
+
+def test_image_that_can_never_be_used_ends_the_wait_and_removes_the_job(kubectl: Path, job: Job) -> None:
+    answer(kubectl, "job", {"status": {"active": 2, "ready": 0}})
+    answer(kubectl, "pods", {"items": [not_started("a", "InvalidImageName", 'couldn\'t parse "i:"')]})
+    with pytest.raises(ConfigError, match='InvalidImageName: couldn\'t parse "i:"') as raised:
+        run_to_end(KubernetesLauncher(), job)
+    assert raised.value.where == "cluster.kubernetes.image"
+    last = (kubectl / "asked").read_text().splitlines()[-1]
+    assert f"delete job/{NAME}" in last, "its pods would go on to wait"
+    assert not (job.checkpoints / "job.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        ("ErrImagePull", "cluster.kubernetes.image"),
+        ("ImagePullBackOff", "cluster.kubernetes.image"),
+        ("CreateContainerConfigError", "cluster.kubernetes"),
+    ],
+)
+def test_reason_that_may_pass_is_waited_for_some_minutes(
+    kubectl: Path, job: Job, monkeypatch: pytest.MonkeyPatch, reason: str, setting: str
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    answer(kubectl, "job", {"status": {"active": 2, "ready": 0}})
+    launcher, stuck = KubernetesLauncher(), {"items": [not_started("a", reason, "not found")]}
+    for now, pods, phase in (
+        (1000.0, stuck, "waiting"),
+        (1200.0, {"items": []}, "waiting"),
+        (1400.0, stuck, "waiting"),  # it has begun anew
+        (1690.0, stuck, "waiting"),
+        (1710.0, stuck, "failed"),
+    ):
+        answer(kubectl, "pods", pods)
+        status = launcher.status(job, NAME)
+        assert status.phase == phase, now
+    assert (status.what, status.exit_code, status.wrong_setting) == (f"{reason}: not found", 2, setting)
 
 
 def test_exit_code_is_that_of_the_pod_that_failed_first(kubectl: Path, job: Job) -> None:

@@ -173,6 +173,7 @@ class Status:
         exit_code: exit code of the training, if the queue reports it.
         is_clusters_doing: the cluster ended the job: preemption, a lost node or the time limit.
         is_cancelled: a user or an administrator ended the job in the queue.
+        wrong_setting: the setting for which the job can never start; the queue still has the job.
     """
 
     phase: Literal["waiting", "running", "succeeded", "failed", "gone", "unknown"]
@@ -180,6 +181,7 @@ class Status:
     exit_code: int | None = None
     is_clusters_doing: bool = False
     is_cancelled: bool = False
+    wrong_setting: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -229,13 +231,17 @@ def run_to_end(queue: Queue, job: Job) -> None:
 
     Raises:
         ElectraError: the job failed; the class follows from the training's exit code. Or it was cancelled in the queue.
+        ConfigError: the job can never start with these settings; it is removed from the queue.
         InfrastructureError: this process was asked to end, and has ended the job; or the cluster ended the job and it
             may not be submitted again (``cluster.resubmissions`` are used up, or it made no progress).
     """
     with EndRequest() as end:
         for left in range(job.cluster.resubmissions, -1, -1):
             before = job.newest_step()
-            status = _wait(queue, job, _running(queue, job, end) or _submit(queue, job), end)
+            name = _running(queue, job, end) or _submit(queue, job)
+            status = _wait(queue, job, name, end)
+            if status.wrong_setting:
+                queue.kill(job, name)
             (job.checkpoints / "job.json").unlink(missing_ok=True)
             if status.phase == "succeeded":
                 return
@@ -249,6 +255,12 @@ def run_to_end(queue: Queue, job: Job) -> None:
                 raise ElectraError(
                     f"job {queue.kind} was cancelled in the queue ({status.what}) after step {job.newest_step()}",
                     next_step="run the same command to go on",
+                )
+            if status.wrong_setting:
+                raise ConfigError(
+                    f"job {queue.kind} cannot start: {status.what}",
+                    where=status.wrong_setting,
+                    next_step="correct the setting or what it names, then run the same command again",
                 )
             failure = error_of_code(status.exit_code or 0)
             got_further = job.newest_step() > before

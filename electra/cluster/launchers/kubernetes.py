@@ -7,6 +7,7 @@ a headless Service provides stable host names).
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 import yaml
@@ -19,11 +20,20 @@ _LABELS = {"app.kubernetes.io/name": "electra-pretrain"}
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _CLUSTERS_DOING = {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "DeadlineExceeded"}
 
+# Reasons of a container that does not start. Time changes nothing about the first two; the others may be an outage of a
+# registry or a Secret that comes late, and are waited for.
+_NEVER_PASSES = {"InvalidImageName", "ErrImageNeverPull"}
+_SELDOM_PASSES = {"ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"}
+_PATIENCE_SECONDS = 300.0
+
 
 class KubernetesLauncher:
     """Launcher and queue for Kubernetes, through ``kubectl``."""
 
     kind = "kubernetes"
+
+    def __init__(self) -> None:
+        self._stuck_since: float | None = None  # since then a container does not start for one of _SELDOM_PASSES
 
     def render(self, job: Job) -> str:
         """Return Service and Job as YAML documents."""
@@ -112,6 +122,7 @@ class KubernetesLauncher:
         run_to_end(self, job)
 
     def submit(self, job: Job) -> str:
+        self._stuck_since = None
         self.kill(job, job.name)  # delete an earlier run's Job, which cannot be changed
         answer = self._kubectl(job, "apply", "--filename", "-", input=self.render(job))
         if answer.returncode:
@@ -132,15 +143,31 @@ class KubernetesLauncher:
             return self._failure(job, name, conditions["Failed"].get("message", "failed"))
         if status.get("ready", 0) == job.cluster.num_nodes:
             return Status("running")
-        suspended = "suspended" if "Suspended" in conditions else "pods are not ready"
-        return Status("waiting", suspended)
+        return Status("waiting", "suspended") if "Suspended" in conditions else self._not_ready(job, name)
+
+    def _not_ready(self, job: Job, name: str) -> Status:
+        """Return what the pods wait for; it is a failure where waiting does not help."""
+        obstacles = [found for pod in self._pods(job, name) for found in _obstacles(pod.get("status", {}))]
+        what = "; ".join(dict.fromkeys(f"{reason}: {message}".strip(": ") for reason, message in obstacles))
+        stuck = {reason for reason, _ in obstacles} & (_NEVER_PASSES | _SELDOM_PASSES)
+        if not stuck:
+            self._stuck_since = None
+            return Status("waiting", what or "pods are not ready")
+        now = time.monotonic()
+        self._stuck_since = self._stuck_since or now
+        if not stuck & _NEVER_PASSES and now - self._stuck_since < _PATIENCE_SECONDS:
+            return Status("waiting", what)
+        setting = "cluster.kubernetes" if stuck == {"CreateContainerConfigError"} else "cluster.kubernetes.image"
+        return Status("failed", what, ConfigError.exit_code, wrong_setting=setting)
+
+    def _pods(self, job: Job, name: str) -> list[dict[str, Any]]:
+        answer = self._kubectl(job, "get", "pods", "--selector", f"job-name={name}", "--output", "json")
+        return json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
 
     def _failure(self, job: Job, name: str, message: str) -> Status:
         """Return the failure of the pod that failed first; the others end because of it."""
-        answer = self._kubectl(job, "get", "pods", "--selector", f"job-name={name}", "--output", "json")
-        pods = json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
         ends: list[tuple[str, int]] = []
-        for pod in pods:
+        for pod in self._pods(job, name):
             status = pod.get("status", {})
             disrupted = any(
                 c["type"] == "DisruptionTarget" and c["status"] == "True" for c in status.get("conditions", [])
@@ -186,6 +213,13 @@ class KubernetesLauncher:
             ) from None
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(arguments, 1, "", "kubectl does not respond")
+
+
+def _obstacles(status: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return reason and message of what keeps a pod from running: it has no node, or a container does not start."""
+    unscheduled = [c for c in status.get("conditions", []) if c["type"] == "PodScheduled" and c["status"] == "False"]
+    states = [container.get("state", {}).get("waiting") for container in status.get("containerStatuses", [])]
+    return [(told.get("reason", ""), told.get("message", "")) for told in [*unscheduled, *filter(None, states)]]
 
 
 class PodLog:
