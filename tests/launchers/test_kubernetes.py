@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from electra.cluster.launchers import kubernetes as module
-from electra.cluster.launchers.job import Job, run_to_end
+from electra.cluster.launchers.job import Job, Status, run_to_end
 from electra.cluster.launchers.kubernetes import KubernetesLauncher
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.config import Cluster
@@ -18,6 +18,7 @@ echo "$@" >> {folder}/asked
 case "$*" in
   *"get job"*) cat {folder}/job 2>/dev/null || {{ echo 'Error from server (NotFound): jobs not found' >&2; exit 1; }} ;;
   *"get pods"*) cat {folder}/pods ;;
+  *logs*job-completion-index=0*--tail=-1*) echo 'all words of the first pod' ;;
   *apply*) cat > {folder}/applied; test ! -f {folder}/refuse || {{ echo 'admission webhook denied' >&2; exit 1; }} ;;
 esac
 """
@@ -170,3 +171,14 @@ def test_cancelling_gives_pods_their_grace_period(kubectl: Path, job: Job) -> No
     KubernetesLauncher().end(job, NAME)
     (asked,) = (kubectl / "asked").read_text().splitlines()
     assert f"delete job {NAME}" in asked and "--cascade=foreground" in asked and "--grace-period" not in asked
+
+
+def test_output_is_all_of_the_first_pod(kubectl: Path, job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    output = KubernetesLauncher().output(job, NAME)
+    output.pass_on(Status("waiting"))
+    assert not (kubectl / "asked").exists(), "there is no output yet"
+    output.pass_on(Status("running"))
+    output.close()
+    assert capfd.readouterr().out == "all words of the first pod\n"
+    (asked,) = (kubectl / "asked").read_text().splitlines()
+    assert f"--selector=job-name={NAME},batch.kubernetes.io/job-completion-index=0 --follow" in asked

@@ -184,7 +184,8 @@ class KubernetesLauncher:
         return Status("failed", f"{message}; exit code {code}", code)
 
     def output(self, job: Job, name: str) -> "PodLog":
-        return PodLog([*self._command(job), "logs", "--follow", "--ignore-errors", f"job/{name}"])
+        first = f"job-name={name},{_INDEX}=0"  # without the index kubectl takes any pod; by a selector only 10 lines
+        return PodLog([*self._command(job), "logs", f"--selector={first}", "--follow", "--tail=-1", "--ignore-errors"])
 
     def end(self, job: Job, name: str) -> None:
         # pods get SIGTERM and the grace period; foreground deletion removes the Job only after its pods have ended
