@@ -19,6 +19,7 @@ case "$*" in
   *"get job"*) cat {folder}/job 2>/dev/null || {{ echo 'Error from server (NotFound): jobs not found' >&2; exit 1; }} ;;
   *"get pods"*) cat {folder}/pods ;;
   *logs*job-completion-index=0*--tail=-1*) echo 'all words of the first pod' ;;
+  *"logs b --tail=50"*) printf '\\351 no such file: data/shards\\n'; echo 'some lines are lost' >&2 ;;
   *apply*) cat > {folder}/applied; test ! -f {folder}/refuse || {{ echo 'admission webhook denied' >&2; exit 1; }} ;;
 esac
 """
@@ -182,3 +183,21 @@ def test_output_is_all_of_the_first_pod(kubectl: Path, job: Job, capfd: pytest.C
     assert capfd.readouterr().out == "all words of the first pod\n"
     (asked,) = (kubectl / "asked").read_text().splitlines()
     assert f"--selector=job-name={NAME},batch.kubernetes.io/job-completion-index=0 --follow" in asked
+
+
+def test_words_of_the_pod_that_failed_before_all_were_ready_are_printed(
+    kubectl: Path, job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pods = [ended("a", 5, "2026-01-01T00:00:09Z"), ended("b", 3, "2026-01-01T00:00:01Z")]
+    answer(kubectl, "pods", {"items": pods})
+    output = KubernetesLauncher().output(job, NAME)
+    output.pass_on(Status("failed"))
+    output.close()
+    printed = capfd.readouterr().out
+    assert printed == "the end of the output of pod b:\n\ufffd no such file: data/shards\nsome lines are lost\n"
+
+    output = KubernetesLauncher().output(job, NAME)
+    output.pass_on(Status("running"))
+    output.pass_on(Status("failed"))
+    output.close()
+    assert capfd.readouterr().out == "all words of the first pod\n", "they were followed: nothing is printed twice"

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -25,6 +26,8 @@ _CLUSTERS_DOING = {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdow
 _NEVER_PASSES = {"InvalidImageName", "ErrImageNeverPull"}
 _SELDOM_PASSES = {"ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"}
 _PATIENCE_SECONDS = 300.0
+
+_LINES_OF_A_FAILURE = 50
 
 
 class KubernetesLauncher:
@@ -166,26 +169,31 @@ class KubernetesLauncher:
 
     def _failure(self, job: Job, name: str, message: str) -> Status:
         """Return the failure of the pod that failed first; the others end because of it."""
-        ends: list[tuple[str, int]] = []
-        for pod in self._pods(job, name):
+        pods = self._pods(job, name)
+        for pod in pods:
             status = pod.get("status", {})
             disrupted = any(
                 c["type"] == "DisruptionTarget" and c["status"] == "True" for c in status.get("conditions", [])
             )
             if disrupted or status.get("reason") in _CLUSTERS_DOING:
                 return Status("failed", f"pod {pod['metadata']['name']}: {status.get('reason', 'disrupted')}", 5, True)
-            for container in status.get("containerStatuses", []):
-                ended = container.get("state", {}).get("terminated")
-                if ended and ended["exitCode"]:
-                    ends.append((ended.get("finishedAt") or "", ended["exitCode"]))
-        if not ends:
+        if not (first := _first_to_fail(pods)):
             return Status("failed", message)
-        code = min(ends)[1]
+        _, code = first
         return Status("failed", f"{message}; exit code {code}", code)
+
+    def _failed_log(self, job: Job, name: str) -> str:
+        """Return the last lines of the pod that failed first, with kubectl's words if it cannot read them."""
+        if not (first := _first_to_fail(self._pods(job, name))):
+            return ""
+        pod, _ = first
+        answer = self._kubectl(job, "logs", pod, f"--tail={_LINES_OF_A_FAILURE}")
+        return f"the end of the output of pod {pod}:\n{answer.stdout}{answer.stderr}"
 
     def output(self, job: Job, name: str) -> "PodLog":
         first = f"job-name={name},{_INDEX}=0"  # without the index kubectl takes any pod; by a selector only 10 lines
-        return PodLog([*self._command(job), "logs", f"--selector={first}", "--follow", "--tail=-1", "--ignore-errors"])
+        follow = [*self._command(job), "logs", f"--selector={first}", "--follow", "--tail=-1", "--ignore-errors"]
+        return PodLog(follow, lambda: self._failed_log(job, name))
 
     def end(self, job: Job, name: str) -> None:
         # pods get SIGTERM and the grace period; foreground deletion removes the Job only after its pods have ended
@@ -206,7 +214,12 @@ class KubernetesLauncher:
     def _kubectl(self, job: Job, *arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
-                [*self._command(job), *arguments], input=input, capture_output=True, text=True, timeout=300
+                [*self._command(job), *arguments],
+                input=input,
+                capture_output=True,
+                text=True,
+                errors="replace",  # a log may be cut anywhere
+                timeout=300,
             )
         except FileNotFoundError:
             raise ConfigError(
@@ -223,11 +236,28 @@ def _obstacles(status: dict[str, Any]) -> list[tuple[str, str]]:
     return [(told.get("reason", ""), told.get("message", "")) for told in [*unscheduled, *filter(None, states)]]
 
 
-class PodLog:
-    """Follower of the first pod's output, which reports progress, by ``kubectl logs``; restarted if that ends early."""
+def _first_to_fail(pods: list[dict[str, Any]]) -> tuple[str, int] | None:
+    """Return name and exit code of the pod that failed first, or None if none has."""
+    ends: list[tuple[str, int, str]] = []
+    for pod in pods:
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            ended = container.get("state", {}).get("terminated")
+            if ended and ended["exitCode"]:
+                ends.append((ended.get("finishedAt") or "", ended["exitCode"], pod["metadata"]["name"]))
+    if not ends:
+        return None
+    _, code, name = min(ends)
+    return name, code
 
-    def __init__(self, command: list[str]):
-        self.command, self.child = command, None
+
+class PodLog:
+    """Follower of the first pod's output, which reports progress, by ``kubectl logs``; restarted if that ends early.
+
+    A job that fails before all of its pods run has not been followed: the output of the failed pod is printed.
+    """
+
+    def __init__(self, command: list[str], failed_log: Callable[[], str]):
+        self.command, self.failed_log, self.child = command, failed_log, None
 
     child: subprocess.Popen | None
 
@@ -235,6 +265,8 @@ class PodLog:
         if status.phase == "running" and (self.child is None or self.child.poll() is not None):
             again = ["--tail=0"] if self.child else []
             self.child = subprocess.Popen([*self.command, *again], stdout=sys.stdout, stderr=subprocess.DEVNULL)
+        elif status.phase == "failed" and self.child is None:
+            print(self.failed_log(), end="", flush=True)
 
     def close(self) -> None:
         if self.child is None:
