@@ -54,7 +54,7 @@ def opened(workspace: Workspace, run_name: str, say: Callable[[str], object] = p
     and where neither a folder outside it nor a DVC remote has the outputs.
 
     Args:
-        say: receives the message that a clone is kept after success.
+        say: receives the messages that a clone is kept after success, and that the push after a failure failed too.
 
     Raises:
         InfrastructureFailure: another run works there, or a repository or remote cannot be reached.
@@ -82,8 +82,10 @@ def opened(workspace: Workspace, run_name: str, say: Callable[[str], object] = p
         with alone(root):  # `make flow` in the clone has only this lock
             try:
                 yield root
-            finally:  # also after a failure: stages that succeeded need not run again elsewhere
-                _dvc_if_remote(root, "push", "--run-cache")
+            except BaseException:
+                _push_after_failure(root, say)
+                raise
+            _dvc_if_remote(root, "push", "--run-cache")
         if workspace.publish:
             _publish(root, workspace.publish, replaced, run_name, credentials)
         if is_cache_outside or has_remote:
@@ -233,6 +235,20 @@ def _publish(root: Path, branch: str, replaced: str, run_name: str, credentials:
     target = f"refs/heads/{branch}"
     lease = f"--force-with-lease={target}:{replaced}"
     _run(root, ["git", "push", "--quiet", lease, "origin", f"HEAD:{target}"], credentials)
+
+
+def _push_after_failure(root: Path, say: Callable[[str], object]) -> None:
+    """Push the stages that succeeded before another failed, so that they need not run again elsewhere.
+
+    A failure of the push is told only: the run ends with the stage's own failure and exit code.
+    """
+    try:
+        _dvc_if_remote(root, "push", "--run-cache")
+    except StageFailure as failure:
+        say(
+            f"{root}: the stages that succeeded are not all in the DVC remote, since the push after the run's failure "
+            f"failed too; next: dvc push --run-cache there\n{failure}"
+        )
 
 
 def _dvc_if_remote(root: Path, *arguments: str) -> bool:

@@ -1,6 +1,7 @@
 """Clone of a run: settings, shared cache and checkpoints, pushed results; and one run per folder."""
 
 import logging
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -70,6 +71,40 @@ def test_the_clone_of_a_failed_run_stays_and_publishes_nothing(repository, tmp_p
         raise StageFailure("x", 3, [])
     assert (tmp_path / "clones/run/dvc.yaml").exists()
     assert "runs/bad" not in git(repository, "branch", "--list", "runs/*")
+
+
+@pytest.fixture
+def unreachable_remote(repository, tmp_path):
+    """A DVC remote that `dvc pull` finds empty and `dvc push` cannot write to: a file is where its folder would be."""
+    remote = tmp_path / "remote"
+    with (repository / ".dvc/config").open("a") as config:
+        config.write(f"    remote = far\n['remote \"far\"']\n    url = {remote}\n")
+    git(repository, "commit", "--quiet", "--all", "-m", "remote")
+    return remote
+
+
+def test_a_failed_push_does_not_replace_the_failure_of_the_stage(repository, unreachable_remote, tmp_path):
+    workspace, said = Workspace(repository=str(repository), clones=tmp_path / "clones"), []
+    with pytest.raises(StageFailure) as caught, opened(workspace, "run", said.append) as root:
+        made_with_dvc(root, unreachable_remote)
+        raise StageFailure("pretrain", 4, ["diverged"])
+    assert (caught.value.stage, caught.value.exit_code) == ("pretrain", 4)
+    (message,) = said
+    assert str(root) in message and "dvc push --run-cache" in message
+
+
+def test_a_failed_push_is_the_result_of_a_run_that_succeeded(repository, unreachable_remote, tmp_path):
+    workspace, said = Workspace(repository=str(repository), clones=tmp_path / "clones"), []
+    with pytest.raises(StageFailure, match="dvc push"), opened(workspace, "run", said.append) as root:
+        made_with_dvc(root, unreachable_remote)
+    assert root.exists() and said == []
+
+
+def made_with_dvc(root, remote) -> None:
+    """Run the stage, so that there is something to push, and break the remote."""
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "--quiet"], cwd=root, check=True)
+    shutil.rmtree(remote, ignore_errors=True)
+    remote.touch()
 
 
 @pytest.mark.parametrize(
