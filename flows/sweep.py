@@ -21,16 +21,21 @@ from uuid import UUID
 import httpx
 from prefect import flow, get_client, get_run_logger
 from prefect.artifacts import create_table_artifact
+from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import State
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
 from prefect.states import Cancelled, Cancelling, Completed, Failed
 
+from electra.common.errors import ConfigError
 from flows.pipeline import SCORES, Gpus, train_encoder
 from flows.stages import StageFailure
 from flows.workspace import Workspace, git_credentials, located
 
 SECONDS_BETWEEN_LOOKS = 15.0
+SECONDS_BEFORE_WARNING = 300.0  # that no point has started
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,10 @@ def sweep(
     workspace = workspace.model_copy(update={"repository": located(workspace.repository)})
     todo = points(name, objectives, profiles, seeds)
     if deployment:
+        try:
+            _check_room(deployment)
+        except ConfigError as error:
+            return Failed(message=str(error))
         failed = _run_deployments(deployment, todo, workspace)
     else:
         failed = [point for point in todo if not _run_here(point, workspace, gpus)]
@@ -101,9 +110,40 @@ def _run_here(point: Point, base: Workspace, gpus: int) -> bool:
     return run(workspace=point.workspace(base), gpus=gpus, return_state=True).is_completed()
 
 
+def _check_room(deployment: str) -> None:
+    """Check that the work pool of the deployment has a slot beside the one that this run may hold.
+
+    Raises:
+        ConfigError: the pool is this run's own and takes one run at a time: the points would wait forever.
+    """
+    if flow_run.id is None:
+        return
+    with get_client(sync_client=True) as client:
+        own = client.read_flow_run(UUID(flow_run.id)).work_pool_name  # None for a run without a worker
+        if own is None or own != _read_deployment(client, deployment).work_pool_name:
+            return
+        limit = client.read_work_pool(own).concurrency_limit
+    if limit is not None and limit <= 1:
+        raise ConfigError(
+            f"the points would wait forever: this sweep holds the only slot of the work pool of {deployment}",
+            where=f"work pool {own}, concurrency limit {limit}",
+            next_step="leave `deployment` out: points run one after the other in the sweep's process; or name a "
+            "deployment of another work pool; or, for the process pool: electra cluster init --runs 2",
+        )
+
+
+def _read_deployment(client: SyncPrefectClient, deployment: str) -> DeploymentResponse:
+    """Return a deployment by its name or id, as ``run_deployment`` takes both."""
+    try:
+        return client.read_deployment(UUID(deployment))
+    except ValueError:
+        return client.read_deployment_by_name(deployment)
+
+
 def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> list[Point]:
     """Run the points as runs of a deployment, wait for all, and return the failed points.
 
+    A warning is logged once if no point has started after :data:`SECONDS_BEFORE_WARNING`.
     If this flow is ended, running points are cancelled.
     """
     running: dict[UUID, Point] = {}
@@ -114,6 +154,7 @@ def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> lis
                 where = point.workspace(base).model_dump(mode="json")
                 run: Any = run_deployment(deployment, parameters={"workspace": where}, timeout=0)
                 running[run.id] = point
+            begun, all_wait = time.monotonic(), True
             while running:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
                 for run_id, point in list(running.items()):
@@ -124,11 +165,20 @@ def _run_deployments(deployment: str, todo: list[Point], base: Workspace) -> lis
                     except httpx.HTTPError as error:  # such as a server that restarts
                         get_run_logger().warning("%s: no answer from the server: %r", point.branch, error)
                         continue
+                    all_wait = all_wait and state is not None and state.is_scheduled()
                     if state and state.is_final():
                         del running[run_id]
                         get_run_logger().info("%s: %s", point.branch, state.name)
                         if not state.is_completed():
                             failed.append(point)
+                if all_wait and time.monotonic() - begun > SECONDS_BEFORE_WARNING:
+                    all_wait = False  # told once
+                    get_run_logger().warning(
+                        "no point has started after %.0f minutes: is there a worker for %s, and a free slot in its "
+                        "pool? prefect work-pool ls, prefect flow-run ls; the sweep goes on waiting",
+                        SECONDS_BEFORE_WARNING / 60,
+                        deployment,
+                    )
         finally:
             for run_id in running:
                 with suppress(ObjectNotFound, httpx.HTTPError):  # the others are cancelled all the same

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
+from uuid import UUID
 
 import httpx
 import pytest
 import yaml
 from prefect.exceptions import ObjectNotFound
-from prefect.states import Completed, Running
+from prefect.states import Completed, Failed, Running, Scheduled
 
 from electra.config.loading import read_settings
 from flows import sweep as sweep_module
@@ -235,8 +236,9 @@ def test_a_sweep_has_a_branch_per_combination():
 class FakeServer:
     """Prefect's server and its client: run n answers with the n-th list of states, or raises them."""
 
-    def __init__(self, *runs: list):
+    def __init__(self, *runs: list, pools: dict[str, int | None] | None = None):
         self.runs, self.started, self.cancelled = runs, 0, []
+        self.pools = pools or {}
 
     def __enter__(self):
         return self
@@ -254,6 +256,15 @@ class FakeServer:
         if isinstance(state, BaseException):
             raise state
         return SimpleNamespace(state=state)
+
+    def read_deployment_by_name(self, name):
+        return SimpleNamespace(work_pool_name=name.partition("/")[2])
+
+    def read_deployment(self, deployment_id):
+        return SimpleNamespace(work_pool_name="own")
+
+    def read_work_pool(self, name):
+        return SimpleNamespace(concurrency_limit=self.pools[name])
 
     def set_flow_run_state(self, run_id, state, force):
         if isinstance(self.runs[run_id][0], ObjectNotFound):
@@ -296,3 +307,54 @@ def test_a_sweep_that_ends_cancels_all_its_points_though_one_is_deleted(run_poin
     with pytest.raises(KeyboardInterrupt):
         run_points(server)
     assert server.cancelled == [0, 2]
+
+
+@pytest.fixture
+def sweep_in_pool(monkeypatch):
+    """Start a sweep as a run of the work pool `own` of a fake server; return its final state."""
+
+    def start(server: FakeServer, deployment: str, pool: str | None = "own"):
+        own = SimpleNamespace(work_pool_name=pool)
+        server.read_flow_run = lambda run_id, read=server.read_flow_run: own if run_id == SWEEP else read(run_id)
+        for name, value in {
+            "get_client": lambda sync_client: server,
+            "run_deployment": server.start,
+            "get_run_logger": logging.getLogger,
+            "SECONDS_BETWEEN_LOOKS": 0,
+            "flow_run": SimpleNamespace(id=str(SWEEP)),
+        }.items():
+            monkeypatch.setattr(sweep_module, name, value)
+        return sweep_module.sweep.fn(Workspace(repository="r"), "s", deployment=deployment)
+
+    return start
+
+
+SWEEP = UUID(int=7)
+
+
+@pytest.mark.parametrize("deployment", ["train_encoder/own", str(UUID(int=3))], ids=["by name", "by id"])
+def test_a_sweep_whose_points_would_wait_for_its_own_slot_is_refused(sweep_in_pool, deployment):
+    server = FakeServer([Failed()], pools={"own": 1})
+    state = sweep_in_pool(server, deployment)
+    assert server.started == 0 and state.is_failed()
+    for part in ("this sweep holds the only slot", "work pool own, concurrency limit 1", "leave `deployment` out"):
+        assert part in state.message
+
+
+@pytest.mark.parametrize(
+    ("deployment", "pool", "limit"),
+    [("train_encoder/own", "own", 2), ("train_encoder/own", "own", None), ("train_encoder/other", "own", 1),
+     ("train_encoder/own", None, 1)],
+    ids=["room", "no limit", "another pool", "started without a worker"],
+)  # fmt: skip
+def test_a_sweep_whose_points_find_a_slot_starts(sweep_in_pool, deployment, pool, limit):
+    server = FakeServer([Failed()], pools={"own": limit, "other": 1})
+    assert sweep_in_pool(server, deployment, pool).message == "1 of 1 points failed: sweep/s/electra-books-1"
+    assert server.started == 1
+
+
+@pytest.mark.parametrize(("states", "warnings"), [((Scheduled(), Scheduled()), 1), ((Scheduled(), Running()), 0)])
+def test_a_sweep_of_which_no_point_starts_warns_once(run_points, monkeypatch, caplog, states, warnings):
+    monkeypatch.setattr(sweep_module, "SECONDS_BEFORE_WARNING", 0)
+    assert run_points(FakeServer(*([state, state, state, Completed()] for state in states))) == []
+    assert caplog.text.count("no point has started") == warnings
