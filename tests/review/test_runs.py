@@ -1,10 +1,12 @@
 """`electra runs`: one line per run, from git only."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from electra.cluster.run_facts import run_name
 from electra.common.errors import ConfigError
@@ -12,12 +14,14 @@ from electra.results.review.runs import find_runs, render_runs, runs_as_json
 from tests.review.runs import Run
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str, day: int | None = None) -> str:
     command = ["git", "-c", "user.name=x", "-c", "user.email=x@y", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    dated = {"GIT_COMMITTER_DATE": f"2026-11-{day:02}T12:00:00Z"} if day else {}
+    done = subprocess.run(command, cwd=folder, env={**os.environ, **dated}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
-def commit(run: Run, message: str) -> str:
+def commit(run: Run, message: str, day: int | None = None) -> str:
     keep = run.folder.parent / "git"
     if (run.folder / ".git").exists():
         (run.folder / ".git").rename(keep)
@@ -28,7 +32,7 @@ def commit(run: Run, message: str) -> str:
     else:
         git(run.folder, "init", "-q")
     git(run.folder, "add", "-A")
-    git(run.folder, "commit", "-qm", message)
+    git(run.folder, "commit", "-qm", message, day=day)
     return git(run.folder, "rev-parse", "HEAD")
 
 
@@ -58,6 +62,40 @@ def test_a_line_for_every_run_with_what_was_changed(tmp_path: Path) -> None:
     assert "learning_rate 0.005" in lines[2] and "51.2 ± " in lines[2] and "0.876" in lines[2]
     assert json.loads(runs_as_json(found))[1]["changed"] == ["learning_rate 0.005"]
     assert len(find_runs(run.folder, most=1)) == 1
+
+
+def test_old_experiments_do_not_hide_new_commits(tmp_path: Path) -> None:
+    run = Run(tmp_path / "clone")
+    start = commit(run, "Start", day=1)
+    experiment(run, "old-noise", "pretrain.seed", 9, day=2)
+    for message, key, value, day in (("Faster", "learning_rate", 5e-3, 3), ("Decay", "weight_decay", 0.5, 5)):
+        run.set_parameter(f"pretrain.{key}", value)
+        run.results["scores.json"]["mean"]["pretrained"] += 1
+        commit(run, message, day)
+    git(run.folder, "checkout", "-q", "--detach", start)
+    experiment(run, "new-on-old", "model.num_layers", 3, day=6)
+    git(run.folder, "checkout", "-q", "-")
+    found = find_runs(run.folder, most=4)
+    assert [one.subject for one in found] == ["experiment new-on-old", "Decay", "Faster", "experiment old-noise"]
+    assert [one.changed for one in found] == [["model.num_layers 3"], ["weight_decay 0.5"], ["learning_rate 0.005"],
+                                              ["seed 9"]], "an experiment's are those since its baseline"  # fmt: skip
+    assert [one.subject for one in find_runs(run.folder, most=2)] == ["experiment new-on-old", "Decay"]
+
+
+def experiment(run: Run, name: str, key: str, value: object, day: int) -> str:
+    """Make an experiment as DVC does: a commit on HEAD that only a reference holds."""
+    file = run.folder / "params/smoke.yaml"
+    text = file.read_text()
+    settings = yaml.safe_load(text)
+    section, _, last = key.partition(".")
+    settings[section][last] = value
+    file.write_text(yaml.safe_dump(settings))
+    tree = git(run.folder, "stash", "create", day=day)  # a commit of the work tree
+    file.write_text(text)
+    head = git(run.folder, "rev-parse", "HEAD")
+    made = git(run.folder, "commit-tree", "-p", head, "-m", name, f"{tree}^{{tree}}", day=day)
+    git(run.folder, "update-ref", f"refs/exps/{head[:2]}/{head[2:]}/{name}", made)
+    return made
 
 
 def test_a_folder_without_history_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from electra.common.errors import ConfigError, DataError
 from electra.results.report.tables import Section, as_text
 from electra.results.review.compare import means_by_seed
-from electra.results.review.sides import GitFiles, Side, git
+from electra.results.review.sides import GitFiles, Side, experiments, git
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,8 @@ class Run:
 
     Attributes:
         name: profile and method, or the experiment's name.
-        changed: parameters that differ from the previous run, as ``key value``.
+        changed: parameters that differ from the previous commit with a run, of an experiment from its baseline, as
+            ``key value``.
         spread: standard deviation of the mean over fine-tuning seeds; None for one seed.
         minutes: minutes of pre-training, if results/machine.json has them.
     """
@@ -35,42 +35,58 @@ class Run:
     subject: str
 
 
+@dataclass(frozen=True)
+class _Commit:
+    """A commit with a run, and the commit that its settings are compared with; '' without one."""
+
+    commit: str
+    before: str
+    seconds: int
+    date: str
+    subject: str
+    experiment: str = ""
+
+
 def find_runs(root: Path = Path("."), most: int = 30) -> list[Run]:
     """Return runs, newest first.
 
     Raises:
         ConfigError: the folder is not in a git repository.
     """
-    found: list[Run] = []
-    commits = _commits(root, most + 1)
+    found = [*_experiments(root), *_commits(root, most + 1)]
+    newest = sorted(found, key=lambda one: one.seconds, reverse=True)[:most]
     with GitFiles(root) as files:
-        sides = [Side(commit["hash"], root, commit["hash"], files) for commit in commits]
-        for commit, side, before in zip(commits, sides, [*sides[1:], None], strict=True):
-            found.append(_run(commit, side, before))
-    return found[:most]
+        sides = {
+            commit: Side(commit, root, commit, files) for one in newest for commit in (one.commit, one.before) if commit
+        }
+        return [_run(one, sides[one.commit], sides.get(one.before)) for one in newest]
 
 
-def _commits(root: Path, most: int) -> list[dict[str, str]]:
-    """Return commits that changed the scores, and experiments, newest first."""
-    form = "--format=%H%x09%cs%x09%s"
+def _commits(root: Path, most: int) -> list[_Commit]:
+    """Return commits that changed the scores, newest first, each after the commit before it."""
+    form = "--format=%H%x09%ct%x09%cs%x09%s"
     log = git(root, "log", f"-{most}", form, "--", "results/metrics", "results/pretrain.json", "results/scores.json")
     if log.returncode:
         raise ConfigError(
             "no git history here", next_step="run it in the project's folder: electra runs lists its commits"
         )
-    commits = [dict(zip(("hash", "date", "subject"), line.split("\t", 2), strict=True)) for line in _lines(log.stdout)]
-    form = "--format=%(objectname)%09%(committerdate:short)%09%(refname)"
-    refs = git(root, "for-each-ref", "--sort=-committerdate", form, "refs/exps")
-    experiments = []
-    for line in _lines(refs.stdout):
-        digest, date, reference = line.split("\t")
-        if not reference.startswith(("refs/exps/exec/", "refs/exps/stash", "refs/exps/celery")):
-            name = reference.rpartition("/")[2]
-            experiments.append({"hash": digest, "date": date, "subject": f"experiment {name}", "name": name})
-    return [*experiments, *commits][:most]
+    lines = [line.split("\t", 3) for line in log.stdout.decode("utf-8", "replace").splitlines() if line]
+    before = [*(line[0] for line in lines[1:]), ""]
+    return [
+        _Commit(commit, old, int(seconds), date, subject)
+        for (commit, seconds, date, subject), old in zip(lines, before, strict=True)
+    ]
 
 
-def _run(commit: dict[str, str], side: Side, before: Side | None) -> Run:
+def _experiments(root: Path) -> list[_Commit]:
+    """Return DVC's experiments, newest first, each after its baseline."""
+    return [
+        _Commit(one.commit, one.baseline, one.seconds, one.date, f"experiment {one.name}", one.name)
+        for one in experiments(root)
+    ]
+
+
+def _run(one: _Commit, side: Side, before: Side | None) -> Run:
     settings = _settings(side)
     old = _settings(before) if before else settings
     changed = [
@@ -79,15 +95,15 @@ def _run(commit: dict[str, str], side: Side, before: Side | None) -> Run:
         if settings.get(key) != old.get(key) and not key.startswith("cluster.")
     ]
     return Run(
-        commit.get("name") or f"{settings.get('profile', '')}-{settings.get('pretrain.objective', '')}",
-        commit["hash"][:7],
-        commit["date"],
+        one.experiment or f"{settings.get('profile', '')}-{settings.get('pretrain.objective', '')}",
+        one.commit[:7],
+        one.date,
         changed,
         side.json("results/scores.json").get("mean", {}).get("pretrained"),
         _spread(side),
         side.json("results/pretrain.json").get("disc_auc"),
         side.machine.get("pretrain", {}).get("minutes"),
-        commit["subject"],
+        one.subject,
     )
 
 
@@ -122,7 +138,3 @@ def render_runs(runs: list[Run]) -> str:
 def runs_as_json(runs: list[Run]) -> str:
     """Return the runs as JSON."""
     return json.dumps([asdict(run) for run in runs], indent=2, ensure_ascii=False) + "\n"
-
-
-def _lines(output: bytes) -> Iterator[str]:
-    return (line for line in output.decode("utf-8", "replace").splitlines() if line)

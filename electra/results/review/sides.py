@@ -179,12 +179,37 @@ def _resolve(root: Path, name: str) -> str | None:
     done = git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     if done.returncode == 0:
         return done.stdout.decode().strip()
-    listed = git(root, "for-each-ref", "--format=%(objectname) %(refname)", "refs/exps").stdout.decode()
+    return next((experiment.commit for experiment in experiments(root) if experiment.name == name), None)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A DVC experiment: a commit that only a reference holds.
+
+    Attributes:
+        baseline: the commit that it was started from, its parent; '' without one.
+        seconds: time of the commit.
+        date: the same as YYYY-MM-DD.
+    """
+
+    name: str
+    commit: str
+    baseline: str
+    seconds: int
+    date: str
+
+
+def experiments(root: Path) -> list[Experiment]:
+    """Return DVC's experiments, newest first."""
+    form = "--format=%(objectname)%09%(parent)%09%(committerdate:unix)%09%(committerdate:short)%09%(refname)"
+    listed = git(root, "for-each-ref", "--sort=-committerdate", form, "refs/exps").stdout.decode("utf-8", "replace")
+    found = []
     for line in listed.splitlines():
-        commit, _, reference = line.partition(" ")
-        if reference.rpartition("/")[2] == name:
-            return commit
-    return None
+        commit, parents, seconds, date, reference = line.split("\t")
+        if not reference.startswith(("refs/exps/exec/", "refs/exps/stash", "refs/exps/celery")):  # DVC's own
+            name = reference.rpartition("/")[2]
+            found.append(Experiment(name, commit, parents.partition(" ")[0], int(seconds), date))
+    return found
 
 
 class GitFiles:
