@@ -11,6 +11,7 @@ import yaml
 from electra.cluster.run_facts import run_name
 from electra.common.errors import ConfigError
 from electra.results.review.runs import find_runs, render_runs, runs_as_json
+from electra.results.review.sides import open_side
 from tests.review.runs import Run
 
 
@@ -80,6 +81,22 @@ def test_old_experiments_do_not_hide_new_commits(tmp_path: Path) -> None:
     assert [one.changed for one in found] == [["model.num_layers 3"], ["weight_decay 0.5"], ["learning_rate 0.005"],
                                               ["seed 9"]], "an experiment's are those since its baseline"  # fmt: skip
     assert [one.subject for one in find_runs(run.folder, most=2)] == ["experiment new-on-old", "Decay"]
+
+
+def test_of_two_experiments_of_one_name_the_one_of_head_is_taken_or_none(tmp_path: Path) -> None:
+    run = Run(tmp_path / "clone")
+    made = []
+    for day in (1, 3, 5):
+        run.results["scores.json"]["mean"]["pretrained"] += 1
+        commit(run, "Other scores", day)
+        if day < 5:
+            made.append(experiment(run, "noise-smoke-1", "pretrain.seed", 9, day + 1))
+    with pytest.raises(ConfigError, match="2 experiments are called noise-smoke-1") as caught:
+        open_side("noise-smoke-1", run.folder)
+    assert all(digest[:7] in str(caught.value) for digest in made)
+    for digest in reversed(made):
+        git(run.folder, "checkout", "-q", "--detach", "HEAD~1")
+        assert open_side("noise-smoke-1", run.folder).revision == digest
 
 
 def experiment(run: Run, name: str, key: str, value: object, day: int) -> str:

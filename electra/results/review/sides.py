@@ -150,7 +150,8 @@ def open_side(name: str | None, root: Path = Path(".")) -> Side:
     """Open a folder with results, a git revision, or a DVC experiment by its name; the work tree for None.
 
     Raises:
-        ConfigError: there is no such folder, revision or experiment, or it has no results.
+        ConfigError: there is no such folder, revision or experiment, it has no results, or several experiments have
+            the name and none of them is of HEAD.
     """
     if name is None:
         return _with_results(Side(WORK_TREE, root))
@@ -174,12 +175,23 @@ def _with_results(side: Side) -> Side:
 
 
 def _resolve(root: Path, name: str) -> str | None:
+    """Return the commit of a revision or an experiment; of experiments of one name, the one whose baseline is HEAD."""
     if name.startswith("-"):
         return None
     done = git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
     if done.returncode == 0:
         return done.stdout.decode().strip()
-    return next((experiment.commit for experiment in experiments(root) if experiment.name == name), None)
+    found = {one.commit: one.baseline for one in experiments(root) if one.name == name}
+    if len(found) > 1:
+        head = git(root, "rev-parse", "--verify", "--quiet", "HEAD").stdout.decode().strip()
+        found = {commit: baseline for commit, baseline in found.items() if baseline == head} or found
+    if len(found) > 1:
+        listed = ", ".join(f"{commit[:7]} (baseline {baseline[:7]})" for commit, baseline in found.items())
+        raise ConfigError(
+            f"{len(found)} experiments are called {name}, and none of them is of HEAD: {listed}",
+            next_step="name one by its commit; electra runs shows what each has changed",
+        )
+    return next(iter(found), None)
 
 
 @dataclass(frozen=True)
