@@ -326,6 +326,16 @@ def test_other_data_of_a_task_is_no_comparison(tmp_path: Path) -> None:
     assert found.mean and found.mean.verdict == "unknown noise"
 
 
+def test_other_data_of_one_task_is_the_reason_why_the_mean_has_no_interval(tmp_path: Path) -> None:
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).write() for n in range(6)]
+    record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder))
+    after = Run(tmp_path / "after", random=50, gain=40)
+    after.set_hash("data/tasks/CoLA", "0" * 32 + ".dir")
+    found = compare(*sides(runs[0], after))
+    assert found.mean and (found.mean.verdict, found.mean.why) == ("unknown noise", "other data")
+    assert "electra noise" not in render_text(found), "the record is there, and more noise would tell nothing"
+
+
 def test_a_seed_that_is_no_longer_asked_for_does_not_hide_other_data(tmp_path: Path) -> None:
     before, after = (Run(tmp_path / str(n), seeds=5, random=n, gain=20 * n) for n in (1, 2))
     after.common["cells"]["seeds"] = [2, 3, 4, 5]  # the lock keeps CoLA-1 with the data of before

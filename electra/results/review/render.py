@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from electra.results.report.tables import Section, as_text, cut, markdown_rows, page_template
-from electra.results.review.compare import Changes, Comparison, Row
+from electra.results.review.compare import OTHER_DATA, Changes, Comparison, Row
 from electra.results.review.examples import Flips
 from electra.results.review.statistics import Difference
 
@@ -214,9 +214,8 @@ def _footer(found: Comparison) -> Iterator[str]:
         yield "pre-training: " + ", ".join(figures)
     for side, tasks in found.only.items():
         yield f"only {side} has {', '.join(tasks)}"
-    kinds = dict.fromkeys(row.figures.noise for row in [*found.rows, *([found.mean] if found.mean else [])]
-                          if row.verdict != "same")  # fmt: skip
-    if kinds:
+    rows = [row for row in [*found.rows, *([found.mean] if found.mean else [])] if row.verdict != "same"]
+    if kinds := dict.fromkeys(row.figures.noise for row in rows):
         detectable = [row.figures.detectable for row in found.rows if row.figures.detectable]
         power = (
             f"; detectable with 80% power: {min(detectable):.1f} to {max(detectable):.1f} points" if detectable else ""
@@ -224,6 +223,6 @@ def _footer(found: Comparison) -> Iterator[str]:
         yield "noise: " + "; ".join(_NOISE[kind] for kind in kinds) + power
     if "fine-tuning" in kinds:
         yield "  next: measure pre-training noise once: electra noise"
-    elif "none" in kinds or "bootstrap" in kinds:
+    elif any(row.figures.noise in ("none", "bootstrap") and row.why != OTHER_DATA for row in rows):
         yield "  next: cells.seeds: [1, 2, 3] on both sides, and the noise of pre-training: electra noise"
     yield from found.notes
