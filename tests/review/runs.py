@@ -14,6 +14,11 @@ import yaml
 EXAMPLE = Path(__file__).parent / "example"  # settings of a small profile with ten tasks
 MACHINE = {"processor": "Processor A (avx2)", "cores": 2, "device": "cpu", "torch": "2.13.0", "minutes": 3.0}
 FINETUNE = "data/tokenizer electra/finetune electra/model electra/optim.py electra/tasks models/pretrained"
+SCORES = {  # task: metric, score from the pre-trained weights
+    "CoLA": ("matthews", 26.172), "SST-2": ("accuracy", 67.0), "MRPC": ("accuracy", 62.5),
+    "STS-B": ("spearman", -2.425), "QQP": ("accuracy", 57.25), "MNLI": ("accuracy", 50.75),
+    "QNLI": ("accuracy", 61.25), "RTE": ("accuracy", 61.0), "SQuAD1.1": ("f1", 31.117), "SQuAD2.0": ("f1", 16.329),
+}  # fmt: skip
 STAGES = {  # dependencies, outputs, and the settings of params.yaml and of the profile that DVC watches
     "corpus": ("electra/text/corpus", "data/corpus", "", "corpus"),
     "tokenizer": ("data/corpus electra/text/tokenizer", "data/tokenizer", "", "model.max_positions tokenizer"),
@@ -32,17 +37,12 @@ STAGES = {  # dependencies, outputs, and the settings of params.yaml and of the 
             "fidelity",
             "finetune model",
         )
-        for task in ("CoLA", "SST-2", "RTE")
+        for task in SCORES
     },
     "export": ("electra/hub/export models/pretrained results/scores.json", "models/export", "cells", "model pretrain"),
     "inputs": ("electra/inputs.py", "data/inputs", "pretrain", "corpus pretrain"),
     "evaluate": ("data/tasks electra/results models/finetuned", "results/scores.json", "cells", ""),
 }
-SCORES = {  # task: metric, score from the pre-trained weights
-    "CoLA": ("matthews", 26.172), "SST-2": ("accuracy", 67.0), "MRPC": ("accuracy", 62.5),
-    "STS-B": ("spearman", -2.425), "QQP": ("accuracy", 57.25), "MNLI": ("accuracy", 50.75),
-    "QNLI": ("accuracy", 61.25), "RTE": ("accuracy", 61.0), "SQuAD1.1": ("f1", 31.117), "SQuAD2.0": ("f1", 16.329),
-}  # fmt: skip
 
 
 def lock(common: dict[str, Any], profile: dict[str, Any]) -> dict[str, Any]:

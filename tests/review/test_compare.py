@@ -336,6 +336,32 @@ def test_other_data_of_one_task_is_the_reason_why_the_mean_has_no_interval(tmp_p
     assert "electra noise" not in render_text(found), "the record is there, and more noise would tell nothing"
 
 
+@pytest.mark.parametrize("without", [["before", "after"], ["after"]], ids=["both", "one"])
+def test_without_a_lock_data_and_code_are_not_known(tmp_path: Path, without: list[str]) -> None:
+    before, after = (Run(tmp_path / name, seeds=3, random=n) for n, name in enumerate(["before", "after"]))
+    opened = sides(before.write(), after)
+    for name in without:
+        (tmp_path / name / "dvc.lock").unlink()
+    found = compare(*opened)
+    named = " and ".join(str(tmp_path / name) for name in without)
+    assert found.changes.unknown == [f"data and code not known: no dvc.lock in {named}"]
+    assert found.changes.kinds == [] and "other data" not in {row.why for row in found.rows}
+    told = render_text(found)
+    assert "nothing that is known: parameters are the same" in told and "no dvc.lock in" in told
+    with pytest.raises(ConfigError, match="no dvc.lock in .*; the difference may not be noise alone"):
+        record_noise(opened, Paths(tmp_path))
+
+
+def test_data_of_which_the_lock_has_no_hash_are_not_called_other_data(base: Run, tmp_path: Path) -> None:
+    run = base.copy(tmp_path / "after")
+    del run.lock["stages"]["finetune@CoLA-1"]
+    opened = sides(base, run)
+    changes = compare(*opened).changes
+    assert (changes.kinds, changes.unknown) == ([], ["data not known, no hash in dvc.lock: CoLA"])
+    with pytest.raises(ConfigError, match="no hash in dvc.lock: CoLA"):
+        record_noise(opened, Paths(tmp_path))
+
+
 def test_a_seed_that_is_no_longer_asked_for_does_not_hide_other_data(tmp_path: Path) -> None:
     before, after = (Run(tmp_path / str(n), seeds=5, random=n, gain=20 * n) for n in (1, 2))
     after.common["cells"]["seeds"] = [2, 3, 4, 5]  # the lock keeps CoLA-1 with the data of before

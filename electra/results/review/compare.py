@@ -46,7 +46,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Changes:
-    """Differences between the runs, by kind; ``machine``: how and where they ran, which is not part of the recipe."""
+    """Differences between the runs, by kind.
+
+    Attributes:
+        machine: how and where they ran, which is not part of the recipe.
+        unknown: what could not be compared, as sentences.
+    """
 
     parameters: dict[str, tuple[Any, Any]]
     seeds: dict[str, tuple[Any, Any]]
@@ -54,11 +59,12 @@ class Changes:
     data: list[str]
     code: dict[str, list[str]]  # file or folder -> stages
     processor: dict[str, tuple[str, str]]  # stage -> names
+    unknown: list[str] = field(default_factory=list)
 
     @property
     def kinds(self) -> list[str]:
-        """Names of the kinds that differ; empty if nothing does."""
-        return [name for name, value in vars(self).items() if value]
+        """Names of the kinds that are known to differ; empty if none is."""
+        return [name for name, value in vars(self).items() if value and name != "unknown"]
 
 
 @dataclass(frozen=True)
@@ -139,9 +145,7 @@ def compare(before: Side, after: Side, smallest: float = SMALLEST) -> Comparison
     same_encoder = _is_same_encoder(before, after)
     record = _record(before, after)
     pairs = {
-        task: "its data differ"
-        if _task_hash(before, task) != _task_hash(after, task)
-        else pairs_of(task, before, after)
+        task: "its data differ" if _has_other_data(task, before, after) else pairs_of(task, before, after)
         for task in shared
     }
     noises = _noises(shared, before, after, record, same_encoder)
@@ -221,7 +225,8 @@ def changes_between(before: Side, after: Side) -> Changes:
     machine = {key: values for key, values in different.items() if key.startswith("cluster.")}
     seeds = {key: values for key, values in different.items() if key in _SEED_KEYS}
     rest = {key: values for key, values in different.items() if key not in machine and key not in seeds}
-    return Changes(rest, seeds, machine, list(_data(before, after)), _code(before, after), _processors(before, after))
+    data, code, processors = list(_data(before, after)), _code(before, after), _processors(before, after)
+    return Changes(rest, seeds, machine, data, code, processors, _unknown(before, after))
 
 
 def _data(before: Side, after: Side) -> Iterator[str]:
@@ -237,11 +242,26 @@ def _data(before: Side, after: Side) -> Iterator[str]:
                 if key in facts[0] and key in facts[1] and facts[0][key] != facts[1][key]
             ]
             yield f"{name} ({', '.join(counts) or 'other content, the same counts'})"
-    tasks = [
-        name for name in before.tasks if name in after.tasks and _task_hash(before, name) != _task_hash(after, name)
-    ]
+    tasks = [name for name in before.tasks if name in after.tasks and _has_other_data(name, before, after)]
     if tasks:
         yield f"tasks: {', '.join(tasks)}"
+
+
+def _has_other_data(task: str, before: Side, after: Side) -> bool:
+    """Return True if both locks have the task's data and they differ; what is not known is in :func:`_unknown`."""
+    old, new = _task_hash(before, task), _task_hash(after, task)
+    return None not in (old, new) and old != new
+
+
+def _unknown(before: Side, after: Side) -> list[str]:
+    """Return what cannot be compared: data and code without dvc.lock, data of which a lock has no hash."""
+    both = before, after
+    if without := dict.fromkeys(_named(side) for side in both if side.read("dvc.lock") is None):
+        return [f"data and code not known: no dvc.lock in {' and '.join(without)}"]
+    hashes = {path.removeprefix("data/"): [side.hash_of(path) for side in both] for path in DATA}
+    hashes |= {task: [_task_hash(side, task) for side in both] for task in before.tasks if task in after.tasks}
+    names = [name for name, found in hashes.items() if None in found]
+    return [f"data not known, no hash in dvc.lock: {', '.join(names)}"] if names else []
 
 
 def _task_hash(side: Side, task: str) -> str | None:
@@ -357,7 +377,7 @@ def _row(
     old, new = list(before.values(task).values()), list(after.values(task).values())
     metric = str(after.tasks[task]["metric"])
     figures, why = Difference(statistics.fmean(old), statistics.fmean(new)), ""
-    if _task_hash(before, task) != _task_hash(after, task):
+    if _has_other_data(task, before, after):
         why = OTHER_DATA
     elif noise and old != new:
         figures = noise.difference(old, new, rows)
@@ -380,7 +400,7 @@ def _mean_row(
     figures = Difference(statistics.fmean(old), statistics.fmean(new))
     least = math.hypot(*(_least(after, task) for task in tasks)) / len(tasks)
     noise = _noise(old, new, _record_of_mean(record, tasks), same_encoder, least)
-    if any(_task_hash(before, task) != _task_hash(after, task) for task in tasks):
+    if any(_has_other_data(task, before, after) for task in tasks):
         why = OTHER_DATA
     elif noise and old != new:
         figures, why = noise.difference(old, new, JOINT), ""

@@ -26,7 +26,8 @@ def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
     """Write a profile's noise record from runs that differ only in seeds, processor and machine settings.
 
     Raises:
-        ConfigError: there are fewer than two runs, something else differs, or two have the same pre-trained weights.
+        ConfigError: there are fewer than two runs, something else differs or may differ, or two have the same
+            pre-trained weights.
     """
     if len(sides) < 2:
         raise ConfigError(
@@ -35,7 +36,14 @@ def record_noise(sides: Sequence[Side], paths: Paths) -> Path:
             "electra compare --record-noise A B C",
         )
     for side in sides[1:]:
-        if kinds := [kind for kind in changes_between(sides[0], side).kinds if kind in OF_THE_RECIPE]:
+        changes = changes_between(sides[0], side)
+        if changes.unknown:
+            raise ConfigError(
+                f"{'; '.join(changes.unknown)}; the difference may not be noise alone",
+                where=f"{sides[0].name} and {side.name}",
+                next_step="name commits or experiments, or folders with their dvc.lock beside results/",
+            )
+        if kinds := [kind for kind in changes.kinds if kind in OF_THE_RECIPE]:
             raise ConfigError(
                 f"{sides[0].name} and {side.name} differ in {', '.join(kinds)}: their difference is not noise alone",
                 next_step=f"see what differs: electra compare {sides[0].name} {side.name}",

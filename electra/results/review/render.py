@@ -167,8 +167,8 @@ def render_page(found: Comparison) -> str:
 
 def _changed(changes: Changes, most: int = 3) -> Iterator[tuple[str, str]]:
     if not changes.kinds:
-        yield "changed", "nothing: parameters, data, code and processor are the same"
-        return
+        same = " that is known: parameters" if changes.unknown else ": parameters, data, code and processor"
+        yield "changed", f"nothing{same} are the same"
     for name in ("parameters", "seeds", "machine"):
         if values := getattr(changes, name):
             yield name, _some([f"{key} {_short(old)} -> {_short(new)}" for key, (old, new) in values.items()], most)
@@ -179,6 +179,8 @@ def _changed(changes: Changes, most: int = 3) -> Iterator[tuple[str, str]]:
     if changes.processor:
         pairs = dict.fromkeys(changes.processor.values())
         yield "processor", "; ".join(f"{old} -> {new}" for old, new in pairs)
+    if changes.unknown:
+        yield "unknown", "; ".join(changes.unknown)
 
 
 def _some(changes: list[str], most: int = 3) -> str:
