@@ -23,7 +23,7 @@ import numpy as np
 
 from electra.common.artifacts import write_json
 from electra.common.paths import SCORE_FAMILIES, Paths
-from electra.results.review.compare import Comparison, compare, noise_file
+from electra.results.review.compare import DATA, Comparison, compare, noise_file
 from electra.results.review.gate import Thresholds, reasons_to_refuse
 from electra.results.review.noise import record_noise
 from electra.results.review.sides import Side, open_side
@@ -74,7 +74,9 @@ def files_of(
         }
         for task, values in scores.items()
     }
-    lock = {"stages": {"pretrain": {"outs": [{"path": "models/pretrained", "md5": encoder}]}}}
+    outs = [{"path": path, "md5": "0"} for path in DATA] + [{"path": "models/pretrained", "md5": encoder}]
+    deps = [{"path": f"data/tasks/{task}", "md5": "0"} for task in scores]
+    lock = {"stages": {"pretrain": {"outs": outs}, "finetune": {"deps": deps}}}
     return {
         "params.yaml": json.dumps({"profile": "simulated", "cells": {"seeds": list(seeds)}}),
         "params/simulated.yaml": json.dumps({"pretrain": {"seed": seed}}),

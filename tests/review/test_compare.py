@@ -327,7 +327,7 @@ def test_other_data_of_a_task_is_no_comparison(tmp_path: Path) -> None:
 
 
 def test_other_data_of_one_task_is_the_reason_why_the_mean_has_no_interval(tmp_path: Path) -> None:
-    runs = [Run(tmp_path / f"aa{n}", random=n + 1).write() for n in range(6)]
+    runs = [Run(tmp_path / f"aa{n}", random=n + 1).set_pretrain_seed(n).write() for n in range(6)]
     record_noise([open_side(str(run.folder)) for run in runs], Paths(runs[0].folder))
     after = Run(tmp_path / "after", random=50, gain=40)
     after.set_hash("data/tasks/CoLA", "0" * 32 + ".dir")
