@@ -143,6 +143,9 @@ def _missing_files(settings: Settings, root: Path) -> Iterator[str]:
         for key, folder in tasks.model_dump(exclude={"kind"}).items():
             if key in asked and folder and not (root / folder).is_dir():
                 yield f"tasks.source.{key}: there is no folder {folder}"
+    for file in settings.tasks.pairs:
+        if not (root / file).is_file():
+            yield f"tasks.pairs: there is no file {file}"
     for key, value in (
         ("tokenizer.vocab_file", settings.tokenizer.vocab_file),
         ("pretrain.initialize_from", settings.pretrain.initialize_from),
@@ -170,12 +173,13 @@ def _complaint(root: Path, pattern: str) -> str:
 def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:
     """Yield a message for each table of an own task that is missing or whose first row lacks a column."""
     for path, task in own.items():
-        values = [getattr(task, name, None) for name in ("text", "text_a", "text_b", "label", "question", "context",
-                                                         "answer", "start", "words", "tags", "id")]  # fmt: skip
-        columns = [
-            column for value in [*values, *getattr(task, "choices", [])] if value for column in columns_of(value)
-        ]
-        for table in (task.train, task.dev):
+        values = [getattr(task, name, None) for name in ("text", "text_a", "text_b", "question", "context", "answer",
+                                                         "start", "words", "id")]  # fmt: skip
+        texts = [column for value in [*values, *getattr(task, "choices", [])] if value for column in columns_of(value)]
+        labels = [column for column in (getattr(task, "label", None), getattr(task, "tags", None)) if column]
+        for split in ("train", "dev", "test"):
+            table = getattr(task, split, None)
+            columns = texts if split == "test" else [*texts, *labels]  # a test table has no labels
             if table is None:
                 continue
             try:

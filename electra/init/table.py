@@ -13,6 +13,7 @@ from typing import Any
 
 from electra.common.errors import ConfigError, DataError
 from electra.common.printing import listed
+from electra.readers.custom import column_text
 from electra.readers.tables import Layout, Record, as_label, read_table
 from electra.tasks.catalogue import TASKS
 
@@ -55,7 +56,7 @@ def read_labelled(
 
     Raises:
         ConfigError: columns are not given, or the task's name cannot be used.
-        DataError: the table cannot be read, or has too few rows to hold some out.
+        DataError: the table cannot be read, has too few rows to hold some out, or rows that the stage tasks refuses.
     """
     name = _name_of(root, table)
     if name.lower() in {task.lower() for task in TASKS}:
@@ -69,19 +70,37 @@ def read_labelled(
             next_step=f"name them: --text COLUMN --label COLUMN (--text twice for pairs); the columns are "
             f"{listed(_columns(root / table, encoding))}",
         )
+    if braced := [column for column in text_columns if "{" in column or "}" in column]:
+        raise ConfigError(
+            f"the column {braced[0]!r} cannot be used: in the task's YAML file braces stand for another column's text",
+            where=str(table),
+            next_step="give the column another name",
+        )
     columns = [*text_columns, label]
     layout = Layout(encoding=encoding)
     train = _labelled(root / table, columns, layout)
     held = _labelled(root / dev, columns, layout) if dev else []
-    if not train:
-        raise DataError("no rows", where=str(table), next_step="give a table with rows")
-    values = [str(as_label(record[label])) for record in train]
+    if not train or (dev and not held):
+        raise DataError("no rows", where=str(dev if train else table), next_step="give a table with rows")
+    values, held_values = ([str(as_label(record[label])) for record in rows] for rows in (train, held))
+    scores = _scores([*values, *held_values])
+    if len(set(scores or values)) < 2:
+        raise DataError(
+            f"every label is {values[0]!r}: there is nothing to learn",
+            where=f"{table}: {label}",
+            next_step="choose the column with --label, or add rows with other labels",
+        )
+    if dev and not scores and (unknown := set(held_values) - set(values)):
+        raise DataError(
+            f"no row of {table} has the label {min(unknown)!r}",
+            where=f"{dev}: {label}",
+            next_step="add some, or remove the rows that have it",
+        )
     splits: dict[str, str] = {}
     if dev is None:
         parts = _split(train, text_columns, label)
         train, held = parts["train"], parts["dev"]
         splits = {split: "".join(_json(row, columns) for row in rows) for split, rows in parts.items()}
-    scores = _scores(values)
     description: dict[str, Any] = {"kind": "regression" if scores else "classification"}
     if len(text_columns) == 2 and not scores:
         description["kind"] = "pair"
@@ -93,7 +112,7 @@ def read_labelled(
         description["range"] = [min(scores), max(scores)]
         labels = f"scores from {min(scores):g} to {max(scores):g}"
     else:
-        counts = Counter(values)
+        counts = Counter(values + held_values)
         labels = "labels " + ", ".join(f"{value} {count:,}" for value, count in counts.most_common(6))
         labels += f" and {len(counts) - 6} more" if len(counts) > 6 else ""
     if encoding != "utf-8" and not splits:
@@ -105,11 +124,14 @@ def _labelled(path: Path, columns: list[str], layout: Layout) -> list[Any]:
     """Return the rows of a table, whose last column is the label.
 
     Raises:
-        DataError: a label is missing.
+        DataError: a text is empty, or a label is missing.
     """
     rows, first_without = [], ""
     for where, record in _read_table(path, columns, layout):
         rows.append(record)
+        for column in columns[:-1]:
+            if not column_text(record, column, where).strip():
+                raise DataError(f"column {column!r} is empty", where=where, next_step="fill it in, or remove the row")
         if as_label(record[columns[-1]]) is None:
             first_without = first_without or where
     if first_without and all(as_label(record[columns[-1]]) is None for record in rows):

@@ -311,7 +311,7 @@ class CustomSource:
 
 def _text(values: dict[str, Any], text: str, where: str) -> str:
     """Return the text of a column or of a filled template."""
-    return filled(text, lambda column: _column_text(values, column, where))
+    return filled(text, lambda column: column_text(values, column, where))
 
 
 def _is_nan(value: Any) -> bool:
@@ -319,10 +319,16 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _column_text(values: dict[str, Any], column: str, where: str) -> str:
+def column_text(values: dict[str, Any], column: str, where: str) -> str:
+    """Return the text of a column, numbers as text.
+
+    Raises:
+        DataError: the cell is NaN or null, or holds a list, an object or a boolean.
+    """
     value = values[column]
-    if _is_nan(value):
-        raise DataError(f"column {column!r} is empty (NaN)", where=where, next_step="fill it in, or remove the row")
+    if value is None or _is_nan(value):
+        what = "null" if value is None else "NaN"
+        raise DataError(f"column {column!r} is empty ({what})", where=where, next_step="fill it in, or remove the row")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise DataError(f"column {column!r} holds {type(value).__name__}, not text", where=where)
     return str(value)

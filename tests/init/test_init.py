@@ -429,6 +429,54 @@ def test_a_missing_label_is_named_with_its_row(project: Path, labels: list[str],
 
 
 @pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("{text},0.5", "every label is '0.5'"),
+        ("{text},praise", "every label is 'praise'"),
+        ("{text},3", "every label is '3'"),
+        (",praise", r"column 't' is empty[\s\S]*own.csv:2"),
+        ("  ,praise", r"column 't' is empty[\s\S]*own.csv:2"),
+    ],
+)
+def test_a_table_that_the_stage_tasks_would_refuse_is_refused(project: Path, rows: str, said: str) -> None:
+    Path("own.csv").write_text("t,y\n" + "".join(f"{rows}\n".format(text=f"text {number}") for number in range(30)))
+    with pytest.raises(DataError, match=said):
+        plan_project(["letters/"], table=Path("own.csv"), text_columns=["t"], label="y")
+
+
+def test_an_empty_text_of_json_lines_is_refused_with_its_line(project: Path) -> None:
+    lines = [json.dumps({"t": None if number == 4 else f"text {number}", "y": number % 2}) for number in range(30)]
+    Path("own.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"column 't' is empty[\s\S]*own.jsonl:5"):
+        plan_project(["letters/"], table=Path("own.jsonl"), text_columns=["t"], label="y")
+
+
+def test_a_text_column_whose_name_is_a_template_is_refused(project: Path) -> None:
+    Path("own.csv").write_text("{text},y\n" + "".join(f"text {number},{number % 2}\n" for number in range(30)))
+    with pytest.raises(ConfigError, match=r"column '\{text\}' cannot be used[\s\S]*another name"):
+        plan_project(["letters/"], table=Path("own.csv"), text_columns=["{text}"], label="y")
+
+
+def test_the_range_of_scores_holds_those_of_the_development_table_too(project: Path) -> None:
+    for name, labels in (("stars", ["0.5", "2.5"]), ("held", ["0", "4.5"])):
+        Path(f"{name}.csv").write_text("t,y\n" + "".join(f"text {n},{labels[n % 2]}\n" for n in range(30)))
+    plan = plan_project(["letters/"], table=Path("stars.csv"), dev=Path("held.csv"), text_columns=["t"], label="y")
+    assert plan.table and plan.table.description["range"] == [0.0, 4.5]
+    write_project(plan)
+    prepare_tasks(load_settings(project), Workspace(project).paths)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"), [("a,scorn", r"no row of verdicts.csv has the label 'scorn'[\s\S]*held.csv"), ("", "no rows")]
+)
+def test_a_development_table_that_cannot_be_scored_is_refused(project: Path, rows: str, said: str) -> None:
+    Path("held.csv").write_text(f"review,verdict\n{rows}\n")
+    with pytest.raises(DataError, match=said):
+        plan_project(["letters/"], table=Path("verdicts.csv"), dev=Path("held.csv"), text_columns=["review"],
+                     label="verdict")  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("name", "label", "step"),
     [("own.csv", "genre", "correct --text or --label"), ("old.csv", "y", "--encoding cp1252"),
      ("own.xlsx", "y", "convert it to .csv")],

@@ -163,6 +163,26 @@ def test_every_file_and_column_that_is_not_there_is_told_at_once(workspace: Path
     assert caught.value.exit_code == 3
 
 
+def test_a_test_table_and_minimal_pairs_that_are_not_there_are_told(workspace: Path) -> None:
+    description = workspace / "mine.yaml"
+    description.write_text("{kind: classification, train: t.csv, dev: t.csv, test: no.csv, text: body, label: y}")
+    (workspace / "t.csv").write_text("body,y\na,b\n")
+    profile = workspace / "params/books.yaml"
+    change(profile, "tasks.own", [*OWN, "mine.yaml"])
+    change(profile, "tasks.pairs", ["no.jsonl"])
+    with pytest.raises(DataError) as caught:
+        check_run(workspace)
+    assert "no.csv does not exist" in str(caught.value) and "tasks.pairs: there is no file no.jsonl" in str(
+        caught.value
+    )
+    change(profile, "tasks.pairs", [])
+    (workspace / "no.csv").write_text("text\na\n")
+    with pytest.raises(DataError, match="no column 'body'; the columns are text"):
+        check_run(workspace)
+    (workspace / "no.csv").write_text("body\na\n")  # without labels
+    check_run(workspace)
+
+
 @pytest.mark.parametrize(
     ("paths", "said"),
     [
