@@ -113,13 +113,13 @@ def _writer(file: TextIO, format: OutputFormat) -> Write:
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
-    """Give values of a dict a column each, ``probabilities.1``; lists become one JSON cell."""
+    """Give values of a dict a column each, ``probabilities.1``; a list, or an id that is a dict, is one JSON cell."""
     flat: dict[str, Any] = {}
     for name, value in record.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name != "id":  # ids are the user's: their keys may differ from row to row
             flat |= {f"{name}.{key}": inner for key, inner in value.items()}
         else:
-            flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+            flat[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
     return flat
 
 

@@ -62,6 +62,14 @@ def test_a_text_in_csv_output_is_read_back_as_it_was(text, tmp_path):
     assert (tmp_path / "out.csv").read_bytes().startswith(b"id,choice\n0,plain\n")
 
 
+def test_ids_in_csv_output_may_be_objects_with_different_keys(tmp_path):
+    ids = [{"a": 1}, {"b": [2]}, 3, [4]]
+    with writing(tmp_path / "out.csv", "csv") as write:
+        write([{"id": id, "label": "x"} for id in ids])
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [(json.loads(row["id"]), row["label"]) for row in rows] == [(id, "x") for id in ids]
+
+
 def test_csv_output_has_a_column_for_each_probability(paths, kept, tmp_path):
     cell = kept("CoLA")
     source = write(tmp_path / "in.txt", "the cat is good\nthe dog is bad\r\n")
