@@ -93,7 +93,7 @@ def _read_csv(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Re
 
 
 def _read_tsv(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Record]:
-    rows = ((where, line.split("\t")) for where, line in _lines(path, layout))
+    rows = ((where, line.split("\t")) for where, line in _without_blank_end(_lines(path, layout)))
     yield from _records(path, rows, columns, layout, "tab")
 
 
@@ -108,6 +108,18 @@ def _lines(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
     with _open(path, layout) as file:
         for number, line in text_lines(file, str(path)):
             yield f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
+
+
+def _without_blank_end(lines: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield lines up to the last one that is not blank: before it, a blank line may be a row of one empty cell."""
+    blank: list[tuple[str, str]] = []
+    for where, line in lines:
+        if not line:
+            blank.append((where, line))
+            continue
+        yield from blank
+        blank.clear()
+        yield where, line
 
 
 def _records(
@@ -136,6 +148,8 @@ def _read_lines(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[
 
 def _read_jsonl(path: Path, columns: Sequence[str], layout: Layout) -> Iterator[Record]:
     for where, line in _lines(path, layout):
+        if not line.strip():
+            continue
         values = parse_json(line, where=where)
         if not isinstance(values, dict):
             raise DataError("expected one object a line", where=where)

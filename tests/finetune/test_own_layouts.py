@@ -112,6 +112,26 @@ def test_a_single_object_is_a_row(tmp_path):
             texts_and_labels(source_of(tmp_path, description, train_json=content))
 
 
+@pytest.mark.parametrize(
+    ("ending", "table"),
+    [
+        ("tsv", "t\ty\na b\t0\nc\t1\n\n\r\n"),
+        ("jsonl", '{"t": "a b", "y": 0}\n\n{"t": "c", "y": 1}\n \n'),
+        ("csv", "t,y\na b,0\nc,1\n\n"),
+    ],
+)
+def test_blank_lines_at_the_end_of_a_table_are_no_rows(tmp_path, ending, table):
+    source = source_of(tmp_path, CLASSES.format(ending, "t", "y"), **{f"train_{ending}": table})
+    assert texts_and_labels(source) == [("a b", "0"), ("c", "1")]
+
+
+def test_a_blank_line_inside_a_tsv_table_is_a_row_of_one_cell(tmp_path):
+    description = CLASSES.format("tsv", "t", "y") + "labels: [0, 1]\n"
+    with pytest.raises(DataError, match="expected 2 tab-separated columns, found 1") as caught:
+        texts_and_labels(source_of(tmp_path, description, train_tsv="t\ty\n\na\t0\n"))
+    assert "train.tsv:2" in str(caught.value)
+
+
 @pytest.mark.parametrize(("ending", "separator"), [("csv", ","), ("tsv", "\t")])
 def test_a_table_without_header_has_numbered_columns(tmp_path, ending, separator):
     table = "\n".join(separator.join(row) for row in [["3", "A", "b"], ["1", "C", "d"]]) + "\n"
