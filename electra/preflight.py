@@ -184,7 +184,9 @@ def _missing_columns(own: dict[Path, CustomTask], root: Path) -> Iterator[str]:
                 continue
             try:
                 for file in table_files((root / path).parent, table):
-                    if file.suffix in _FIRST_ROW and not (task.each or task.lines or task.format or not task.header):
+                    if file.suffix.lower() in _FIRST_ROW and not (
+                        task.each or task.lines or task.format or not task.header
+                    ):
                         next(iter(read_table(file, columns, task.layout)), None)
             except DataError as error:
                 yield f"{path}: {error.what}"

@@ -155,7 +155,7 @@ def _text_files(corpus: Corpus, manifest: dict[str, Any]) -> Table:
     rows = []
     for source in corpus.sources:
         facts = manifest.get("sources", {}).get(source.name, {})
-        num_files = sum(".txt" in PurePath(file["path"]).suffixes for file in facts.get("files", []))
+        num_files = sum(".txt" in PurePath(file["path"].lower()).suffixes for file in facts.get("files", []))
         if not isinstance(source, FilesCorpus) or not num_files or not facts["documents"]:
             continue
         mean_chars = facts["characters"] // facts["documents"]

@@ -75,7 +75,7 @@ def read_table(path: Path, columns: Sequence[str], layout: Layout = Layout()) ->
         "conllu": _read_conllu,
         "lines": _read_lines,
     }
-    format = "lines" if layout.lines else layout.format or path.suffix.removeprefix(".")
+    format = "lines" if layout.lines else layout.format or path.suffix.removeprefix(".").lower()
     if format not in readers:
         raise DataError(
             f"{path} is no table that can be read",

@@ -288,6 +288,13 @@ def test_a_corpus_without_text_files_is_not_asked_about_them(tmp_path: Path) -> 
     assert check.success
 
 
+def test_text_files_whose_endings_are_in_upper_case_are_counted_too() -> None:
+    corpus = small_settings().corpus
+    facts = {"files": [{"path": "A.TXT"}, {"path": "b.Txt.GZ"}, {"path": "c.txt"}], "documents": 6, "characters": 60}
+    frame = _text_files(corpus, {"sources": {corpus.sources[0].name: facts}}).frame
+    assert list(frame["files"]) == [3]
+
+
 def test_another_share_of_held_out_text_than_was_asked_for_is_noticed(novels: Path) -> None:
     whole = {"split_longer_than": None}
     said = complaints(novels, "totals", {"documents": "file"}, **whole)

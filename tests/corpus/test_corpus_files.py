@@ -56,6 +56,15 @@ def test_every_format_in_every_compression(build: Build, workspace: Path, format
     ]
 
 
+@pytest.mark.parametrize("name", ["BOOK.TXT", "Book.Txt.GZ", "book.txt.XZ", "POSTS.JSONL", "T.Parquet"])
+def test_endings_may_be_in_upper_case(build: Build, workspace: Path, name: str) -> None:
+    _, format, compression = (*name.lower().split("."), "")[:3]
+    (workspace / name).write_bytes(COMPRESS[compression and f".{compression}"](CONTENT[f".{format}"]))
+    built = build({"paths": [name]})
+    assert sorted(built.texts()) == sorted(TEXTS)
+    assert built.manifest["sources"]["source 0"]["files"][0]["path"] == name
+
+
 @pytest.mark.parametrize(
     ("documents", "expected"),
     [

@@ -132,6 +132,12 @@ def test_a_blank_line_inside_a_tsv_table_is_a_row_of_one_cell(tmp_path):
     assert "train.tsv:2" in str(caught.value)
 
 
+@pytest.mark.parametrize(("ending", "table"), [("CSV", "t,y\na,0\nb,1\n"), ("Tsv", "t\ty\na\t0\nb\t1\n")])
+def test_the_ending_of_a_table_may_be_in_upper_case(tmp_path, ending, table):
+    source = source_of(tmp_path, CLASSES.format(ending, "t", "y"), **{f"train_{ending}": table})
+    assert texts_and_labels(source) == [("a", "0"), ("b", "1")]
+
+
 @pytest.mark.parametrize(("ending", "separator"), [("csv", ","), ("tsv", "\t")])
 def test_a_table_without_header_has_numbered_columns(tmp_path, ending, separator):
     table = "\n".join(separator.join(row) for row in [["3", "A", "b"], ["1", "C", "d"]]) + "\n"

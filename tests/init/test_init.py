@@ -444,6 +444,21 @@ def test_a_table_that_the_stage_tasks_would_refuse_is_refused(project: Path, row
         plan_project(["letters/"], table=Path("own.csv"), text_columns=["t"], label="y")
 
 
+def test_endings_of_texts_and_tables_may_be_in_upper_case(project: Path) -> None:
+    shutil.copy("letters/a.txt", "BOOK.TXT")
+    shutil.copy("verdicts.csv", "UP.CSV")
+    shutil.copy("verdicts.csv", "HELD.CSV")
+    plan = plan_project(["BOOK.TXT"], table=Path("UP.CSV"), dev=Path("HELD.CSV"), text_columns=["review"],
+                        label="verdict")  # fmt: skip
+    write_project(plan)
+    check_run(project)
+    prepare_tasks(load_settings(project), Workspace(project).paths)
+    text = Path("UP.CSV").read_text()
+    Path("UP.CSV").write_text(text.replace("verdict", "grade", 1))
+    with pytest.raises(DataError, match="no column 'verdict'"):
+        check_run(project)
+
+
 def test_an_empty_text_of_json_lines_is_refused_with_its_line(project: Path) -> None:
     lines = [json.dumps({"t": None if number == 4 else f"text {number}", "y": number % 2}) for number in range(30)]
     Path("own.jsonl").write_text("\n".join(lines))

@@ -224,7 +224,8 @@ def _input_file(name: str, filesystem: AbstractFileSystem, path: str) -> InputFi
         )
     # in other URLs and in paths, "?" is part of the name
     is_http = name.startswith(("http://", "https://"))
-    suffixes = PurePosixPath(urlsplit(name).path if is_http else name).suffixes
+    path_in_name = PurePosixPath(urlsplit(name).path if is_http else name)
+    suffixes = [suffix.lower() for suffix in path_in_name.suffixes]
     compression = suffixes.pop() if suffixes and suffixes[-1] in SUFFIXES else ""
     format = FORMATS.get(suffixes[-1] if suffixes else "")
     if format is None:
