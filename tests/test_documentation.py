@@ -243,6 +243,8 @@ def test_the_tutorial_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{block}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         output += done.stdout
+        if block.endswith("\ndvc status\n"):
+            assert done.stdout.endswith("Data and pipelines are up to date.\n"), done.stdout
     for said in ("found    ", "pretrain.num_steps 200 -> 300", "torch.Size([1, ", '"label"', "up to date."):
         assert said in output
     assert (beside / "my-encoder/discriminator/config.json").is_file()
