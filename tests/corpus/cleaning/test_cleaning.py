@@ -128,6 +128,49 @@ def test_markup_goes_and_its_text_stays(before: str, after: str) -> None:
     assert applied("markup", before)[0] == after
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        r"E = mc^{2} and 10^{23} atoms; \frac{1}{2} of x_{12}.",
+        r"He wrote \sqrt {2} and \hspace{3} there.",
+        "print(f'{0} {1}')",
+        "print(f'page {1} of {2} pages')",
+        '"{1} {2}".format(a, b)',
+        "matches [a-z]{3} and (ab){2}, year = {1999},",
+        "if a <b and c> d then stop",
+        "while i <p or q> 3 and x <s == y> z",
+    ],
+)
+def test_formulas_programs_and_inequalities_are_no_markup(line: str) -> None:
+    assert applied("markup", line) == (line, {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("the{27} house", "the house"),
+        ("{27}The house.{28}", "The house."),
+        ("{27}", ""),
+        ('{27}"Come," he said. "Now."{28} She went to M^{rs} B. {29}', '"Come," he said. "Now." She went to M^{rs} B.'),
+        ("which is 10^{23},{27} as he said", "which is 10^{23}, as he said"),
+        ("{{{1}}} is a parameter", "is a parameter"),
+    ],
+)
+def test_page_numbers_of_transcribers_are_removed(before: str, after: str) -> None:
+    assert applied("markup", before)[0] == after
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<input disabled>", "<option value='a' selected>", "<table border cellpadding=3>", "<td nowrap >", "<br / >",
+        "<p class = x>", "<A HREF=x title>", "<div data-own hidden>", "</p >", "<hr noshade/>",
+    ],
+)  # fmt: skip
+def test_tags_with_attributes_are_removed(tag: str) -> None:
+    assert applied("markup", f"He{tag} came.")[0] == "He came."
+
+
 def test_lines_that_repeat_are_removed_once_they_are_long() -> None:
     text = "\n".join([PROSE, "Yes.", "Yes.", PROSE.upper(), PROSE + " More."])
     left, report = applied("repeated_lines", text)

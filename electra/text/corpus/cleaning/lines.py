@@ -54,10 +54,17 @@ TAGS = (
     "section select small source span strike strong sub sup svg table tbody td text textarea tfoot th thead title tr "
     "tt u ul var video wbr"
 )
+VALUELESS = (  # attributes that pages write without a value
+    "allowfullscreen async autofocus autoplay border checked compact controls crossorigin declare default defer "
+    "disabled download formnovalidate hidden inert ismap itemscope loop multiple muted nohref nomodule noresize "
+    "noshade novalidate nowrap open playsinline readonly required reversed selected data-[\\w-]+"
+)
 # Names from HTML and wikis; other names count as tags only with attributes or when closed: "x<y, y>z" and vector<int>
-# are no tags
+# are no tags. Nor are the names with other words than attributes: "a <b and c> d"
 TAG = re.compile(
-    rf"</?(?:{TAGS.replace(' ', '|')})(?:\s[^<>]{{0,500}})?/?>|<!--.{{0,2000}}?-->"
+    rf"</(?:{TAGS.replace(' ', '|')})(?:\s[^<>]{{0,500}})?>|<!--.{{0,2000}}?-->"
+    rf"|<(?:{TAGS.replace(' ', '|')})(?:\s+(?:{VALUELESS.replace(' ', '|')}))*"
+    r"(?:\s+[a-z_:@][\w:.-]*\s*=(?!=)[^<>]{0,500}|\s*/?\s*)>"
     r"|<[a-z][a-z0-9:-]*(?:\s+[a-z][\w:-]*=(?:\"[^\"]*\"|'[^']*'|[^\s\"'<>]+))+\s*/?>|</[a-z][a-z0-9:-]*>|<[a-z][a-z0-9:-]*\s*/>",
     re.I,
 )
@@ -68,11 +75,16 @@ WIKI_MEDIA = re.compile(r"\[\[(?:File|Image|Category):[^\[\]]{0,500}\]\]", re.I)
 WIKI_HEADING = re.compile(r"^(={2,6}) ?([^=].{0,200}?) ?\1$")
 WIKI_BOLD = re.compile(r"'''([^']{1,300})'''(?!')")
 WIKI_LINK = re.compile(r"\[\[(?:[^\[\]|]{0,200}\|)?([^\[\]|]{1,200})\]\]")
-WIKI_TEMPLATE = re.compile(r"\{\{[^{}]{0,500}\}\}")
+WIKI_TEMPLATE = re.compile(r"\{{3}[^{}]{0,500}\}{3}|\{\{[^{}]{0,500}\}\}")
 EXTERNAL_LINK = re.compile(r"\[https?://\S+ ([^\[\]]{1,200})\]")
 TRANSCRIBER = re.compile(
-    r"\[(Illustration|Footnote|Sidenote|Transcriber['’]?s note|Pg\.?|Page)\b[^\[\]]{0,300}\]|\{\d{1,4}\}", re.I
+    r"\[(Illustration|Footnote|Sidenote|Transcriber['’]?s note|Pg\.?|Page)\b[^\[\]]{0,300}\]", re.I
 )
+# Alone or beside words and their punctuation. x^{2} and x_{12} are formulas, '{1}' is a placeholder
+PAGE_NUMBER = re.compile(
+    r"(?:(?<![^\s.,;:!?’”—-])|(?<=[^\W_])|(?<=[.!?][\"']))\{\d{1,4}\}(?=['\"“‘]?[^\W_]|[\s.,;:!?’”—-]|$)"
+)
+CODE = re.compile(r"\\[A-Za-z]|\{0?\}|[$=%#] ?\{|\bf['\"]|\.format\(")  # LaTeX and programs number otherwise
 EMPHASIS = re.compile(r"(?<![\w_])_(?=\S)([^_]{1,300}?)(?<=\S)_(?![\w_])")
 SCENE_BREAK = re.compile(r"^[\s*·•.~=_#-]+$")
 
@@ -153,6 +165,8 @@ def remove_markup(lines: list[str], notes: Notes) -> list[str]:
             line = _noted(line, _unescaped(line), "markup.entity", notes)
         if "[" in line or "{" in line:
             line = _replaced(TRANSCRIBER, "", line, "markup.transcriber", notes)
+            if not CODE.search(line):
+                line = _replaced(PAGE_NUMBER, "", line, "markup.transcriber", notes)
             line = _replaced(WIKI_MEDIA, "", line, "markup.wiki", notes)
             line = _replaced(WIKI_LINK, r"\1", line, "markup.wiki", notes)
             line = _replaced(WIKI_TEMPLATE, "", line, "markup.wiki", notes)
