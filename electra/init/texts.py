@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from electra.cluster.estimate.text_size import COMPRESSION
+from electra.cluster.estimate.text_size import COMPRESSION, SAMPLE_BYTES, spread, text_bytes
 from electra.common.errors import ConfigError, DataError
 from electra.common.globs import expanded
 from electra.common.lines import open_input
@@ -20,8 +20,6 @@ from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
 from electra.text.tokenizer.wordpiece import alphabet_of, single_entries
 
-SAMPLE_BYTES = 1 << 18  # read from a file
-SAMPLED_FILES = 20
 MAX_COUNTED_BYTES = 16_000_000  # of text whose words are counted
 BYTES_PER_ENTRY = 120  # bytes of text per entry of the vocabulary
 MIN_CHARS = Corpus.model_fields["min_chars"].default  # shorter documents are dropped
@@ -37,7 +35,7 @@ class Texts:
 
     Attributes:
         patterns: paths for ``corpus.sources``.
-        num_bytes: bytes of text; estimated for compressed files.
+        num_bytes: bytes of text in UTF-8; estimated for files other than plain text.
         documents: separator of documents in text files; ``reason``: why it was chosen.
         scripts: scripts in a sample of the local files.
         vocabulary: number of vocabulary entries for which the text is large enough.
@@ -64,7 +62,7 @@ class Texts:
         """Number of files and their size, as text for the user."""
         size = self.num_bytes
         shown = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
-        about = "about " if any(file.compression for file in self.files) else ""
+        about = "about " if any(file.compression or file.format != ".txt" for file in self.files) else ""
         return f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}, {about}{shown}"
 
 
@@ -82,15 +80,16 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     others: Counter[str] = Counter()
     patterns = [pattern for text in given for pattern in _patterns(text, root, others)]
     files = find_files([pattern if "://" in pattern else str(root / pattern) for pattern in patterns])
-    sizes = {file.name: file.filesystem.size(file.path) or 0 for file in files}
-    num_bytes = sum(int(sizes[file.name] * (COMPRESSION if file.compression else 1)) for file in files)
+    local = [Path(file.path) for file in files if file.is_local]
+    num_bytes = text_bytes(local, field, encoding)
+    num_bytes += sum(_remote_bytes(file) for file in files if not file.is_local)
     plain = [file for file in files if file.is_local and not file.compression and file.format == ".txt"]
     if not num_bytes:
         raise DataError("the files are empty", where=", ".join(given), next_step="name files with text")
-    documents, reason = _separator([_sample(Path(file.path), encoding) for file in _spread(plain)], len(plain))
+    documents, reason = _separator([_sample(Path(file.path), encoding) for file in spread(plain)], len(plain))
     if len(plain) == len(files) and num_bytes <= MAX_COUNTED_BYTES:
         _require_two_documents([line for file in plain for line in _text(file, encoding).splitlines()], given)
-    sample = "\n".join(_beginning(file, field, encoding) for file in _spread(files) if file.is_local)
+    sample = "\n".join(_beginning(file, field, encoding) for file in spread(files) if file.is_local)
     scripts = scripts_of(sample)
     vocabulary = _vocabulary(files, plain, num_bytes, encoding)
     if scripts and scripts[0].name == "Han":  # WordPiece joins no such characters: few words, whatever the size
@@ -101,9 +100,8 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     return Texts(patterns, field, files, num_bytes, documents, reason, scripts, vocabulary, left_out)
 
 
-def _spread(files: list[InputFile]) -> list[InputFile]:
-    """Return at most ``SAMPLED_FILES`` of the files, evenly spaced."""
-    return files[:: -(-len(files) // SAMPLED_FILES) or 1]
+def _remote_bytes(file: InputFile) -> int:
+    return int((file.filesystem.size(file.path) or 0) * (COMPRESSION if file.compression else 1))
 
 
 def _beginning(file: InputFile, field: str, encoding: str) -> str:

@@ -6,13 +6,15 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from electra.__main__ import app
-from electra.cluster.estimate import expected
+from electra.cluster.estimate import expected, text_size
 from electra.cluster.estimate.expected import Law, body_parameters, expect, expect_profile
-from electra.cluster.estimate.text_size import local_text_bytes
+from electra.cluster.estimate.text_size import local_text_bytes, text_bytes
 from electra.config import Settings
 from electra.init.project import describe_project, plan_project, write_project
 from electra.model.encoder import Encoder
@@ -93,6 +95,46 @@ def test_compressed_text_counts_as_what_it_unpacks_to(tiny: Settings, tmp_path: 
     unknown = tiny.model_copy(update={"corpus": tiny.corpus.model_copy(update={"sources": [remote]})})
     assert expect_profile(local, tmp_path) is not None and expect_profile(unknown, tmp_path) is None
     assert local_text_bytes(load_profile(tmp_path, "small"), tmp_path) == 0  # on the hub
+
+
+TEXTS = [f"Ein Käse von {number:04} Pfund, und noch mehr Käse. " * 8 for number in range(1000)]
+TEXT_BYTES = sum(len(text.encode()) for text in TEXTS)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "utf-16.txt", "utf-16-be.jsonl", "cp1252.txt"])
+def test_text_counts_in_utf_8_and_without_the_other_fields_of_its_records(name: str, tmp_path: Path) -> None:
+    path, encoding = tmp_path / name, name.split(".")[0]
+    encoding = encoding if len(encoding) > 1 else "utf-8"
+    rows = [{"text": text, "html": f"<p>{'x' * 4000}</p>", "id": None} for text in TEXTS]
+    if path.suffix == ".parquet":
+        columns = {"text": TEXTS, "vector": [[number / 7.0] * 768 for number in range(len(TEXTS))]}
+        pq.write_table(pa.table(columns), path)
+    elif ".jsonl" in name:
+        lines = "".join(json.dumps(row) + "\n" for row in rows).encode(encoding)
+        path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
+    else:
+        path.write_text("\n\n".join(TEXTS), encoding)
+    expected = path.stat().st_size * 3.5 * TEXT_BYTES / len(lines) if path.suffix == ".gz" else TEXT_BYTES
+    assert text_bytes([path], "text", encoding) == pytest.approx(expected, rel=0.02)
+
+
+def test_records_longer_than_the_sample_count_by_their_text_and_unreadable_ones_by_their_size(tmp_path: Path) -> None:
+    long = tmp_path / "long.jsonl"
+    long.write_text("".join(json.dumps({"html": "x" * 300_000, "text": "y" * 1000}) + "\n" for _ in range(3)))
+    assert text_bytes([long], "text", "utf-8") == pytest.approx(3000, rel=0.01)
+    assert text_bytes([long], "body", "utf-8") == long.stat().st_size
+    for name, content in [("a.parquet", b"none"), ("a.jsonl", b"[1]\n"), ("a.jsonl.gz", b"no"), ("b.jsonl", b"")]:
+        (tmp_path / name).write_bytes(content)
+        assert text_bytes([tmp_path / name], "text", "utf-8") == len(content) * (3.5 if name.endswith("gz") else 1)
+
+
+def test_few_files_of_many_are_read_for_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{number}.jsonl" for number in range(100)]
+    for path in paths:
+        path.write_text(json.dumps({"text": "word " * 200, "other": "x" * 1000}) + "\n")
+    read = []
+    monkeypatch.setattr(text_size, "_field_bytes", lambda text, _: read.append(text) or (1, 2))
+    assert text_bytes(paths, "text", "utf-8") == sum(path.stat().st_size for path in paths) // 2 and len(read) <= 20
 
 
 def test_estimate_prints_what_to_expect_and_init_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -316,6 +318,29 @@ def test_the_method_is_the_one_that_is_ahead_for_so_much_text(project: Path) -> 
     assert reason in describe_project(much, None) and f"# {reason}" in much.files[Path("params/letters.yaml")]
     assert plan_project(["letters/a.txt"], name="b", like="books").settings.pretrain.objective == "bert", "as in books"
     assert plan_project(["letters/a.txt"], name="s", like="small").settings.pretrain.objective == "electra"
+
+
+@pytest.mark.parametrize("name", ["meta.jsonl", "vectors.parquet"])
+def test_other_fields_of_records_are_no_text(project: Path, name: str) -> None:
+    """Method, steps and vocabulary are those of the text alone, so that the stage tokenizer can fill the vocabulary."""
+    generator = random.Random(1)
+    words = ["".join(letters) for letters in itertools.product("bdfgklmnprst", "aeiou", "bdfgklmnp", "aeiou")]
+    texts = [" ".join(generator.choices(words, k=60)) for _ in range(900)]
+    Path("plain.txt").write_text("\n\n".join(texts))
+    if name == "meta.jsonl":
+        rows = [{"html": "<p>x</p>" * 2000, "text": text} for text in texts]
+        Path(name).write_text("\n".join(map(json.dumps, rows)))
+    else:
+        vectors = [[generator.random() for _ in range(768)] for _ in texts]
+        pq.write_table(pa.table({"text": texts, "vector": vectors}), name)
+    plain, plan = plan_project(["plain.txt"]), plan_project([name])
+    assert Path(name).stat().st_size > 5e6 and plan.texts.num_bytes == pytest.approx(plain.texts.num_bytes, rel=0.02)
+    assert plan.texts.size == "1 file, about 0.3 MB" and plan.settings.pretrain.objective == "bert"
+    assert plan.settings.pretrain.num_steps == plain.settings.pretrain.num_steps == 4000
+    write_project(plan)
+    settings, paths = load_settings(project), Workspace(project).paths
+    build_corpus(settings, paths)
+    build_tokenizer(settings, paths)
 
 
 @pytest.mark.parametrize(("rows", "epochs"), [(20, 16), (2_000, 8), (6_000, None)])
