@@ -260,7 +260,7 @@ def init(
         from electra.cluster.estimate.cost import measure_speed, run_minutes
 
         vocab_size = plan.settings.tokenizer.vocab_size
-        rows = plan.table.rows["train"] if plan.table else 0
+        rows = {plan.table.name: plan.table.rows["train"]} if plan.table else {}
         speed = measure_speed(plan.settings, vocab_size)
         minutes = run_minutes(plan.settings, speed, vocab_size, plan.texts.num_bytes, rows)
         used_by_others = speed.used_by_others

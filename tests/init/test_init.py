@@ -582,8 +582,20 @@ def test_the_measured_rate_is_that_of_real_steps(workspace: Workspace) -> None:
     assert 1e-4 < speed.seconds_per_step < 5 and 0 <= speed.used_by_others <= num_cores()
     assert speed.tokens_per_second == pytest.approx(8 * 32 / speed.seconds_per_step)
     longer = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update={"num_steps": 6024})})
-    more = run_minutes(longer, speed, 600, 1000, 10) - run_minutes(settings, speed, 600, 1000, 10)
+    rows = {"own": 10}
+    more = run_minutes(longer, speed, 600, 1000, rows) - run_minutes(settings, speed, 600, 1000, rows)
     assert more == pytest.approx(6000 * speed.seconds_per_step / 60)
+
+
+def test_the_duration_counts_the_epochs_that_a_task_is_fine_tuned_for(project: Path) -> None:
+    plan = plan_project(["letters/"], table=Path("verdicts.csv"), text_columns=["review"], label="verdict")
+    settings, speed = plan.settings, cost.Speed(0.1, 1e4, 1e9)
+    assert settings.finetune.epochs_of("verdicts") == 16 and settings.finetune.epochs == 3
+
+    def minutes(task: str, rows: int) -> float:
+        return run_minutes(settings, speed, 600, 1000, {task: rows}) - run_minutes(settings, speed, 600, 1000, {})
+
+    assert minutes("verdicts", 3) == pytest.approx(minutes("another", 16)) != 0
 
 
 @pytest.mark.parametrize("change", ["curriculum", "phases"])

@@ -312,17 +312,19 @@ def _as_measured(settings: Settings) -> Settings:
     return settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=changes)})
 
 
-def run_minutes(settings: Settings, speed: Speed, vocab_size: int, text_bytes: int, train_rows: int) -> float:
+def run_minutes(
+    settings: Settings, speed: Speed, vocab_size: int, text_bytes: int, train_rows: dict[str, int]
+) -> float:
     """Return the minutes of all stages, estimated from the measured rate of training.
 
     Args:
         text_bytes: size of the corpus.
-        train_rows: training rows of all tasks together; each is used with every seed, from pre-trained and from random
-            weights.
+        train_rows: training rows by task; each is used with every seed, from pre-trained and from random weights.
     """
     finetune = settings.finetune
     encoder = EncoderConfig.discriminator(settings.model, vocab_size)
-    tokens = 2 * len(settings.cells.seeds) * train_rows * finetune.epochs * finetune.max_length
+    rows = sum(number * finetune.epochs_of(task) for task, number in train_rows.items())
+    tokens = 2 * len(settings.cells.seeds) * rows * finetune.max_length
     learning = settings.pretrain.num_steps * speed.seconds_per_step
     fine_tuning = 3 * tokens * encoder_flops(encoder, finetune.max_length) / speed.flops_per_second
     num_runs = 2 * len(settings.cells.seeds) * len(settings.cells.tasks)
