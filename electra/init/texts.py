@@ -1,5 +1,6 @@
 """The user's texts: files, what separates documents in them, scripts, and the vocabulary that they can fill."""
 
+import codecs
 import glob
 import os
 import re
@@ -253,10 +254,9 @@ def _sample(path: Path, encoding: str) -> Sample:
     with open_input(path) as file:
         head = file.read(SAMPLE_BYTES)
     try:
-        text = head.decode(encoding) if len(head) < SAMPLE_BYTES else head.decode(encoding, "ignore")
-        if len(head) == SAMPLE_BYTES:
-            head[: SAMPLE_BYTES // 2].rpartition(b"\n")[0].decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+        decoder = codecs.getincrementaldecoder(encoding)()  # the sample may end within a character
+        text = decoder.decode(head, final=len(head) < SAMPLE_BYTES)
+    except UnicodeError as error:
         raise DataError(
             f"no text in {encoding}: {error}",
             where=str(path),

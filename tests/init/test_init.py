@@ -150,6 +150,14 @@ def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> No
     assert not plan.settings.tokenizer.lowercase
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-be", "utf-16-le", "utf-16", "gb18030", "utf-8"])
+def test_a_large_text_of_any_encoding_may_be_cut_within_a_character(project: Path, encoding: str) -> None:
+    for shift in range(4):
+        Path("cut.txt").write_bytes(("a" * shift + "Ein Käse, lang und breit.\n\n" * 40_000).encode(encoding))
+        found = plan_project(["cut.txt"], encoding=encoding).settings.corpus.sources[0]
+        assert found.model_dump()["documents"] == "blank_line"
+
+
 @pytest.mark.parametrize(
     ("text", "documents"),
     [
