@@ -140,7 +140,8 @@ CleaningStep = Annotated[
 ]
 
 
-def _known_encoding(name: str) -> str:
+def known_encoding(name: str) -> str:
+    """Return the name of a text encoding; raise ValueError if Python has none of this name."""
     try:
         io.TextIOWrapper(io.BytesIO(), encoding=name)
         codecs.getincrementaldecoder(name)
@@ -151,7 +152,7 @@ def _known_encoding(name: str) -> str:
     return name
 
 
-Encoding = Annotated[str, AfterValidator(_known_encoding)]
+Encoding = Annotated[str, AfterValidator(known_encoding)]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 

@@ -17,6 +17,7 @@ from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError
 from electra.config import Settings
 from electra.config.loading import parse_settings
+from electra.config.text import known_encoding
 from electra.init.babylm import TRACKS, TrackName, TrainingText, summary, training_text
 from electra.init.recipe import header, profile_values, read_template, reasons
 from electra.init.table import OWN, Table, check_name, read_labelled
@@ -69,11 +70,12 @@ def plan_project(
         text_columns: text columns of the table; two for tasks on pairs of texts.
         label: column of the table with the label or the score.
         field: field of .jsonl and .parquet files with the text.
+        encoding: of the texts and the table.
         steps: steps of pre-training; None: by the size of the text.
         babylm: track of the BabyLM challenge; ``texts`` is its folder.
 
     Raises:
-        ConfigError: a file would be overwritten, a name cannot be used, or columns are missing.
+        ConfigError: a file would be overwritten, a name or an encoding cannot be used, or columns are missing.
         DataError: there is no text, a file cannot be read, or the text has more words than the track allows.
     """
     if table is None and (options := _of_a_table(dev, text_columns, label)):
@@ -82,6 +84,14 @@ def plan_project(
             where=options,
             next_step="add --table FILE, or leave it out",
         )
+    try:
+        known_encoding(encoding)
+    except ValueError as error:
+        raise ConfigError(
+            f"{encoding!r} is {error}",
+            where="--encoding",
+            next_step="name that of your texts: utf-8, cp1252, latin-1, utf-16, shift_jis, gb18030, ...",
+        ) from None
     challenge = None
     if babylm:
         if len(texts) > 1 or steps is not None or encoding != "utf-8":

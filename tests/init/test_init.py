@@ -150,6 +150,14 @@ def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> No
     assert not plan.settings.tokenizer.lowercase
 
 
+@pytest.mark.parametrize("encoding", ["foo", "rot13", "base64", ""])
+@pytest.mark.parametrize("texts", ["letters/", "posts.jsonl"])
+def test_an_unknown_encoding_is_a_mistake_in_the_option(project: Path, texts: str, encoding: str) -> None:
+    Path("posts.jsonl").write_text('{"text": "Some words of a post, and more."}\n' * 2)
+    with pytest.raises(ConfigError, match=r"(?s)no text encoding that Python knows.*--encoding"):
+        plan_project([texts], encoding=encoding)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-be", "utf-16-le", "utf-16", "gb18030", "utf-8"])
 def test_a_large_text_of_any_encoding_may_be_cut_within_a_character(project: Path, encoding: str) -> None:
     for shift in range(4):
