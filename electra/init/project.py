@@ -34,6 +34,7 @@ class Plan:
     Attributes:
         reasons: lines about the settings chosen from the texts.
         babylm: words of the texts.
+        kept: files of the table that are there already, with the contents that would be written.
     """
 
     files: dict[Path, str]
@@ -42,6 +43,7 @@ class Plan:
     table: Table | None
     reasons: list[str]
     babylm: TrainingText | None = None
+    kept: tuple[Path, ...] = ()
 
 
 def plan_project(
@@ -119,10 +121,12 @@ def plan_project(
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = yaml_text(labelled.description)
         files |= {OWN / labelled.name / f"{split}.jsonl": lines for split, lines in labelled.splits.items()}
-    if there := [str(path) for path in files if (root / path).exists()]:
+    kept = tuple(path for path, text in files.items() if path != target and _holds(root / path, text))
+    files = {path: text for path, text in files.items() if path not in kept}
+    if there := [path for path in files if (root / path).exists()]:
         raise ConfigError(
-            f"already there, and not written over: {', '.join(there)}",
-            next_step=f"choose another name: electra init ... --name {profile}-2, or remove it first",
+            f"already there, and not written over: {', '.join(map(str, there))}",
+            next_step=_other_names(there, target, labelled),
         )
     params = (root / "params.yaml").read_text(encoding="utf-8")
     files[Path("params.yaml")] = with_profile(params, profile, [labelled.name] if labelled else [])
@@ -130,7 +134,7 @@ def plan_project(
         files[Path(".gitignore")] = lines
     merged = yaml.safe_load(files[Path("params.yaml")])
     merged |= {key: {**(merged.get(key) or {}), **value} for key, value in values.items()}
-    return Plan(files, parse_settings(merged, where=str(target)), found, labelled, why, challenge)
+    return Plan(files, parse_settings(merged, where=str(target)), found, labelled, why, challenge, kept)
 
 
 def write_project(plan: Plan, root: Path = Path(".")) -> None:
@@ -160,6 +164,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         lines.append(("", f"{table.path}: {rows} rows, {table.labels}"))
     lines += [
         ("wrote", ", ".join(str(path) for path in plan.files)),
+        *([("kept", f"{', '.join(map(str, plan.kept))}: as they are")] if plan.kept else []),
         ("run", f"about {steps:,} steps: {settings.pretrain.epochs:g} epochs of pre-training")
         if settings.pretrain.epochs
         else ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
@@ -174,6 +179,21 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         lines.append(("warning", "less than 1 MB of text: enough to try the pipeline, too little for a useful encoder"))
     lines += [("next", "make run" if Path("Makefile").is_file() else "dvc repro"), ("", "less results/report.md")]
     return "".join(f"{head:<9}{text}\n" for head, text in lines)
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode("utf-8")
+
+
+def _other_names(there: list[Path], profile: Path, table: Table | None) -> str:
+    """Return advice for files in the way: ``--name`` names the profile, and the table's name the task."""
+    steps = []
+    if profile in there:
+        steps.append(f"choose another name: electra init ... --name {profile.stem}-2")
+    if table and there != [profile]:
+        copy = table.path.with_name(f"{table.name}-2{table.path.suffix}")  # the name of a train.csv is its folder's
+        steps.append(f"copy the table to a file of another name, which its task gets: electra init ... --table {copy}")
+    return f"{'; '.join(steps)}; or remove what is there first"
 
 
 def _of_a_table(dev: Path | None, text_columns: list[str] | None, label: str | None) -> str:

@@ -141,6 +141,38 @@ def test_nothing_is_written_over_and_nothing_at_all_where_something_is_wrong(pro
     assert before == {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
 
 
+def test_files_of_a_table_that_stay_the_same_serve_another_profile(project: Path) -> None:
+    options = {"table": Path("verdicts.csv"), "text_columns": ["review"], "label": "verdict"}
+    write_project(plan_project(["letters/"], **options))
+    before = {path: path.stat().st_mtime_ns for path in Path("own").rglob("*")}
+    plan = plan_project(["letters/"], cased=True, name="letters-2", **options)
+    write_project(plan)
+    assert before == {path: path.stat().st_mtime_ns for path in Path("own").rglob("*")}
+    assert "kept     own/verdicts.yaml, own/verdicts/train.jsonl, own/verdicts/dev.jsonl: as they are\n" in (
+        describe_project(plan, None)
+    )
+    assert load_settings(project).profile == "letters-2" and "6 fine-tuning cells of 1 tasks" in check_run(project)
+
+
+def test_another_table_of_the_same_name_is_told_how_its_task_gets_another(project: Path) -> None:
+    options = {"text_columns": ["review"], "label": "verdict"}
+    write_project(plan_project(["letters/"], table=Path("verdicts.csv"), **options))
+    with open("verdicts.csv", "a") as file:
+        file.write("another text,praise,1,no\n" * 9)
+    advice = r"copy the table to a file of another name, .* --table verdicts-2.csv"
+    with pytest.raises(ConfigError, match=advice) as told:
+        plan_project(["letters/"], name="other", table=Path("verdicts.csv"), **options)
+    assert "--name" not in str(told.value)
+    with pytest.raises(ConfigError, match=f"--name letters-2; {advice}"):
+        plan_project(["letters/"], table=Path("verdicts.csv"), **options)
+    shutil.copy("verdicts.csv", "verdicts-2.csv")
+    plan_project(["letters/"], name="letters-2", table=Path("verdicts-2.csv"), **options)
+    Path("verdicts").mkdir()
+    shutil.copy("verdicts.csv", "verdicts/train.csv")  # its folder names the task
+    with pytest.raises(ConfigError, match="--table verdicts/verdicts-2.csv"):
+        plan_project(["letters/"], name="other", table=Path("verdicts/train.csv"), **options)
+
+
 def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> None:
     Path("letters/a.txt").write_bytes("Käse\n".encode("cp1252"))
     with pytest.raises(DataError, match="--encoding cp1252"):
