@@ -3,6 +3,7 @@
 All inputs are checked before anything is written, and no file is overwritten.
 """
 
+import codecs
 import fnmatch
 import glob
 import re
@@ -15,6 +16,7 @@ from electra.cluster.estimate.expected import described, expect
 from electra.cluster.estimate.text_size import BYTES_PER_TOKEN
 from electra.common.artifacts import write_text
 from electra.common.errors import ConfigError
+from electra.common.lines import CHUNK_BYTES, open_input
 from electra.config import Settings
 from electra.config.loading import parse_settings
 from electra.config.text import known_encoding
@@ -72,7 +74,7 @@ def plan_project(
         text_columns: text columns of the table; two for tasks on pairs of texts.
         label: column of the table with the label or the score.
         field: field of .jsonl and .parquet files with the text.
-        encoding: of the texts and the table.
+        encoding: of the texts and of a table that is not in UTF-8.
         steps: steps of pre-training; None: by the size of the text.
         babylm: track of the BabyLM challenge; ``texts`` is its folder.
 
@@ -112,11 +114,17 @@ def plan_project(
     if challenge:
         found = replace(found, documents="lines", reason="consecutive lines, as in transcripts")
     target = Path("params") / f"{profile}.yaml"
-    labelled = read_labelled(root, table, dev, text_columns or [], label, encoding) if table else None
+    tables = [path for path in (table, dev) if path]
+    of_table = encoding
+    if codecs.lookup(encoding).name != "utf-8" and _are_utf8([root / path for path in tables]):
+        of_table = "utf-8"
+    labelled = read_labelled(root, table, dev, text_columns or [], label, of_table) if table else None
     values = profile_values(
         base, common, like, profile, found, labelled, cased=cased, encoding=encoding, steps=steps, babylm=challenge
     )
     why = reasons(found, labelled, values, usual)
+    if of_table != encoding:
+        why.append(f"{', '.join(map(str, tables))}: read as UTF-8, not as {encoding}, which is that of the texts")
     files = {target: header(profile, like, why) + yaml_text(values)}
     if labelled:
         files[OWN / f"{labelled.name}.yaml"] = yaml_text(labelled.description)
@@ -179,6 +187,26 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         lines.append(("warning", "less than 1 MB of text: enough to try the pipeline, too little for a useful encoder"))
     lines += [("next", "make run" if Path("Makefile").is_file() else "dvc repro"), ("", "less results/report.md")]
     return "".join(f"{head:<9}{text}\n" for head, text in lines)
+
+
+def _are_utf8(paths: list[Path]) -> bool:
+    """Return whether all files are text in UTF-8, and one has other characters than ASCII.
+
+    Text in another encoding hardly ever is, and UTF-8 that is read as cp1252 or Latin-1 raises no error.
+    """
+    has_others = False
+    for path in filter(Path.is_file, paths):
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with open_input(path) as file:
+            try:
+                while chunk := file.read(CHUNK_BYTES):
+                    if "\0" in decoder.decode(chunk):  # UTF-16
+                        return False
+                    has_others = has_others or not chunk.isascii()
+                decoder.decode(b"", final=True)
+            except UnicodeDecodeError:
+                return False
+    return has_others
 
 
 def _holds(path: Path, text: str) -> bool:

@@ -182,6 +182,27 @@ def test_a_text_in_another_encoding_is_told_with_the_option(project: Path) -> No
     assert not plan.settings.tokenizer.lowercase
 
 
+@pytest.mark.parametrize("held", ["utf-8", "cp1252", None])
+def test_a_table_in_utf_8_is_read_so_whatever_the_encoding_of_the_texts(project: Path, held: str | None) -> None:
+    Path("letters/a.txt").write_bytes("Käse\n".encode("cp1252"))
+    rows = "".join(f"Käse {number},{['süß', 'salzig'][number % 2]}\n" for number in range(40))
+    Path("table.csv").write_text(f"review,verdict\n{rows}", encoding=held or "utf-8")
+    dev = Path("held.csv") if held else None
+    if dev:
+        dev.write_text(f"review,verdict\n{rows}", encoding=held)
+    plan = plan_project(
+        ["letters/"], encoding="cp1252", table=Path("table.csv"), dev=dev, text_columns=["review"], label="verdict"
+    )
+    assert plan.settings.corpus.sources[0].model_dump()["encoding"] == "cp1252"
+    assert plan.table and plan.table.labels == "labels süß 20, salzig 20"
+    said = "read as UTF-8, not as cp1252, which is that of the texts\n" in describe_project(plan, None)
+    assert said == (held != "cp1252")
+    write_project(plan)
+    workspace = Workspace(project)
+    prepare_tasks(load_settings(project), workspace.paths)
+    assert "Käse" in (workspace.paths.tasks / "table/train.jsonl").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("encoding", ["foo", "rot13", "base64", ""])
 @pytest.mark.parametrize("texts", ["letters/", "posts.jsonl"])
 def test_an_unknown_encoding_is_a_mistake_in_the_option(project: Path, texts: str, encoding: str) -> None:
