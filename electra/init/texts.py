@@ -19,6 +19,7 @@ from electra.init.script import Script, scripts_of
 from electra.inputs import holds_outputs
 from electra.text.corpus.compression import SUFFIXES
 from electra.text.corpus.files import FORMATS, FilePart, InputFile, find_files
+from electra.text.corpus.writer import GROUP_CHARACTERS
 from electra.text.tokenizer.wordpiece import alphabet_of, single_entries
 
 MAX_COUNTED_BYTES = 16_000_000  # of text whose words are counted
@@ -90,7 +91,11 @@ def find_texts(given: list[str], root: Path, field: str, encoding: str) -> Texts
     documents, reason = _separator([_sample(Path(file.path), encoding) for file in spread(plain)], len(plain))
     if len(plain) == len(files) and num_bytes <= MAX_COUNTED_BYTES:
         _require_two_documents([line for file in plain for line in _text(file, encoding).splitlines()], given)
-    sample = "\n".join(_beginning(file, field, encoding) for file in spread(files) if file.is_local)
+    beginnings = {file.name: _beginning(file, field, encoding) for file in spread(files) if file.is_local}
+    sampled = [text for texts in beginnings.values() for text in texts]
+    if len(plain) < len(files) == len(beginnings):
+        _require_two_documents([unit for text in sampled for unit in _units(text)], given)
+    sample = "\n".join(sampled)
     scripts = scripts_of(sample)
     vocabulary = _vocabulary(files, plain, num_bytes, encoding)
     if scripts and scripts[0].name == "Han":  # WordPiece joins no such characters: few words, whatever the size
@@ -105,24 +110,31 @@ def _remote_bytes(file: InputFile) -> int:
     return int((file.filesystem.size(file.path) or 0) * (COMPRESSION if file.compression else 1))
 
 
-def _beginning(file: InputFile, field: str, encoding: str) -> str:
-    """Return the first ``SAMPLE_BYTES`` characters of a file's lines or documents."""
+def _beginning(file: InputFile, field: str, encoding: str) -> list[str]:
+    """Return the first ``SAMPLE_BYTES`` characters of a file's lines or documents; two at least, if it has them."""
     source = FilesCorpus(
         kind="files", name="sample", paths=[file.path], text_field=field, encoding=encoding, documents="line"
     )
     texts, size = [], 0
     try:
         for text in FilePart(file, source, None).texts():
-            texts.append(text[: SAMPLE_BYTES - size])
+            if not text.strip():
+                continue
+            texts.append(text[: max(MIN_CHARS, SAMPLE_BYTES - size)])
             size += len(texts[-1])
-            if size >= SAMPLE_BYTES:
+            if size >= SAMPLE_BYTES and len(texts) > 1:
                 break
     except DataError as error:
         if "text_field" not in (error.next_step or ""):
             raise
         step = "name the one with the text: electra init ... --field NAME"
         raise DataError(error.what, where=error.where, next_step=step) from None
-    return "\n".join(texts)
+    return texts
+
+
+def _units(document: str) -> list[str]:
+    """Return the parts of a document of which the stage ``corpus`` may hold some out: its lines if it is long."""
+    return document.splitlines() if len(document) >= GROUP_CHARACTERS else [document]
 
 
 def _vocabulary(files: list[InputFile], plain: list[InputFile], num_bytes: int, encoding: str) -> int:

@@ -1,6 +1,7 @@
 """`electra init`: from texts and a table to settings that can run, and nothing written over."""
 
 import csv
+import gzip
 import itertools
 import json
 import random
@@ -257,6 +258,29 @@ def test_a_text_that_cannot_be_two_documents_is_refused(project: Path, text: str
     plan_project(["one.txt"])
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet", ".txt.gz"])
+@pytest.mark.parametrize("text", ["Some words, and more. " * 4, "word " * 80_000], ids=["short", "long"])
+def test_a_single_document_of_any_format_is_refused(project: Path, suffix: str, text: str) -> None:
+    path = Path(f"one{suffix}")
+
+    def write(texts: list[str]) -> None:
+        if suffix == ".parquet":
+            pq.write_table(pa.table({"text": texts}), path)
+            return
+        lines = (json.dumps({"text": text}) if ".jsonl" in suffix else text for text in texts)
+        content = "\n".join(lines).encode()
+        path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+
+    write([text, "", " "])
+    with pytest.raises(DataError, match="a single document"):
+        plan_project([path.name])
+    write([text, "Another text of more words. " * 10])
+    plan_project([path.name])
+    if ".txt" not in suffix:
+        write(["\n".join(["A paragraph of some words. " * 20] * 30)])  # the last paragraphs can be held out
+        plan_project([path.name])
+
+
 def test_nothing_is_expected_of_a_text_far_below_the_measured_ones(project: Path) -> None:
     assert "\nexpect " not in describe_project(plan_project(["letters/"]), None)
     with open("letters/a.txt", "a") as file:
@@ -364,7 +388,8 @@ def test_one_profile_after_another_can_be_made_with_a_table_and_without(project:
 
 
 def test_the_field_of_json_lines_is_asked_for_and_written(project: Path) -> None:
-    Path("posts.jsonl").write_text(json.dumps({"title": "a", "body": "Some words of a post. " * 20}) + "\n")
+    post = json.dumps({"title": "a", "body": "Some words of a post. " * 20})
+    Path("posts.jsonl").write_text(f"{post}\n{post}\n")
     with pytest.raises(DataError, match=r"(?s)the fields are: title, body.*posts.jsonl:1.*--field NAME"):
         plan_project(["posts.jsonl"])
     assert plan_project(["posts.jsonl"], field="body").settings.corpus.sources[0].model_dump()["text_field"] == "body"
