@@ -69,6 +69,7 @@ SMALLER = [
 REFUSED = {
     r"electra score .*": (3, "electric"),  # the workspace is pre-trained by another method
     r"electra submission .*": (3, "neither of a GLUE test set nor of SQuAD"),  # the tasks here have no test sets
+    r"electra compare --record-noise .*": (2, "have the same pre-trained weights"),  # one commit has all the names here
     r"python -m electra": (2, "Usage: "),
 }
 ALIKE = {
