@@ -17,7 +17,8 @@ def write_chosen(archives: Sequence[Path], names: Sequence[str], folder: Path) -
     Raises:
         ConfigError: the archives do not have a name.
     """
-    found = {Path(name).stem: text for archive in archives for name, text in members_of(archive)}
+    members = (member for archive in archives for member in members_of(archive))
+    found = {stem: text for name, text in members if (stem := Path(name).stem) in names}
     if missing := sorted(set(names) - found.keys()):
         raise ConfigError(
             f"not in {', '.join(map(str, archives))}: {', '.join(missing)}", next_step="correct texts in the settings"
