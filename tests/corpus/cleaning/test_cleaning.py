@@ -16,7 +16,7 @@ from electra.common.paths import Paths
 from electra.config import Corpus
 from electra.config.text import LANGUAGES, CleaningStep, Gopher, Repetition
 from electra.text.corpus.cleaning.language import language_model
-from electra.text.corpus.cleaning.lines import unwrap
+from electra.text.corpus.cleaning.lines import TAG, unwrap
 from electra.text.corpus.cleaning.notes import EXAMPLE_CHARACTERS, NUM_EXAMPLES, Notes, show_corpus
 from electra.text.corpus.cleaning.quality import repetition
 from electra.text.corpus.cleaning.steps import apply_steps, before_cleaning
@@ -143,6 +143,11 @@ def test_markup_goes_and_its_text_stays(before: str, after: str) -> None:
 )
 def test_formulas_programs_and_inequalities_are_no_markup(line: str) -> None:
     assert applied("markup", line) == (line, {})
+
+
+def test_a_million_spaces_after_the_beginning_of_a_tag_are_searched_once() -> None:
+    """Searched anew from each of them it would take an hour, and pytest-timeout would end the test."""
+    assert TAG.search("<b" + " " * 1_000_000 + "x") is None
 
 
 @pytest.mark.parametrize(
