@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import socket
 import sys
 import time
@@ -12,6 +13,9 @@ from pathlib import Path
 
 from electra.common.errors import InfrastructureError
 from electra.common.output import beside, cannot_write, disk_errors
+
+# A child that a killed process has just forked holds its lock until it calls exec.
+SECONDS_AFTER_DEATH = 5.0
 
 _held: dict[Path, int] = {}  # lock files that this process holds, and their descriptors
 
@@ -74,6 +78,7 @@ def _lock_file(path: Path) -> Path:
 
 def _locked(file: Path, path: Path, wait: bool) -> int:
     """Return the descriptor of the locked file; -1 if the file system has no locks."""
+    deadline = time.monotonic() + SECONDS_AFTER_DEATH
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -85,6 +90,9 @@ def _locked(file: Path, path: Path, wait: bool) -> int:
         except BlockingIOError:
             holder = os.pread(descriptor, 1000, 0).decode(errors="replace").strip() or "it has only just started"
             os.close(descriptor)
+            if _has_died(holder) and time.monotonic() < deadline:
+                time.sleep(0.05)
+                continue
             raise InfrastructureError(
                 f"another process is writing {path}: {holder}",
                 where=str(file),
@@ -101,3 +109,17 @@ def _locked(file: Path, path: Path, wait: bool) -> int:
                 file=sys.stderr,
             )
             return -1
+
+
+def _has_died(holder: str) -> bool:
+    """Return whether the process that a lock file names was one of this machine and has ended."""
+    named = re.match(r"process (\d+) on (\S+),", holder)
+    if named is None or named[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

@@ -1,5 +1,6 @@
 """Two starts of one command: the second ends naming the holder of the lock, and leaves the first one's output alone."""
 
+import fcntl
 import json
 import os
 import re
@@ -7,9 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -237,6 +239,22 @@ def test_a_child_does_not_keep_the_lock_of_a_parent_that_was_killed(tmp_path: Pa
         child.kill()
         holder.kill()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_died", [True, False])
+def test_a_lock_that_outlives_its_holder_for_a_moment_is_waited_for(tmp_path: Path, has_died: bool) -> None:
+    """As a child that has been forked, and has not called exec, holds the lock of a process that was killed."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+    lock = os.open(tmp_path / ".artefact.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.write(lock, f"process {child.pid if has_died else os.getpid()} on {socket.gethostname()}, since then\n".encode())
+    release = threading.Timer(0.5, os.close, [lock])
+    release.start()
+    refused = pytest.raises(InfrastructureError, match="another process is writing")
+    with nullcontext() if has_died else refused, exclusive(tmp_path / "artefact"):
+        pass
+    release.join()
 
 
 @pytest.mark.parametrize("when", ["starting", "working"])
