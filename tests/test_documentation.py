@@ -146,7 +146,7 @@ def test_links_to_a_section_lead_to_its_heading(page: str) -> None:
 
 
 def test_tests_that_the_page_on_gpus_names_exist() -> None:
-    found = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/gpu.md").read_text(encoding="utf-8"))
+    found = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs/gpu-tests.md").read_text(encoding="utf-8"))
     assert len(found) > 20
     missing = [
         name for file, name in found if f"def {name}(" not in (ROOT / "tests" / file).read_text(encoding="utf-8")

@@ -74,7 +74,7 @@ def test_a_method_without_a_generator_launches_no_generators_layers() -> None:
 
 
 def test_memory_traced_without_cuda_is_what_cuda_took() -> None:
-    """The first row of the table in docs/gpu.md: Small, 128 examples of 128 tokens, ZeRO 0: 3.21 GB."""
+    """The first row of the table in docs/gpu-tests.md: Small, 128 examples of 128 tokens, ZeRO 0: 3.21 GB."""
     settings = load("small")
     with machines.traced_as_on_cuda():
         found = predict_step_memory(

@@ -1,6 +1,6 @@
 """Steps of Small, Base and Large with their vocabulary on a pretended device: launches, waits, host time, memory.
 
-Every test prints its figures (``pytest -s``); docs/gpu.md quotes them.
+Every test prints its figures (``pytest -s``); docs/gpu-tests.md quotes them.
 """
 
 from collections.abc import Callable

@@ -62,7 +62,7 @@ def test_predicted_memory_is_within_10_percent_of_what_is_allocated(measured: An
 
 
 def most(case: Case) -> float:
-    """Largest ratio of predicted to allocated: at ZeRO 3 the prediction is on the safe side (docs/gpu.md)."""
+    """Largest ratio of predicted to allocated: at ZeRO 3 the prediction is on the safe side (docs/gpu-tests.md)."""
     if case[3] != 3:
         return 1.1
     return 1.25 if len(case) > 6 else 1.15

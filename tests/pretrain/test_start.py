@@ -14,6 +14,9 @@ from electra.common.errors import DataError
 from electra.common.paths import Paths
 from electra.objectives.base import build_objective
 from electra.pretrain.inputs import load_initial_weights
+from electra.text.corpus.build import build_corpus
+from electra.text.shards.build import build_shards
+from electra.text.tokenizer.build import build_tokenizer
 from tests.workspace import ROOT, Workspace
 
 
@@ -24,6 +27,27 @@ def test_training_starts_from_the_folder_and_says_so(workspace: Workspace, unint
     assert f"starting from {folder}: " in output
     before = load_file(uninterrupted.paths.pretrained / "model.safetensors")
     after = load_file(workspace.paths.pretrained / "model.safetensors")
+    assert all(abs(after[name] - before[name]).max() < 1e-6 for name in before)
+
+
+def test_an_encoder_is_trained_further_as_the_page_says(uninterrupted: Workspace) -> None:
+    """The commands and settings of docs/methods.md, on other text."""
+    further = uninterrupted.copy("further")
+    section = (ROOT / "docs/methods.md").read_text(encoding="utf-8").partition("### Train an encoder further")[2]
+    commands = section.partition("```bash\n")[2].partition("```")[0]
+    subprocess.run(["bash", "-e", "-c", commands], cwd=further.root, check=True)
+    recipe, vocabulary = "`pretrain.initialize_from: start`", "`tokenizer.vocab_file: start/tokenizer/tokenizer.json`"
+    assert recipe in section and vocabulary in section
+    start = str(further.root / "start")
+    further.write(
+        corpus={"held_out_fraction": 0.3},
+        tokenizer={"vocab_file": f"{start}/tokenizer/tokenizer.json"},
+        pretrain={"initialize_from": start, "num_steps": 4, "warmup_steps": 1, "learning_rate": 1e-9},
+    )
+    for stage in (build_corpus, build_tokenizer, build_shards):
+        stage(further.settings(), further.paths)
+    assert f"starting from {start}: " in further.pretrain()
+    before, after = (load_file(done.paths.pretrained / "model.safetensors") for done in (uninterrupted, further))
     assert all(abs(after[name] - before[name]).max() < 1e-6 for name in before)
 
 
