@@ -31,7 +31,7 @@ RATE = 1.5e-3
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
     "mlm_then_rtd": "masked language modelling, then replaced token detection: "
-    "ahead of the former alone from 12M tokens",
+    "ahead of the former alone at 12M and 24M tokens",
 }
 
 
