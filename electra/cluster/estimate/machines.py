@@ -31,7 +31,7 @@ from electra.model.kernels import build
 GIB = 2**30
 MOST_FLOPS = 5e11  # per example; a step with more takes a CPU too long to measure
 WIDTHS, SHARES = (0, 256, 768, 1024, 2048), (0.0, 0.07, 0.31, 0.40, 0.45)  # hidden size, share of an H100's peak
-LAUNCH_SECONDS = 0.0174 / 24  # host time per layer and step, forward and backward: Small's 24 layers (docs/gpu-tests.md)
+LAUNCH_SECONDS = 0.0174 / 24  # host time of a layer in a step, both passes: Small's 24 layers (docs/gpu-tests.md)
 
 
 @dataclass(frozen=True)
