@@ -6,18 +6,20 @@
 ENCODER is a folder that ``transformers`` loads; DATA has ``glue/TASK/train.tsv`` and ``dev.tsv``. All sides have the
 same rows, weights, peak rate, epochs and batch size. The loop is that of ``run_glue``, an example of
 ``transformers``: ``AutoModelForSequenceClassification``, AdamW, a linear schedule, scores by scikit-learn and SciPy.
-The side ``new pooler`` is this loop with the pooler drawn anew, ``no pooler`` with the classifier on the first token's
-last state, as here, and ``our Adam`` with the optimizer of this project, Adam without bias correction. Every finished
-run is a file in ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks share a
-folder. With ``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs
-of that file if they are of the same weights and recipe.
+The side ``new pooler`` is this loop with the pooler drawn anew. Four sides are the loop with one choice of this project
+each: ``no pooler`` has the classifier on the first token's last state, ``our Adam`` is without bias correction, ``our
+schedule`` falls during warm-up too, and ``our order`` has batches of rows of similar length. ``all four`` is the loop
+with all of them. Every finished run is a file in ``FOLDER/pieces``, so an interrupted command goes on, and two commands
+with different tasks or sides share a folder. With ``--write`` all finished runs go to
+``experiments/results/harness.json``; a new folder begins with the runs of that file if they are of the same weights and
+recipe.
 """
 
 import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +29,7 @@ import yaml
 from scipy.stats import spearmanr
 from sklearn.metrics import accuracy_score, matthews_corrcoef
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
 
 from benchmarks.measure import machine
@@ -36,8 +39,9 @@ from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
 from electra.finetune.encoders import EncoderSource
+from electra.finetune.features import endless_batches
 from electra.finetune.run import finetune_task
-from electra.optim import ElectraAdamW
+from electra.optim import ElectraAdamW, learning_rate
 from electra.readers.build import prepare_tasks
 from electra.results.evaluate import scores_of_run
 from electra.tasks.catalogue import find_spec
@@ -45,7 +49,7 @@ from electra.tasks.matrix import Start, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3.0, "warmup_fraction": 0.1, "weight_decay": 0.0}
-SIDES = ("here", "transformers", "new pooler", "no pooler", "our Adam")
+SIDES = ("here", "transformers", "new pooler", "no pooler", "our Adam", "our schedule", "our order", "all four")
 POOLER_DEVIATION = 0.02  # BERT's initialization
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
 RESULTS = ROOT / "experiments/results/harness.json"
@@ -75,6 +79,17 @@ class FirstState(nn.Module):
         return hidden_BTD[:, 0]
 
 
+def our_schedule(optimizer: torch.optim.Optimizer, warmup_steps: int, steps: int) -> LambdaLR:
+    """Return the schedule of fine-tuning here, in the form of those of ``transformers``."""
+    return LambdaLR(optimizer, lambda step: learning_rate(step, 1.0, steps, warmup_steps))
+
+
+def random_batches(lengths: list[int], batch_size: int, seed: int) -> Iterator[Sequence[int]]:
+    """Yield lists of indices in random order, epoch after epoch, from the global generator, which ``seed`` has set."""
+    while True:
+        yield from (batch.tolist() for batch in torch.randperm(len(lengths)).split(batch_size))
+
+
 def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
     """Fine-tune in this project; return the score of the development set in percent."""
     finetune_task(settings, paths, task=task, seed=seed, encoder=EncoderSource.named(encoder, "published"))
@@ -92,6 +107,8 @@ def score_in_transformers(
     *,
     pooler: Literal["published", "new", "none"] = "published",
     adam: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
+    schedule: Callable[[torch.optim.Optimizer, int, int], LambdaLR] = get_linear_schedule_with_warmup,
+    order: Callable[[list[int], int, int], Iterator[Sequence[int]]] = random_batches,
 ) -> float:
     """Fine-tune in a plain loop; return the score of the development set in percent."""
     train, dev = read_rows(paths, task, "train"), read_rows(paths, task, "dev")
@@ -118,18 +135,18 @@ def score_in_transformers(
     size = int(RECIPE["batch_size"])
     steps = int(-(-len(train) // size) * RECIPE["epochs"])
     optimizer = adam(model.parameters(), lr=RECIPE["learning_rate"], weight_decay=RECIPE["weight_decay"])
-    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * RECIPE["warmup_fraction"]), steps)
+    rates = schedule(optimizer, int(steps * RECIPE["warmup_fraction"]), steps)
+    lengths = [len(encode([row])["input_ids"][0]) for row in train]
     model.train()
-    for _ in range(int(RECIPE["epochs"])):
-        for indices in torch.randperm(len(train)).split(size):
-            rows = [train[i] for i in indices]
-            with torch.autocast("cpu", torch.bfloat16, enabled=precision_of(settings) == "bf16"):
-                loss = model(**encode(rows), labels=targets(rows)).loss
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
+    for indices in itertools.islice(order(lengths, size, seed), steps):
+        rows = [train[i] for i in indices]
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision_of(settings) == "bf16"):
+            loss = model(**encode(rows), labels=targets(rows)).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rates.step()
+        optimizer.zero_grad()
     model.eval()
     with torch.inference_mode():
         parts = [model(**encode(dev[start : start + size])).logits for start in range(0, len(dev), size)]
@@ -203,6 +220,11 @@ def main() -> None:
             "new pooler": partial(score_in_transformers, pooler="new"),
             "no pooler": partial(score_in_transformers, pooler="none"),
             "our Adam": partial(score_in_transformers, adam=ElectraAdamW),
+            "our schedule": partial(score_in_transformers, schedule=our_schedule),
+            "our order": partial(score_in_transformers, order=endless_batches),
+            "all four": partial(
+                score_in_transformers, pooler="none", adam=ElectraAdamW, schedule=our_schedule, order=endless_batches
+            ),
         }
         for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, arguments.sides):
             run = {"task": task, "seed": seed, "side": side}

@@ -2,16 +2,19 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from torch.optim.lr_scheduler import LambdaLR
 
 from electra.common.artifacts import read_json, write_json
 from electra.common.paths import Paths
+from electra.finetune.features import endless_batches
 from electra.optim import ElectraAdamW
 from electra.readers.build import prepare_tasks
+from electra.tasks.matrix import read_rows
 from experiments import harness
 from tests.foreign_encoders import write_encoder
 from tests.small_tasks import write_tasks
@@ -32,7 +35,7 @@ def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [9, 10], "one is finished before"
+    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [15, 16], "one is finished before"
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| CoLA", "| STS-B"))]
     assert len(rows) == 2 and all(row.count("±") == len(harness.SIDES) for row in rows)
     assert read_json(tmp_path / "work/pieces/CoLA-1-here.json") == finished
@@ -60,6 +63,39 @@ def test_the_plain_loop_learns_by_the_optimizer_and_through_the_pooler_that_its_
     assert weights - without_pooler == 16 * 16 + 16
 
 
+def test_the_plain_loop_takes_the_schedule_and_the_order_that_its_side_names(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder", "bert", max_position_embeddings=128)
+    write_tasks(tmp_path / "glue")
+    settings, paths = harness.settings_of(tmp_path / "glue"), Paths(tmp_path / "work")
+    prepare_tasks(settings, paths)
+    scheduled: list[tuple[int, int]] = []
+    ordered: list[tuple[list[int], int, int]] = []
+
+    def schedule(optimizer: torch.optim.Optimizer, warmup_steps: int, steps: int) -> LambdaLR:
+        scheduled.append((warmup_steps, steps))
+        return harness.our_schedule(optimizer, warmup_steps, steps)
+
+    def order(lengths: list[int], batch_size: int, seed: int) -> Iterator[Sequence[int]]:
+        ordered.append((lengths, batch_size, seed))
+        return endless_batches(lengths, batch_size, seed)
+
+    harness.score_in_transformers(encoder, settings, paths, "CoLA", 3, schedule=schedule, order=order)
+    ((lengths, *others),) = ordered
+    assert scheduled == [(0, 6)] and others == [32, 3]
+    assert len(lengths) == len(read_rows(paths, "CoLA", "train")) and min(lengths) > 2
+
+
+def test_our_schedule_falls_during_warm_up_too() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=2.0)
+    rates = harness.our_schedule(optimizer, 10, 100)
+    seen = []
+    for _ in range(100):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        rates.step()
+    assert seen[0] == 0.0 and seen[5] == pytest.approx(2.0 * 0.5 * 0.95) and max(seen) == pytest.approx(1.8)
+
+
 def test_the_table_states_nothing_from_one_seed() -> None:
     def cell(task: str, seed: int, side: str, score: float) -> dict[str, object]:
         return {"task": task, "seed": seed, "side": side, "score": score}
@@ -69,8 +105,8 @@ def test_the_table_states_nothing_from_one_seed() -> None:
     cells += [cell("MRPC", seed, side, 40.0) for seed in (1, 2) for side in harness.SIDES[:2]]
     cells += [cell("MRPC", 1, "new pooler", 50.0)]
     assert harness.table(cells).splitlines()[2:] == [
-        "| CoLA | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | 41.5 ± 0.7 | +0.0 |",
-        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  |  | +0.0 |",
+        f"| CoLA | {' | '.join(['41.5 ± 0.7'] * 8)} | +0.0 |",
+        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  |  |  |  |  | +0.0 |",
     ]
 
 
