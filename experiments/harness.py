@@ -9,10 +9,10 @@ same rows, weights, peak rate, epochs and batch size. The loop is that of ``run_
 The side ``new pooler`` is this loop with the pooler drawn anew. Four sides are the loop with one choice of this project
 each: ``no pooler`` has the classifier on the first token's last state, ``our Adam`` is without bias correction, ``our
 schedule`` falls during warm-up too, and ``our order`` has batches of rows of similar length. ``all four`` is the loop
-with all of them. Every finished run is a file in ``FOLDER/pieces``, so an interrupted command goes on, and two commands
-with different tasks or sides share a folder. With ``--write`` all finished runs go to
-``experiments/results/harness.json``; a new folder begins with the runs of that file if they are of the same weights and
-recipe.
+with all of them. ``here, usual Adam`` is fine-tuning in this project with bias correction. Every finished run is a file
+in ``FOLDER/pieces``, so an interrupted command goes on, and two commands with different tasks or sides share a folder.
+With ``--write`` all finished runs go to ``experiments/results/harness.json``; a new folder begins with the runs of that
+file if they are of the same weights and recipe.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 import yaml
@@ -41,7 +42,7 @@ from electra.config.loading import parse_settings
 from electra.finetune.encoders import EncoderSource
 from electra.finetune.features import endless_batches
 from electra.finetune.run import finetune_task
-from electra.optim import ElectraAdamW, learning_rate
+from electra.optim import OPTIMIZERS, ElectraAdamW, learning_rate
 from electra.readers.build import prepare_tasks
 from electra.results.evaluate import scores_of_run
 from electra.tasks.catalogue import find_spec
@@ -49,7 +50,10 @@ from electra.tasks.matrix import Start, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = {"learning_rate": 5e-5, "batch_size": 32, "epochs": 3.0, "warmup_fraction": 0.1, "weight_decay": 0.0}
-SIDES = ("here", "transformers", "new pooler", "no pooler", "our Adam", "our schedule", "our order", "all four")
+SIDES = (
+    "here", "transformers", "new pooler", "no pooler", "our Adam", "our schedule", "our order", "all four",
+    "here, usual Adam",
+)  # fmt: skip
 POOLER_DEVIATION = 0.02  # BERT's initialization
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE")
 RESULTS = ROOT / "experiments/results/harness.json"
@@ -96,6 +100,13 @@ def score_here(encoder: Path, settings: Settings, paths: Paths, task: str, seed:
     spec = find_spec(paths.tasks, task)
     rows = {split: read_rows(paths, task, split) for split in spec.dev_splits}
     return scores_of_run(paths, spec, rows, seed, Start.parse("published"))[spec.headline]
+
+
+def score_with_usual_adam(encoder: Path, settings: Settings, paths: Paths, task: str, seed: int) -> float:
+    """Fine-tune in this project, but by PyTorch's AdamW, which corrects the bias; return the score in percent."""
+    adam = partial(torch.optim.AdamW, eps=1e-6, fused=True)
+    with patch.dict(OPTIMIZERS, adamw=adam):
+        return score_here(encoder, settings, paths, task, seed)
 
 
 def score_in_transformers(
@@ -165,7 +176,7 @@ def weights_of(encoder: Path) -> str:
 
 def piece_of(pieces: Path, cell: dict[str, Any]) -> Path:
     """Return the file of a run; ``cell`` has its task, seed and side."""
-    return pieces / f"{cell['task']}-{cell['seed']}-{cell['side'].replace(' ', '-')}.json"
+    return pieces / f"{cell['task']}-{cell['seed']}-{cell['side'].replace(',', '').replace(' ', '-')}.json"
 
 
 def restore(pieces: Path, weights: str) -> None:
@@ -225,6 +236,7 @@ def main() -> None:
             "all four": partial(
                 score_in_transformers, pooler="none", adam=ElectraAdamW, schedule=our_schedule, order=endless_batches
             ),
+            "here, usual Adam": score_with_usual_adam,
         }
         for seed, task, side in itertools.product(arguments.seeds, arguments.tasks, arguments.sides):
             run = {"task": task, "seed": seed, "side": side}

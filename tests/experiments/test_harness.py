@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from electra.common.artifacts import read_json, write_json
 from electra.common.paths import Paths
 from electra.finetune.features import endless_batches
-from electra.optim import ElectraAdamW
+from electra.optim import OPTIMIZERS, ElectraAdamW, build_optimizer
 from electra.readers.build import prepare_tasks
 from electra.tasks.matrix import read_rows
 from experiments import harness
@@ -35,13 +35,15 @@ def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
-    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [15, 16], "one is finished before"
+    assert [done.stdout.count(f"seed {seed}, ") for seed in (1, 2)] == [17, 18], "one is finished before"
     rows = [line for line in done.stdout.splitlines() if line.startswith(("| CoLA", "| STS-B"))]
     assert len(rows) == 2 and all(row.count("±") == len(harness.SIDES) for row in rows)
     assert read_json(tmp_path / "work/pieces/CoLA-1-here.json") == finished
     piece = read_json(tmp_path / "work/pieces/STS-B-2-transformers.json")
     assert (piece["task"], piece["seed"], piece["side"]) == ("STS-B", 2, "transformers") and piece["machine"]
     assert read_json(tmp_path / "work/pieces/STS-B-2-new-pooler.json")["score"] != piece["score"]
+    here = read_json(tmp_path / "work/pieces/CoLA-2-here.json")
+    assert read_json(tmp_path / "work/pieces/CoLA-2-here-usual-Adam.json")["score"] != here["score"]
 
 
 def test_the_plain_loop_learns_by_the_optimizer_and_through_the_pooler_that_its_side_names(tmp_path: Path) -> None:
@@ -61,6 +63,27 @@ def test_the_plain_loop_learns_by_the_optimizer_and_through_the_pooler_that_its_
     (weights, options), (without_pooler, _) = made
     assert options == {"lr": 5e-5, "weight_decay": 0.0} and -100 <= score <= 100
     assert weights - without_pooler == 16 * 16 + 16
+
+
+def test_the_usual_adam_corrects_the_bias_and_is_gone_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[torch.optim.Optimizer] = []
+
+    def score_here(*_: object) -> float:
+        made.append(build_optimizer("adamw", [{"params": [torch.zeros(2, requires_grad=True)]}], lr=0.1))
+        return 50.0
+
+    monkeypatch.setattr(harness, "score_here", score_here)
+    settings = harness.settings_of(tmp_path)
+    assert harness.score_with_usual_adam(tmp_path, settings, Paths(tmp_path), "CoLA", 1) == 50.0
+    (optimizer,) = made
+    (weights,) = optimizer.param_groups[0]["params"]
+    weights.grad = torch.ones(2)
+    optimizer.step()
+    expected = pytest.approx([-0.1, -0.1], rel=1e-5)
+    assert weights.tolist() == expected, "without bias correction the first step is 3.2 times this"
+    assert OPTIMIZERS == {"adamw": ElectraAdamW}
 
 
 def test_the_plain_loop_takes_the_schedule_and_the_order_that_its_side_names(tmp_path: Path) -> None:
@@ -105,8 +128,8 @@ def test_the_table_states_nothing_from_one_seed() -> None:
     cells += [cell("MRPC", seed, side, 40.0) for seed in (1, 2) for side in harness.SIDES[:2]]
     cells += [cell("MRPC", 1, "new pooler", 50.0)]
     assert harness.table(cells).splitlines()[2:] == [
-        f"| CoLA | {' | '.join(['41.5 ± 0.7'] * 8)} | +0.0 |",
-        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  |  |  |  |  | +0.0 |",
+        f"| CoLA | {' | '.join(['41.5 ± 0.7'] * 9)} | +0.0 |",
+        "| MRPC | 40.0 ± 0.0 | 40.0 ± 0.0 |  |  |  |  |  |  |  | +0.0 |",
     ]
 
 
