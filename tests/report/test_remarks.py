@@ -1,5 +1,6 @@
 """The card reports where pre-training did not help and where a model learned nothing, without embellishment."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,29 @@ def test_tasks_on_which_pre_training_hurt_are_named(facts: Facts) -> None:
     ]
     (line,) = score_remarks(scored(facts, mean_gain=-2.25, B=worse))
     assert line.endswith("The mean is too: -2.2. This pre-training did not help.")
+
+
+def test_gains_that_may_be_chance_are_named_and_have_no_colour(settings: Settings, tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    write_example_results(paths)
+    scores = read_scores(paths)
+    assert scores
+    gains = {
+        "MRPC": {"gain": 10.0, "pretrained_sd": 1.0, "scratch_sd": 4.9},
+        "STS-B": {"gain": 10.0, "pretrained_sd": 5.0, "scratch_sd": 1.0},
+        "CoLA": {"gain": -2.0, "pretrained_sd": 0.5, "scratch_sd": 0.9},
+        "SQuAD1.1": {"gain": 4.0, "pretrained_sd": None, "scratch_sd": None},
+    }
+    for task, known in gains.items():
+        scores["tasks"][task] |= known
+    scores["mean"]["gain"] = 0.04
+    write_scores(paths, scores)
+    build_report(settings, paths)
+    text, page = (paths.results / "report.md").read_text(), (paths.results / "report.html").read_text()
+    assert "\n- A gain below twice the standard deviation over seeds may be chance: STS-B (+10.0).\n" in text
+    coloured = dict(zip(scores["tasks"], re.findall(r'<div class="gain (\w*)">', page), strict=True))
+    assert coloured == {"MRPC": "good", "STS-B": "", "CoLA": "bad", "SQuAD1.1": ""}
+    assert '<b class="">+0.0</b>' in page
 
 
 def test_a_model_that_gives_every_row_one_answer_is_named(facts: Facts) -> None:

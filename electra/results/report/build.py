@@ -22,7 +22,7 @@ from electra.results.report.facts import (
     shown_sentences,
     which_sentences,
 )
-from electra.results.report.remarks import score_remarks
+from electra.results.report.remarks import exceeds_spread, score_remarks
 from electra.results.report.tables import as_markdown, page_template
 
 
@@ -52,6 +52,7 @@ def render_page(facts: Facts) -> str:
         card=score_card(facts),
         pretrain=facts.pretrain or {},
         remarks=score_remarks(facts),
+        exceeds_spread=exceeds_spread,
         plateaus=plateaus(facts),
         curves=draw_curves(facts.curves, facts.pretrain or {}) if facts.curves else [],
         sections=sections(facts),

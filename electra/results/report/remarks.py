@@ -9,12 +9,16 @@ _STARTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 
 
 def score_remarks(facts: Facts) -> list[str]:
-    """Return remarks on tasks where pre-training did not help, or where a model is no better than a constant answer."""
+    """Return remarks on tasks where pre-training did not help, or where a model is no better than a constant answer.
+
+    Also on tasks whose gain may be chance, and on what makes the scores hard to read.
+    """
     scores = facts.scores
     if not scores or not scores["tasks"]:
         return []
     return [
         *_below_scratch(scores),
+        *_within_the_spread(scores),
         *_same_answers(scores),
         *_no_better_than_one_answer(scores),
         *_hard_to_read(scores),
@@ -30,6 +34,22 @@ def _below_scratch(scores: dict[str, Any]) -> Iterator[str]:
         verdict = f" The mean is too: {mean:+.1f}. This pre-training did not help." if mean < 0 else ""
         named = f": {', '.join(worse)}" if worse else ""
         yield f"Pre-trained is below random weights on {len(worse)} of {len(gains)} tasks{named}.{verdict}"
+
+
+def exceeds_spread(entry: dict[str, Any]) -> bool:
+    """Return whether a task's gain is above twice the larger standard deviation over seeds; False for a single seed."""
+    deviations = [entry[f"{init}_sd"] for init in _STARTS if entry.get(f"{init}_sd") is not None]
+    return bool(deviations) and abs(entry["gain"]) > 2 * max(deviations)
+
+
+def _within_the_spread(scores: dict[str, Any]) -> Iterator[str]:
+    small = [
+        f"{task} ({entry['gain']:+.1f})"
+        for task, entry in scores["tasks"].items()
+        if entry.get("pretrained_sd") is not None and not exceeds_spread(entry)
+    ]
+    if small:
+        yield f"A gain below twice the standard deviation over seeds may be chance: {', '.join(small)}."
 
 
 def _same_answers(scores: dict[str, Any]) -> Iterator[str]:
