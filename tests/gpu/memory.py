@@ -1,7 +1,8 @@
 """Allocated and predicted memory of steps on the pretended device: ``python -m tests.gpu.memory REPORT.json RANKS``.
 
 Reads cases from standard input as JSON: lists of [profile, micro-batch, length, ZeRO stage, activation checkpointing,
-micro-batches a step]. The engine is the one of a run; batches are placeholders, and other ranks are not there.
+micro-batches a step], then what is offloaded, or "compiled". The engine is the one of a run; batches are placeholders,
+and other ranks are not there.
 """
 
 import gc
@@ -28,12 +29,16 @@ VOCABULARY = 30_522
 
 def measure(case: list[Any], ranks: int) -> dict[str, float]:
     """Peak of two steps in bytes, as allocated and as predicted."""
-    profile, micro_batch, length, stage, recompute, accumulation, *offload = case
+    profile, micro_batch, length, stage, recompute, accumulation, *more = case
+    is_compiled, offload = "compiled" in more, [what for what in more if what != "compiled"]
     written = yaml.safe_load((ROOT / "params" / f"{profile}.yaml").read_text())
     shape = Model(**written["model"])
     batch_size = micro_batch * accumulation * ranks
     recipe = Pretrain(**{**written["pretrain"], "batch_size": batch_size, "length_curriculum": None})
-    machine = Machine("cuda", ranks, "bf16", stage, micro_batch, 1, offload=offload[0] if offload else "none")
+    machine = Machine(
+        "cuda", ranks, "bf16", stage, micro_batch, 1,
+        compile="model" if is_compiled else "off", offload=offload[0] if offload else "none",
+    )  # fmt: skip
     predicted = predict_step_memory(shape, recipe, machine, length, VOCABULARY, recompute=recompute).peak
 
     torch._C._cuda_clearCublasWorkspaces()  # every case is to take its own
@@ -42,6 +47,8 @@ def measure(case: list[Any], ranks: int) -> dict[str, float]:
     model = build_objective(shape, VOCABULARY, 0, recipe)
     if recompute:
         recompute_layers(model)
+    if is_compiled:
+        model.forward = torch.compile(model.forward, dynamic=False, fullgraph=True)  # type: ignore[method-assign]
     engine, _ = build_engine(model, recipe, machine)
     batch = placeholder_batch(recipe, micro_batch, length)
     for name in ("random_BK", "candidate_BT"):  # as the loader does

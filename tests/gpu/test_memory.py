@@ -14,7 +14,8 @@ from tests.workspace import ROOT
 pytestmark = pytest.mark.long
 
 Case = tuple[Any, ...]
-# By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step, offload
+# By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step; what is
+# offloaded, or "compiled"
 CASES: dict[int, list[Case]] = {
     1: [
         ("small", 128, 128, 0, False, 1),
@@ -28,6 +29,7 @@ CASES: dict[int, list[Case]] = {
         ("large", 8, 128, 3, False, 1),
         ("base", 16, 128, 2, False, 1, "optimizer"),
         ("large", 4, 128, 3, False, 1, "optimizer"),
+        ("small", 128, 128, 0, False, 1, "compiled"),
     ],
     8: [
         ("small", 16, 128, 0, False, 1),

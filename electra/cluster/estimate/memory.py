@@ -26,6 +26,7 @@ from electra.cluster.memory import give_back_freed_memory
 from electra.common.errors import ConfigError
 from electra.config.methods import METHODS
 from electra.model.encoder import Encoder
+from electra.model.heads import MOST_LOGITS
 from electra.objectives.base import Batch, Objective, build_objective
 from electra.pretrain.data.batches import masking_rule
 from electra.pretrain.data.masking import num_slots
@@ -344,7 +345,10 @@ def _phase_memory(
     if machine.device == "cuda" and machine.zero_stage:
         buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)
     workspaces = WORKSPACES if machine.device == "cuda" else 0
-    peak = weights + moments + buckets + workspaces + max(live.peak, gradients)
+    logits, fused = vocab_size * batch.mask_positions_BK.numel(), 0
+    if machine.device == "cuda" and machine.compile == "model" and logits <= MOST_LOGITS:
+        fused = FP32 * logits  # the compiled loss casts logits in its own kernel: measured, docs/gpu-tests.md#memory
+    peak = weights + moments + buckets + workspaces + max(live.peak - fused, gradients)
     if machine.device == "cuda":
         return StepMemory(weights, gradients, moments, dict(kept), peak, peak, peak)
     holes = _HOLES_RECOMPUTED * kept.total() if recompute else _HOLES * kept.total() + engine.heap * num_trained
