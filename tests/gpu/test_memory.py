@@ -17,8 +17,9 @@ Case = tuple[Any, ...]
 # By processes: profile, micro-batch, length, ZeRO stage, activation checkpointing, micro-batches in a step; what is
 # offloaded, or "compiled"
 CASES: dict[int, list[Case]] = {
-    1: [
+    1: [  # those of ZeRO 3 last: DeepSpeed then replaces functions of PyTorch in the whole process
         ("small", 128, 128, 0, False, 1),
+        ("small", 128, 128, 0, False, 1, "compiled"),
         ("small", 32, 128, 0, True, 2),
         ("small", 64, 128, 1, False, 1),
         ("base", 16, 128, 0, False, 2),
@@ -26,10 +27,9 @@ CASES: dict[int, list[Case]] = {
         ("base", 16, 128, 2, False, 1),
         ("large", 8, 512, 0, False, 1),
         ("large", 64, 512, 0, True, 1),  # logits in chunks
-        ("large", 8, 128, 3, False, 1),
         ("base", 16, 128, 2, False, 1, "optimizer"),
+        ("large", 8, 128, 3, False, 1),
         ("large", 4, 128, 3, False, 1, "optimizer"),
-        ("small", 128, 128, 0, False, 1, "compiled"),
     ],
     8: [
         ("small", 16, 128, 0, False, 1),
