@@ -45,7 +45,7 @@ _LABELLED = {
 }
 REFERENCE = "CPU"
 DEFAULT = "ZeRO 0, bf16, compiled"
-SAMPLED = ", electra"  # in the name of a curve: of runs of the paper's method, whose generator samples tokens
+SAMPLED = ", electra"  # end of the names of ELECTRA's curves, whose generator samples tokens; the others are MLM's
 NOT_RUN = "not run, the time was over"
 
 
@@ -165,12 +165,8 @@ class Bench(Processes):
             return 1
         return 1 << (min(8, self.num_devices).bit_length() - 1)
 
-    def workspace(self, name: str, **cluster: Any) -> Paths:
-        """Create a workspace with a copy of the prepared data and the given cluster settings.
-
-        Args:
-            name: of the folder; with ``SAMPLED`` in it, ELECTRA is trained.
-        """
+    def workspace(self, name: str, objective: str = "bert", **cluster: Any) -> Paths:
+        """Create a workspace with a copy of the prepared data, the method and the given cluster settings."""
         prepared = self.root / "prepared"
         if not prepared.is_dir():
             self._write(prepared)
@@ -180,48 +176,54 @@ class Bench(Processes):
         folder = self.root / name
         if not folder.is_dir():
             shutil.copytree(prepared, folder)
-        self._write(folder, is_sampled=SAMPLED in name, **cluster)
+        self._write(folder, objective, **cluster)
         return Paths(folder)
 
-    def _write(self, folder: Path, is_sampled: bool = False, **cluster: Any) -> None:
+    def _write(self, folder: Path, objective: str = "bert", **cluster: Any) -> None:
         workers = {"num_workers": 1, "checkpoint_minutes": 1e-6, "grace_seconds": 20, "compile": "off"}
         if (cluster.get("device") or self.device) == "cpu":
-            # so small a model is slower on many threads than on few
+            # on 16 cores that others used too, the 200 steps took over a minute; one thread takes 37 s for them
             workers |= {"precision": "fp32", "num_threads": 1 if self.size is TINY else min(4, num_cores())}
-        sections = dict(self.size.sections)
-        if is_sampled:
-            sections["pretrain"] = {**sections["pretrain"], "objective": "electra"}
+        sections = {**self.size.sections, "pretrain": {**self.size.sections["pretrain"], "objective": objective}}
         write_workspace(folder, "books", {"device": self.device, **workers, **cluster}, cells=TASKS, **sections)
 
     def train(self, paths: Paths, ranks: int, blow: Blow | None = None) -> list[Child]:
         """Run ``electra pretrain`` in ``ranks`` processes, as a launcher starts them, until they succeed or fail."""
         return self.wait([self.start(pretrain, blow, folder=paths.root, **place) for place in places(ranks)])
 
-    def curve(self, name: str, ranks: int, **cluster: Any) -> Curve:
+    def curve(self, name: str, ranks: int, **settings: Any) -> Curve:
         """Return the losses of an uninterrupted run by step; the same run is made only once.
 
         Raises:
             Broken: the run failed.
         """
         if name not in self.curves:
-            paths = self.workspace(name, num_processes=ranks, **cluster)
+            paths = self.workspace(name, num_processes=ranks, **settings)
             children = self.train(paths, ranks)
             if any(child.code for child in children):
                 raise Broken(first_failure(children).why())
             self.curves[name] = read_curve(paths)
         return self.curves[name]
 
-    def reference(self, sampled: str = "") -> Curve:
-        """Return the losses of one process on the CPU, fp32, ZeRO 0; with ``SAMPLED``, ELECTRA's."""
-        return self.curve(REFERENCE + sampled, 1, device="cpu", precision="fp32", zero_stage=0)
+    def reference(self, objective: str = "bert") -> Curve:
+        """Return the losses of one process on the CPU, fp32, ZeRO 0."""
+        name = REFERENCE + suffix_of(objective)
+        return self.curve(name, 1, objective=objective, device="cpu", precision="fp32", zero_stage=0)
 
-    def at_stage(self, stage: int, sampled: str = "") -> Curve:
-        """Return the losses on all devices in fp32 at a ZeRO stage; with ``SAMPLED``, ELECTRA's."""
-        return self.curve(f"ZeRO {stage}{sampled}", self.ranks, precision="fp32", zero_stage=stage)
+    def at_stage(self, stage: int, objective: str = "bert") -> Curve:
+        """Return the losses on all devices in fp32 at a ZeRO stage."""
+        name = f"ZeRO {stage}{suffix_of(objective)}"
+        return self.curve(name, self.ranks, objective=objective, precision="fp32", zero_stage=stage)
 
-    def by_default(self, sampled: str = "") -> Curve:
-        """Return the losses as runs on CUDA are without further settings; with ``SAMPLED``, ELECTRA's."""
-        return self.curve(DEFAULT + sampled, self.ranks, precision="bf16", zero_stage=0, compile="auto")
+    def by_default(self, objective: str = "bert") -> Curve:
+        """Return the losses with CUDA's default settings on all devices."""
+        name = DEFAULT + suffix_of(objective)
+        return self.curve(name, self.ranks, objective=objective, precision="bf16", zero_stage=0, compile="auto")
+
+
+def suffix_of(objective: str) -> str:
+    """Return the end of the names of a method's curves."""
+    return SAMPLED if objective == "electra" else ""
 
 
 def prepare() -> None:
@@ -261,16 +263,16 @@ def links_table(found: Figures) -> str:
 def zero(bench: Bench) -> Figures:
     """Return loss curves of the same steps on the CPU, at every ZeRO stage, and with CUDA's default settings.
 
-    The method is the profile's, MLM, which draws nothing; and ELECTRA's on the CPU, at ZeRO 0 and with the defaults.
+    The method is MLM, which samples nothing; ELECTRA is trained on the CPU, at ZeRO 0 and with the defaults.
     """
     runs: dict[str, Callable[[], Curve]] = {REFERENCE: bench.reference}
     runs |= {f"ZeRO {stage}": partial(bench.at_stage, stage) for stage in range(4)}
     runs |= {
-        REFERENCE + SAMPLED: partial(bench.reference, SAMPLED),
-        f"ZeRO 0{SAMPLED}": partial(bench.at_stage, 0, SAMPLED),
+        REFERENCE + SAMPLED: partial(bench.reference, "electra"),
+        f"ZeRO 0{SAMPLED}": partial(bench.at_stage, 0, "electra"),
     }
     if bench.device == "cuda":
-        runs |= {DEFAULT + sampled: partial(bench.by_default, sampled) for sampled in ("", SAMPLED)}
+        runs |= {DEFAULT + suffix_of(method): partial(bench.by_default, method) for method in ("bert", "electra")}
     curves: dict[str, Curve] = {}
     errors: dict[str, str] = {}
     for name, run in runs.items():

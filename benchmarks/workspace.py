@@ -256,19 +256,12 @@ def read_curve(paths: Paths) -> Curve:
     }
 
 
-def apart(one: Curve, other: Curve, kind: str = "", last: float = math.inf) -> tuple[float, str]:
-    """Return the largest difference of two curves' losses in nats, and where it is; infinite if a loss is missing.
-
-    Args:
-        kind: beginning of the names of the losses that are compared; ``train_``: of single batches.
-        last: the last step that is compared.
-    """
+def apart(one: Curve, other: Curve) -> tuple[float, str]:
+    """Return the largest difference of two curves' losses in nats, and where it is; infinite if a loss is missing."""
     largest = (0.0, "")
     for step in sorted(one.keys() | other.keys()):
         mine, its = one.get(step, {}), other.get(step, {})
         for name in sorted(mine.keys() | its.keys()):
-            if step > last or not name.startswith(kind):
-                continue
             difference = abs(mine.get(name, math.inf) - its.get(name, math.inf))
             difference = math.inf if math.isnan(difference) else difference
             if difference > largest[0]:

@@ -96,6 +96,20 @@ def test_memory_traced_without_cuda_is_what_cuda_took(
     assert torch.version.cuda or not torch.empty(1).is_cuda
 
 
+def test_compiled_a_step_without_logits_takes_no_less() -> None:
+    settings = load("small")
+    for generator, saved in (("transformer", 128 * 19 * 30522 * 4), ("unigram", 0)):  # 19 masked tokens an example
+        recipe = settings.pretrain.model_copy(update={"batch_size": 128, "generator": generator})
+        with machines.traced_as_on_cuda():
+            plain, compiled = (
+                predict_step_memory(
+                    settings.model, recipe, Machine("cuda", 1, "bf16", 0, 128, 1, compile=part), 128, 30522
+                ).peak
+                for part in ("off", "model")
+            )
+        assert plain - compiled == saved
+
+
 def test_every_zero_stage_has_its_memory_and_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     def peak(model: Any, recipe: Any, machine: Machine, length: int, vocab_size: int) -> Any:
         class Found:

@@ -345,9 +345,10 @@ def _phase_memory(
     if machine.device == "cuda" and machine.zero_stage:
         buckets = FP32 * bucket_size(num_trained) * (2 if machine.num_nodes > 1 else 1)
     workspaces = WORKSPACES if machine.device == "cuda" else 0
-    logits, fused = vocab_size * batch.mask_positions_BK.numel(), 0
+    logits = vocab_size * batch.mask_positions_BK.numel() if "mlm" in model.loss_weights else 0
+    fused = 0
     if machine.device == "cuda" and machine.compile == "model" and logits <= MOST_LOGITS:
-        fused = FP32 * logits  # the compiled loss casts logits in its own kernel: measured, docs/gpu-tests.md#memory
+        fused = FP32 * logits  # a compiled loss casts the logits in its own kernel: docs/gpu-tests.md#memory
     peak = weights + moments + buckets + workspaces + max(live.peak - fused, gradients)
     if machine.device == "cuda":
         return StepMemory(weights, gradients, moments, dict(kept), peak, peak, peak)
