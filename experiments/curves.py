@@ -31,7 +31,7 @@ from electra.tasks.catalogue import find_spec
 from electra.tasks.matrix import PRETRAINED, finetuned_name, read_rows
 from experiments import methods
 from experiments.curves_law import fitted, rates_table, table, texts_table
-from experiments.equal_flops import ROOT, electra, write_workspace
+from experiments.equal_flops import ROOT, electra, processor_seconds, write_workspace
 from experiments.methods_table import page_with
 from experiments.texts import write_texts
 
@@ -297,7 +297,7 @@ def finish(folder: Path, run: Run) -> None:
         "text_tokens": read_manifest(workspace / "data/shards")["splits"]["train"]["tokens"],
         "loss": loss,
         "tasks": {task: scores_of(workspace, f"{task}-dev") for task in plan()["tasks"]},
-        "processor_seconds": methods.processor_seconds(workspace),
+        "processor_seconds": processor_seconds(workspace),
         "machine": measure.machine(),
     }
     piece.parent.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 Existing results are not computed again, so an interrupted call can be repeated.
 """
 
+import datetime
 import json
 import os
 import statistics
@@ -14,7 +15,9 @@ from typing import Any
 
 import yaml
 
+from benchmarks import measure
 from electra.cluster.estimate.cost import flops_per_token
+from electra.cluster.hardware import choose_precision
 from electra.common.artifacts import read_json
 from electra.common.errors import InfrastructureError
 from electra.common.paths import Paths
@@ -24,6 +27,7 @@ from electra.tasks.catalogue import find_spec
 from electra.tasks.matrix import PRETRAINED, SCRATCH, finetuned_name, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
+NOTES = "commands.jsonl"  # of a workspace: its commands and what they cost
 
 
 def vocab_size_of(paths: Paths) -> int:
@@ -77,6 +81,23 @@ def pretrained(folder: Path) -> dict[str, float]:
     return {name: figures[name] for name in figures if name not in ("step", "examples_seen")}
 
 
+def pretrained_at_cost(folder: Path, settings: Settings, data: Path, flops: float) -> dict[str, Any]:
+    """Pre-train in a workspace with the number of steps that costs ``flops``; return cost, figures and machine."""
+    steps = steps_that_cost(flops, settings, read_json(data / "shards/manifest.json")["vocab_size"])
+    write_workspace(folder, settings, data, steps, [1])
+    pretrained(folder)
+    figures = read_json(Paths(folder).results / "pretrain.json")
+    return {
+        "steps": steps,
+        "tokens": steps * settings.pretrain.batch_size * settings.shards.max_length,
+        "flops": flops,
+        "processor_seconds": processor_seconds(folder),
+        "heldout": {name: round(value, 5) for name, value in figures.items()},
+        "precision": choose_precision(settings.cluster, "cpu"),
+        "machine": measure.machine(),
+    }
+
+
 def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) -> dict[str, Any]:
     """Fine-tune all tasks with all seeds in a workspace, from its pre-trained or from random weights, and score them.
 
@@ -100,15 +121,17 @@ def fine_tuned(folder: Path, tasks: list[str], seeds: list[int], scratch: bool) 
     }
 
 
-def electra(folder: Path, *arguments: str) -> None:
+def electra(folder: Path, *arguments: str) -> dict[str, Any]:
     """Run one command of the project in a workspace, on one thread; its output goes to a log file there.
 
-    Appends its wall-clock and processor seconds to ``commands.jsonl`` beside the log.
+    Appends a note to ``commands.jsonl`` beside the log when it begins, and one with its wall and processor seconds
+    when it ends, which is returned.
 
     Raises:
         InfrastructureError: the command failed.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    append_note(folder, {"command": list(arguments), "began": datetime.datetime.now().isoformat(timespec="seconds")})
     begin = time.perf_counter()
     with (
         open(folder / "log.txt", "a") as log,
@@ -132,11 +155,29 @@ def electra(folder: Path, *arguments: str) -> None:
         "seconds": round(time.perf_counter() - begin, 2),
         "processor_seconds": round(used.ru_utime + used.ru_stime, 2),
     }
-    with open(folder / "commands.jsonl", "a") as notes:
-        notes.write(json.dumps(note) + "\n")
+    append_note(folder, note)
     if process.returncode:
         raise InfrastructureError(
             f"electra {' '.join(arguments)} ended with exit code {process.returncode}",
             where=str(folder / "log.txt"),
             next_step="read the end of that file; the same call of the benchmark goes on where it stopped",
         )
+    return note
+
+
+def append_note(folder: Path, note: dict[str, Any]) -> None:
+    with open(folder / NOTES, "a") as notes:
+        notes.write(json.dumps(note) + "\n")
+
+
+def processor_seconds(workspace: Path) -> float | None:
+    """Return the processor seconds of all calls that pre-trained a workspace; None if not all were noted.
+
+    A call that was killed has noted its beginning only.
+    """
+    notes = workspace / NOTES
+    lines = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+    calls = [line for line in lines if line["command"] == ["pretrain"]]
+    seconds = [line["processor_seconds"] for line in calls if "processor_seconds" in line]
+    was_killed = sum("began" in line for line in calls) > len(seconds)
+    return round(sum(seconds), 1) if seconds and not was_killed else None

@@ -35,14 +35,20 @@ from typing import Any
 import yaml
 
 from benchmarks import measure
-from electra.cluster.hardware import choose_precision
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.errors import ConfigError, InfrastructureError
 from electra.common.parsing import read_yaml
 from electra.common.paths import Paths
 from electra.config import Settings
 from electra.config.loading import parse_settings
-from experiments.equal_flops import ROOT, electra, steps_that_cost, training_flops, vocab_size_of, write_workspace
+from experiments.equal_flops import (
+    ROOT,
+    electra,
+    pretrained_at_cost,
+    training_flops,
+    vocab_size_of,
+    write_workspace,
+)
 from experiments.methods_table import (
     CHOICE,
     DEV,
@@ -52,6 +58,8 @@ from experiments.methods_table import (
     Row,
     answer_table,
     compared,
+    corrected_table,
+    costs_table,
     differences_table,
     group_name,
     of_group,
@@ -80,6 +88,8 @@ OF_ALL = {
     "answer": (PAGE, answer_table),
     "summary": (PAGE, summary_table),
     "records": (RECORDS_PAGE, records_table),
+    "corrected": (PAGE_IN_FULL, corrected_table),
+    "costs": (PAGE_IN_FULL, costs_table),
 }
 OF_A_GROUP = {
     "scores": (PAGE_IN_FULL, scores_table),
@@ -408,36 +418,11 @@ def seeds_of(split: str) -> list[int]:
 def pretrained(place: Place, run: Run) -> Row:
     """Pre-train in a workspace; return the cost and the figures of the last validation."""
     workspace, data = place.workspace(run), place.data(run.text)
-    vocab_size = vocab_size_of(Paths(data))
     reference = settings_of(protocol()["reference"], shape=run.shape)
-    flops = training_flops(reference, vocab_size) * protocol()["budgets"][run.budget] / reference.pretrain.num_steps
+    flops = training_flops(reference, vocab_size_of(Paths(data)))
+    flops *= protocol()["budgets"][run.budget] / reference.pretrain.num_steps
     settings = settings_of(run.method, run.rate, run.seed, run.shape)
-    steps = steps_that_cost(flops, settings, vocab_size)
-    write_workspace(workspace, settings, data / "data", steps, [1])
-    if not (Paths(workspace).results / "pretrain.json").exists():
-        electra(workspace, "pretrain")
-    figures = read_json(Paths(workspace).results / "pretrain.json")
-    return {
-        "run": vars(run),
-        "steps": steps,
-        "tokens": steps * settings.pretrain.batch_size * settings.shards.max_length,
-        "flops": flops,
-        "processor_seconds": processor_seconds(workspace),
-        "heldout": {name: round(value, 5) for name, value in figures.items()},
-        "precision": choose_precision(settings.cluster, "cpu"),
-        "machine": measure.machine(),
-    }
-
-
-def processor_seconds(workspace: Path) -> float | None:
-    """Return the processor seconds of pre-training, or None without a note of any command.
-
-    A command that was killed has none: of a run that went on after a kill, only what came after it is counted.
-    """
-    notes = workspace / "commands.jsonl"
-    commands = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
-    seconds = [command["processor_seconds"] for command in commands if command["command"] == ["pretrain"]]
-    return sum(seconds) if seconds else None
+    return {"run": vars(run), **pretrained_at_cost(workspace, settings, data / "data", flops)}
 
 
 def environment() -> dict[str, str]:

@@ -7,7 +7,7 @@ fine-tuning seed, percent) and, unless the weights are random, what pre-training
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from scipy import special
@@ -19,6 +19,8 @@ RANDOM, CHOICE, DEV = "random", "choice", "dev"
 BASELINE = "bert"  # the method that others are compared with
 RECORD_BUDGET = "24M"  # the record book's baseline is BASELINE with the FLOPs of this budget
 SIGNIFICANCE = 0.01
+NOTABLE = 0.05  # comparisons with a larger p are not listed again
+OTHER_COMPARISONS = 1  # that of the record book: less than the FLOPs of its baseline
 TUNED = ("bert", "electra")  # methods whose tuning runs decide which tasks count
 LEVEL = 0.95
 SHAPE, TEXT = "2x128", "12MB"  # those of which rows say nothing; further ones have tables of their own
@@ -191,29 +193,91 @@ def summary_table(rows: Sequence[Row]) -> str:
 
 
 def answer_table(rows: Sequence[Row]) -> str:
-    """Return each method's mean of the counted tasks minus the baseline's, paired by seed.
+    """Return the mean of the counted tasks minus the baseline's, paired by seed: a line per shape, text and budget.
 
-    There is a column per shape, text and budget. The methods are in the order of their first columns, the best first.
+    The columns are the methods that were run at several costs, the best of the first line first.
     """
-    columns: dict[str, dict[str, tuple[list[float], float]]] = {}
+    lines: dict[str, dict[str, tuple[list[float], float]]] = {}
+    for title, method, differences, p in comparisons(rows):
+        lines.setdefault(title, {})[method] = (differences, p)
+    costs = Counter(method for found in lines.values() for method in found)
+    columns = [method for method in costs if costs[method] > 1]
+
+    def means(method: str) -> list[float]:
+        return [statistics.fmean(found[method][0]) if method in found else -math.inf for found in lines.values()]
+
+    def cell(differences: list[float], p: float) -> str:
+        return f"{with_interval(differences, '+.1f')} (p = {p:.2g})" if differences else ""
+
+    columns.sort(key=means, reverse=True)
+    cells = [[title, *(cell(*found.get(method, ([], 1.0))) for method in columns)] for title, found in lines.items()]
+    return measure.table(["encoder and FLOPs", *(f"`{method}`" for method in columns)], cells) + "\n"
+
+
+def comparisons(rows: Sequence[Row]) -> list[tuple[str, str, list[float], float]]:
+    """Return title (shape, FLOPs, text), method, differences to the baseline and p of all that is compared with it."""
+    compared_ones = []
     for group in groups_of(rows):
         own = of_group(rows, group)
         counted = counted_tasks(own)
         for budget, method in compared(own):
-            found = paired(by_seed(own, budget, method, counted), by_seed(own, budget, BASELINE, counted))
-            if method != BASELINE and len(found[0]) > 1:
-                columns.setdefault(title_of(group, budget), {})[method] = found
-    methods = dict.fromkeys(method for column in columns.values() for method in column)
+            found, p = paired(by_seed(own, budget, method, counted), by_seed(own, budget, BASELINE, counted))
+            if method != BASELINE and len(found) > 1:
+                compared_ones.append((title_of(group, budget), method, found, p))
+    return compared_ones
 
-    def means(method: str) -> list[float]:
-        return [statistics.fmean(column[method][0]) if method in column else -math.inf for column in columns.values()]
 
-    def cells(method: str) -> list[str]:
-        found = [column.get(method, ([], 1.0)) for column in columns.values()]
-        return [f"{with_interval(values, '+.1f')} (p = {p:.2g})" if values else "" for values, p in found]
+def corrected_table(rows: Sequence[Row]) -> str:
+    """Return the comparisons with p < 0.05, and p corrected for the number of all (Bonferroni)."""
+    found = comparisons(rows)
+    number = len(found) + OTHER_COMPARISONS
+    lines = [
+        [title, f"`{method}`", with_interval(values, "+.1f"), f"{p:.2g}", f"{min(1.0, number * p):.1g}"]
+        for title, method, values, p in sorted(found, key=lambda comparison: comparison[-1])
+        if p < NOTABLE
+    ]
+    heading = ["encoder and FLOPs", "method", "minus `bert`", "p", f"corrected for {number} comparisons"]
+    return measure.table(heading, lines) + "\n"
 
-    lines = [[f"`{method}`", *cells(method)] for method in sorted(methods, key=means, reverse=True)]
-    return measure.table(["minus `bert`", *columns], lines) + "\n"
+
+def costs_table(rows: Sequence[Row]) -> str:
+    """Return what the reported runs cost: a line per shape, text, budget and kind of machine."""
+    runs: dict[tuple[str, str, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        budget, method = of(row)
+        if row["split"] == DEV and (budget, method) in compared(of_group(rows, group_of(row))):
+            title = title_of(group_of(row), budget)
+            machine = (title, processor_of(row["machine"]), row["precision"])
+            runs.setdefault(machine, {}).setdefault(method, []).append(row)
+    lines = []
+    for (title, processor, precision), methods in runs.items():
+        own = [row for by_method in methods.values() for row in by_method]
+        minutes = [row["processor_seconds"] / 60 for row in own if row.get("processor_seconds")]
+        seeds = [f"`{method}` {ranges(row['run']['seed'] for row in found)}" for method, found in methods.items()]
+        cost = f"{own[0]['flops'] / 1e12:.0f}"
+        spent = dict.fromkeys(f"{value:.0f}" for value in (min(minutes), max(minutes))) if minutes else {}
+        lines.append([title, cost, f"{processor}, {precision}", "; ".join(seeds), " - ".join(spent)])
+    return (
+        measure.table(["encoder and FLOPs", "TFLOP", "processor", "methods and their seeds", "minutes"], lines) + "\n"
+    )
+
+
+def processor_of(machine: dict[str, Any]) -> str:
+    """Return a processor's name and its widest units for matrix products."""
+    units = " ".join(machine.get("matrix_units", []))
+    widest = "AMX" if "amx" in units else "AVX-512" if "avx512" in units else "no AVX-512"
+    return f"{machine['device'].replace('(R)', '').removesuffix(' Processor')}, {widest}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers as ranges, such as "1-3, 5"."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in found)
 
 
 def differences_table(rows: Sequence[Row]) -> str:

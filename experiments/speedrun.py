@@ -36,6 +36,7 @@ from experiments.equal_flops import (
     electra,
     fine_tuned,
     pretrained,
+    processor_seconds,
     scaled,
     training_flops,
     vocab_size_of,
@@ -288,14 +289,6 @@ def refuse_another_run(workspace: Path, wanted: Settings, data: Path) -> None:
             where=str(workspace),
             next_step="remove it, or name another --folder",
         )
-
-
-def processor_seconds(workspace: Path) -> float | None:
-    """Return the processor seconds of all calls that pre-trained a workspace; None if they were not recorded."""
-    notes = workspace / "commands.jsonl"
-    lines = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
-    seconds = [line["processor_seconds"] for line in lines if line["command"] == ["pretrain"]]
-    return round(sum(seconds), 1) if seconds else None
 
 
 def revision() -> str:

@@ -30,3 +30,15 @@ def test_own_tasks_are_fine_tuned_and_scored_as_public_ones_are(
     found = equal_flops.fine_tuned(tmp_path, ["mine"], [1, 2, 3], scratch=False)
     assert found == {"mean": 60.0, "mean_by_seed": [50.0, 60.0, 70.0], "tasks": {"mine": [50.0, 60.0, 70.0]}}
     assert [command[:5] for command in commands][0] == ("finetune", "--task", "mine", "--seed", "1")
+
+
+def test_a_run_that_was_killed_has_no_processor_seconds(tmp_path: Path) -> None:
+    assert equal_flops.processor_seconds(tmp_path) is None, "nothing was noted"
+    for seconds in (2.0, 3.5):
+        equal_flops.append_note(tmp_path, {"command": ["pretrain"], "began": "2026-11-28T06:00:00"})
+        equal_flops.append_note(tmp_path, {"command": ["pretrain"], "processor_seconds": seconds})
+    equal_flops.append_note(tmp_path, {"command": ["finetune"], "processor_seconds": 9.0})
+    assert equal_flops.processor_seconds(tmp_path) == 5.5
+
+    equal_flops.append_note(tmp_path, {"command": ["pretrain"], "began": "2026-11-28T07:00:00"})
+    assert equal_flops.processor_seconds(tmp_path) is None

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from electra.common.errors import ConfigError
-from experiments import methods, methods_table
+from experiments import equal_flops, methods, methods_table
 from experiments.equal_flops import steps_that_cost, training_flops
 from experiments.methods import Place, Run, finished_rows, protocol, settings_of
 from experiments.methods_table import CHOICE, DEV, RANDOM
@@ -22,6 +22,7 @@ from tests.workspace import PROFILE, ROOT, forked
 
 NAMES = list(protocol()["methods"])
 TASKS = list(protocol()["tasks"])
+MACHINE = {"device": "AMD EPYC", "matrix_units": []}
 
 
 @pytest.mark.parametrize("method", NAMES)
@@ -121,7 +122,8 @@ def write_pieces(place: Place, run: Run, split: str, without: int = 0) -> None:
     """Write the pieces of a finished run, but for the last ones."""
     (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
     if run.method != RANDOM:
-        place.piece(run).write_text(json.dumps({"run": vars(run), "flops": 1e12, "steps": 5, "tokens": 5120}))
+        about = {"run": vars(run), "flops": 1e12, "steps": 5, "tokens": 5120, "precision": "fp32", "machine": MACHINE}
+        place.piece(run).write_text(json.dumps(about))
     cells = methods.cells_of(split, run)
     for task, part, seed in cells[: len(cells) - without]:
         piece = {"run": vars(run), "task": task, "split": part, "seed": seed, "score": 50.0 + seed}
@@ -216,7 +218,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         folder = place.workspace(run)
         ended(forked(faults.run, [], folder, folder / "log.txt", program), folder)
 
-    monkeypatch.setattr(methods, "electra", electra)
+    for module in (equal_flops, methods):
+        monkeypatch.setattr(module, "electra", electra)
     monkeypatch.setattr(methods, "fine_tune_in_process", fine_tune)
     return found
 
@@ -349,15 +352,49 @@ def test_the_answer_is_each_method_minus_masked_language_modelling_by_shape_and_
     rows += runs("24M", 8e13, "bert", [62, 62]) + runs("24M", 8e13, "slow", [62.5, 63.5])
     rows += runs("6M", 2e13, "bert", [60, 61]) + runs("6M", 2e13, "slow", [58, 59.2])
     rows += runs("6M", 2e13, "quick", [60.6, 61]) + runs("6M", 2e13, "once", [70])
+    rows += runs("6M", 2e13, "small", [65, 65])
     rows += runs("24M", 9e13, "bert", [70, 71], "4x192") + runs("24M", 9e13, "slow", [72, 72.5], "4x192")
 
+    rows += runs("24M", 8e13, "quick", [63, 63.5])
+
     heading, _, *lines = methods_table.answer_table(rows).splitlines()
-    assert heading == "| minus `bert` | 2x128, 6M | 2x128, 24M | 4x192, 24M |"
-    assert [line.split(" | ")[0] for line in lines] == ["| `quick`", "| `slow`"], "the best first"
+    assert heading == "| encoder and FLOPs | `quick` | `slow` |", "the best first; what was run at one cost is left out"
+    assert [line.split(" | ")[0] for line in lines] == ["| 2x128, 6M", "| 2x128, 24M", "| 4x192, 24M"]
     p = stats.ttest_rel([58, 59.2], [60, 61]).pvalue
-    assert lines[1].split(" | ")[1] == f"-1.9 ± 1.3 (p = {p:.2g})"
-    assert lines[0].split(" | ")[2:] == ["", " |"], "not run at this budget, nor in this shape"
-    assert lines[1].split(" | ")[2:] == ["+1.0 ± 6.4 (p = 0.3)", "+1.8 ± 3.2 (p = 0.09) |"]
+    assert lines[0].split(" | ")[2] == f"-1.9 ± 1.3 (p = {p:.2g}) |"
+    assert lines[2].split(" | ")[1:] == ["", "+1.8 ± 3.2 (p = 0.09) |"], "not run in this shape"
+
+
+def test_small_p_are_corrected_for_all_comparisons_that_were_made() -> None:
+    rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
+    rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
+    rows += runs("6M", 2e13, "bert", [60, 61, 60]) + runs("6M", 2e13, "clear", [62, 63.1, 62])
+    rows += runs("6M", 2e13, "level", [60.4, 60.5, 60.3]) + runs("6M", 2e13, "worse", [57, 57.5, 56.8])
+
+    heading, _, *lines = methods_table.corrected_table(rows).splitlines()
+
+    p = stats.ttest_rel([62, 63.1, 62], [60, 61, 60]).pvalue
+    assert heading.endswith("| p | corrected for 4 comparisons |"), "three, and that of the record book"
+    assert [line.split(" | ")[1] for line in lines] == ["`clear`", "`worse`"], "the smallest p first"
+    assert lines[0].endswith(f" | {p:.2g} | {4 * p:.1g} |")
+
+
+def test_costs_are_by_kind_of_machine_with_the_seeds_that_ran_on_it() -> None:
+    new = {"device": "Intel(R) Xeon(R) Processor", "matrix_units": ["avx512f", "avx512_bf16"]}
+    rows = [row(RANDOM, {"clear": [50, 51]}, split=CHOICE), row(RANDOM, {"clear": [50, 51]})]
+    rows += [row("bert", {"clear": [60, 61]}, split=CHOICE, seed=11)]
+    for one in runs("6M", 2.3e13, "bert", [60, 61, 62, 63]):
+        is_old = one["run"]["seed"] == 3
+        machine, precision, seconds = (MACHINE, "fp32", 600) if is_old else (new, "bf16", 60 * one["run"]["seed"])
+        rows.append(one | {"machine": machine, "precision": precision, "processor_seconds": seconds})
+
+    _, _, *lines = methods_table.costs_table(rows).splitlines()
+
+    assert lines == [
+        "| 2x128, 6M | 23 | Intel Xeon, AVX-512, bf16 | `bert` 1-2, 4 | 1 - 4 |",
+        "| 2x128, 6M | 23 | AMD EPYC, no AVX-512, fp32 | `bert` 3 | 10 |",
+    ]
+    assert methods_table.ranges([5, 1, 2, 3]) == "1-3, 5"
 
 
 def test_every_shape_has_its_runs_and_its_tables(tmp_path: Path) -> None:

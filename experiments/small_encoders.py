@@ -1,0 +1,421 @@
+"""Set the profile ``tiny`` beside published small encoders, on five tasks of GLUE with all their rows.
+
+    python -m experiments.small_encoders FOLDER --data DATA                         # 64 MB of text, seeds 1 to 5
+    python -m experiments.small_encoders FOLDER --data DATA --text 200MB --seeds 1 2 3 --jobs 2
+    python -m experiments.small_encoders FOLDER [--write]                           # the table of what is finished
+
+Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
+``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
+that are cut from the training sets; the official development sets are scored once. Every finished piece is a file in
+``FOLDER/pieces``, so an interrupted call goes on. With ``--write`` all finished pieces go to
+``experiments/results/small_encoders.json`` and the tables to ``docs/real-text.md``; a new folder begins with the
+committed pieces.
+"""
+
+import argparse
+import itertools
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from electra.common.artifacts import read_json, write_json, write_text
+from electra.common.parsing import read_yaml
+from electra.common.paths import Paths
+from electra.config import Settings
+from electra.config.loading import parse_settings
+from electra.results.evaluate import scores_of_run
+from electra.results.report.beside import published_scores
+from electra.tasks.catalogue import find_spec
+from electra.tasks.matrix import PRETRAINED, SCRATCH, read_rows
+from experiments.equal_flops import (
+    ROOT,
+    electra,
+    pretrained_at_cost,
+    training_flops,
+    vocab_size_of,
+    write_workspace,
+)
+from experiments.methods import STAGES
+from experiments.methods_table import CHOICE, DEV, RANDOM, page_with, with_interval
+from experiments.texts import write_texts
+
+SETTINGS = ROOT / "experiments/small_encoders.yaml"
+RESULTS = ROOT / "experiments/results/small_encoders.json"
+PAGE = ROOT / "docs/real-text.md"
+PROFILE = ROOT / "params/tiny.yaml"
+HEADERLESS = ("CoLA",)  # files of GLUE without a line of column names
+
+Piece = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A pre-trained encoder; of :data:`RANDOM` weights the seed is 0."""
+
+    text: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.text}-{self.method}-{self.seed}"
+
+    @property
+    def split(self) -> str:
+        """The rows on which it is scored: those of one seed are for choices."""
+        return CHOICE if self.seed == plan()["tuning"]["seed"] else DEV
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One fine-tuning run."""
+
+    task: str
+    rate: float
+    epochs: float
+    seed: int
+
+
+@cache
+def plan() -> dict[str, Any]:
+    """Return ``experiments/small_encoders.yaml``."""
+    values: dict[str, Any] = read_yaml(SETTINGS)
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="for texts, runs and pieces; the same folder goes on")
+    parser.add_argument("--data", type=Path, help="folder with prose/ and glue/; without it nothing is computed")
+    parser.add_argument("--text", choices=plan()["texts"], default=next(iter(plan()["texts"])))
+    parser.add_argument("--seeds", nargs="+", type=int, default=plan()["seeds"], help="of pre-training")
+    parser.add_argument("--jobs", type=int, default=2, help="encoders side by side, one thread each")
+    parser.add_argument("--write", action="store_true", help="write what is finished into the repository")
+    arguments = parser.parse_args()
+    place = Place(arguments.folder.resolve())
+    restore(place)
+    if arguments.data:
+        measure_encoders(place, arguments.data.resolve(), arguments.text, arguments.seeds, arguments.jobs)
+    pieces = place.pieces()
+    found = tables(pieces)
+    print("\n\n".join(found.values()))
+    if arguments.write:
+        write_json(RESULTS, {"plan": plan(), "pieces": pieces})
+        write_text(PAGE, page_of(found))
+
+
+def page_of(found: dict[str, str]) -> str:
+    """Return the text of the page with these tables."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, table in found.items():
+        page = page_with(name, table, page, "experiments.small_encoders")
+    return page
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder of the experiment."""
+
+    folder: Path
+
+    def data(self, text: str) -> Path:
+        """Return the workspace in which a text is prepared."""
+        return self.folder / f"data-{text}"
+
+    def glue(self, split: str, data: Path) -> Path:
+        """Return the folder of the tasks whose development sets are scored."""
+        return data / "glue" if split == DEV else self.folder / "glue-choice"
+
+    def workspace(self, encoder: Encoder) -> Path:
+        return self.folder / "runs" / encoder.name
+
+    def piece(self, encoder: Encoder, cell: Cell | None = None) -> Path:
+        """Return the file of a pre-training run, or of one of its fine-tuning runs."""
+        parts = [encoder.name, *(map(str, vars(cell).values()) if cell else ())]
+        return self.folder / "pieces" / ("-".join(parts) + ".json")
+
+    def pieces(self) -> list[Piece]:
+        """Return everything that is finished."""
+        return [read_json(file) for file in sorted((self.folder / "pieces").glob("*.json"))]
+
+
+def restore(place: Place) -> None:
+    """Write the committed pieces that the folder does not have, of encoders and tasks whose settings are the same."""
+    (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
+    stored = read_json(RESULTS) if RESULTS.exists() else {"pieces": []}
+    for piece in stored["pieces"]:
+        encoder, cell = Encoder(**piece["encoder"]), Cell(**piece["cell"]) if "cell" in piece else None
+        is_same = settings_that_decide(stored["plan"], encoder) == settings_that_decide(plan(), encoder)
+        if is_same and not (file := place.piece(encoder, cell)).exists():
+            write_json(file, piece)
+
+
+def settings_that_decide(plan: dict[str, Any], encoder: Encoder) -> list[Any]:
+    """Return the settings on which the scores of an encoder depend, besides its seed and the recipe of a cell."""
+    rows = {task: facts["choice"] for task, facts in plan["tasks"].items()}
+    return [plan["texts"].get(encoder.text), plan["methods"].get(encoder.method), plan["reference_steps"], rows]
+
+
+# ---- text and tasks
+
+
+def settings_of(encoder: Encoder, glue: Path, cell: Cell | None = None) -> Settings:
+    """Return the settings of ``tiny`` with this text, method and seed, and with the recipe of one fine-tuning run."""
+    values = read_yaml(PROFILE)
+    values["corpus"]["sources"][0] |= {"paths": ["text/*.txt"], "documents": "file"}
+    values["tasks"] |= {"own": [], "pairs": []}
+    values["tasks"]["source"] |= {"glue": str(glue), "squad": None}
+    values["pretrain"] |= plan()["methods"].get(encoder.method, {}) | {"seed": encoder.seed}
+    recipe: dict[str, dict[str, float]] = {"task_learning_rate": {}, "task_epochs": {}}
+    if cell:
+        recipe = {"task_learning_rate": {cell.task: cell.rate}, "task_epochs": {cell.task: cell.epochs}}
+    values["finetune"] |= recipe
+    cells = {"tasks": list(plan()["tasks"]), "seeds": plan()["finetuning_seeds"]}
+    cluster = {"device": "cpu", "precision": "auto", "num_threads": 1, "num_processes": 1, "checkpoint_minutes": 2}
+    common = {"profile": "tiny", "fidelity": "corrected", "cells": cells, "cluster": cluster}
+    return parse_settings(common | values, where=str(PROFILE))
+
+
+def prepare(place: Place, data: Path, text: str) -> None:
+    """Build corpus, vocabulary and examples of a text, and the tasks with both kinds of scored rows, unless there."""
+    workspace, source = place.data(text), plan()["texts"][text]
+    if not (workspace / "text").exists():
+        write_texts([data / name for name in source["archives"]], workspace / "text", source["seed"])
+    for task, facts in plan()["tasks"].items():
+        cut_part_a(data / "glue" / task, place.glue(CHOICE, data) / task, facts["choice"])
+    untrained = Encoder(text, RANDOM, 0)
+    (place.folder / "choice/data").mkdir(parents=True, exist_ok=True)
+    (workspace / "data").mkdir(exist_ok=True)
+    for folder, split, stages in ((workspace, DEV, STAGES), (place.folder / "choice", CHOICE, STAGES[:1])):
+        write_workspace(folder, settings_of(untrained, place.glue(split, data)), folder / "data", 1000, [1])
+        for stage in stages:
+            if not (folder / "data" / stage.removesuffix("-texts") / "manifest.json").exists():
+                electra(folder, stage)
+
+
+def cut_part_a(official: Path, folder: Path, rows: int) -> None:
+    """Write ``dev.tsv`` with this many rows of the official training set, and ``train.tsv`` with the others."""
+    lines = (official / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    heading = "" if official.name in HEADERLESS else lines.pop(0)
+    random.Random(0).shuffle(lines)  # some files are sorted by source
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in (("dev.tsv", lines[:rows]), ("train.tsv", lines[rows:])):
+        write_text(folder / name, heading + "".join(part))
+
+
+# ---- runs
+
+
+def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], jobs: int) -> None:
+    """Compute what is missing: the encoders that choices are made with, then random weights and the seeds."""
+    tuning = plan()["tuning"]
+    for name in dict.fromkeys((tuning["text"], text)):
+        prepare(place, data, name)
+    with ThreadPoolExecutor(jobs) as pool:
+        tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in plan()["methods"]]
+        list(pool.map(lambda encoder: finish(place, data, encoder, cells_to_try()), tried))
+        method, recipes = chosen(place.pieces())
+        cells = [Cell(task, *recipes[task], seed) for task in recipes for seed in plan()["finetuning_seeds"]]
+        encoders = [Encoder(text, RANDOM, 0), *(Encoder(text, method, seed) for seed in seeds)]
+        list(pool.map(lambda encoder: finish(place, data, encoder, cells), encoders))
+
+
+def cells_to_try() -> list[Cell]:
+    """Return the fine-tuning runs by which recipes are chosen."""
+    return [
+        Cell(task, rate, epochs, seed)
+        for task, facts in plan()["tasks"].items()
+        for rate, epochs, seed in itertools.product(
+            plan()["rates"], facts["epochs"], plan()["tuning"]["finetuning_seeds"]
+        )
+    ]
+
+
+def finish(place: Place, data: Path, encoder: Encoder, cells: Sequence[Cell]) -> None:
+    """Pre-train an encoder and fine-tune it; pieces that exist are left as they are."""
+    workspace, glue = place.workspace(encoder), place.glue(encoder.split, data)
+    link_data(place, encoder)
+    missing = [cell for cell in cells if not place.piece(encoder, cell).exists()]
+    if encoder.method != RANDOM:
+        has_weights = (Paths(workspace).results / "pretrain.json").exists()
+        if not place.piece(encoder).exists() or (missing and not has_weights):
+            write_json(place.piece(encoder), pretrained(workspace, encoder, settings_of(encoder, glue)))
+    for cell in missing:
+        scores = fine_tuned(workspace, encoder, cell, settings_of(encoder, glue, cell))
+        write_json(place.piece(encoder, cell), scores)
+    print(f"{encoder.name}: finished", flush=True)
+
+
+def link_data(place: Place, encoder: Encoder) -> None:
+    """Give a run's workspace the examples of its text, and the tasks with the rows on which it is scored."""
+    folder, text = place.workspace(encoder) / "data", place.data(encoder.text)
+    folder.mkdir(parents=True, exist_ok=True)
+    sources = {"shards": text, "tokenizer": text, "tasks": text if encoder.split == DEV else place.folder / "choice"}
+    for name, source in sources.items():
+        if not (folder / name).exists():
+            (folder / name).symlink_to(source / "data" / name)
+
+
+def pretrained(workspace: Path, encoder: Encoder, settings: Settings) -> Piece:
+    """Pre-train with the FLOPs of the first method; return the cost and the held-out figures."""
+    reference = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=first_method())})
+    flops = training_flops(reference, vocab_size_of(Paths(workspace)))
+    return {"encoder": vars(encoder), **pretrained_at_cost(workspace, settings, workspace / "data", flops)}
+
+
+def first_method() -> dict[str, Any]:
+    """Return the changes to ``pretrain`` of the method whose FLOPs all have."""
+    return {**next(iter(plan()["methods"].values())), "num_steps": plan()["reference_steps"]}
+
+
+def fine_tuned(workspace: Path, encoder: Encoder, cell: Cell, settings: Settings) -> Piece:
+    """Fine-tune once; return all metrics of the scored rows in percent."""
+    paths, start = Paths(workspace), SCRATCH if encoder.method == RANDOM else PRETRAINED
+    write_workspace(workspace, settings, workspace / "data", settings.pretrain.num_steps, [cell.seed])
+    cost = electra(workspace, "finetune", "--task", cell.task, "--seed", str(cell.seed), *start.option.split())
+    spec = find_spec(paths.tasks, cell.task)
+    rows = {split: read_rows(paths, cell.task, split) for split in spec.dev_splits}
+    scores = scores_of_run(paths, spec, rows, cell.seed, start)
+    return {
+        "encoder": vars(encoder),
+        "cell": vars(cell),
+        "score": round(scores[spec.headline], 3),
+        "metrics": {name: round(value, 3) for name, value in scores.items()},
+        "processor_seconds": cost["processor_seconds"],
+    }
+
+
+# ---- choices and tables
+
+
+def scores_by_recipe(pieces: Sequence[Piece], method: str) -> dict[str, dict[tuple[float, float], float]]:
+    """Return, by task, the mean on part A of every recipe (rate, epochs) of which all tuning seeds are finished."""
+    found: dict[str, dict[tuple[float, float], list[float]]] = {}
+    for piece in pieces:
+        encoder = Encoder(**piece["encoder"])
+        if "cell" in piece and (encoder.method, encoder.split) == (method, CHOICE):
+            cell = Cell(**piece["cell"])
+            found.setdefault(cell.task, {}).setdefault((cell.rate, cell.epochs), []).append(piece["score"])
+    seeds = len(plan()["tuning"]["finetuning_seeds"])
+    return {
+        task: {recipe: statistics.fmean(scores) for recipe, scores in recipes.items() if len(scores) == seeds}
+        for task, recipes in found.items()
+    }
+
+
+def chosen(pieces: Sequence[Piece]) -> tuple[str, dict[str, tuple[float, float]]]:
+    """Return the method with the best mean of the tasks on part A, and for each task its best rate and epochs."""
+    best = {
+        method: {task: max(tried, key=lambda recipe: tried[recipe]) for task, tried in by_task.items()}
+        for method in plan()["methods"]
+        if len(by_task := scores_by_recipe(pieces, method)) == len(plan()["tasks"])
+    }
+    means = {
+        method: statistics.fmean(scores_by_recipe(pieces, method)[task][recipe] for task, recipe in recipes.items())
+        for method, recipes in best.items()
+    }
+    method = max(means, key=lambda method: means[method])
+    return method, best[method]
+
+
+def tables(pieces: Sequence[Piece]) -> dict[str, str]:
+    """Return the tables of the page by name, as far as their pieces are finished."""
+    found = {"small-encoders-choice": choice_table(pieces)}
+    if rows := list(finished(pieces)):
+        found["small-encoders"] = scores_table(pieces, rows)
+    return found
+
+
+def choice_table(pieces: Sequence[Piece]) -> str:
+    """Return what was chosen on part A: for every method the best recipes and their scores."""
+    tasks = list(plan()["tasks"])
+    lines = [_line(["method", *tasks, "mean"]), "|---|" + "---|" * (len(tasks) + 1)]
+    for method in plan()["methods"]:
+        tried = scores_by_recipe(pieces, method)
+        if len(tried) < len(tasks):
+            continue
+        best = {task: max(tried[task].items(), key=lambda item: item[1]) for task in tasks}
+        cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for (rate, epochs), score in best.values()]
+        lines.append(_line([f"`{method}`", *cells, f"{statistics.fmean(score for _, score in best.values()):.1f}"]))
+    return "\n".join(lines) + "\n"
+
+
+def finished(pieces: Sequence[Piece]) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
+    """Yield text, method and, by task, the scores of the pre-training seeds of all that is reported.
+
+    A score is the mean over fine-tuning seeds. A seed counts when all its fine-tuning runs are finished; a method with
+    a single seed is not reported.
+    """
+    scores: dict[Encoder, dict[str, list[float]]] = {}
+    for piece in pieces:
+        encoder = Encoder(**piece["encoder"])
+        if "cell" in piece and encoder.split == DEV:
+            scores.setdefault(encoder, {}).setdefault(piece["cell"]["task"], []).append(piece["score"])
+    seeds, tasks = len(plan()["finetuning_seeds"]), list(plan()["tasks"])
+    whole = {
+        encoder: {task: statistics.fmean(by_task[task]) for task in tasks}
+        for encoder, by_task in scores.items()
+        if all(len(by_task.get(task, ())) == seeds for task in tasks)
+    }
+    for text, method in itertools.product(plan()["texts"], [RANDOM, *plan()["methods"]]):
+        own = [found for encoder, found in whole.items() if (encoder.text, encoder.method) == (text, method)]
+        if len(own) > 1 or (own and method == RANDOM):
+            yield text, method, {task: [found[task] for found in own] for task in tasks}
+
+
+def scores_table(pieces: Sequence[Piece], rows: Sequence[tuple[str, str, dict[str, list[float]]]]) -> str:
+    """Return the scores on the official development sets beside published ones."""
+    tasks, names = list(plan()["tasks"]), plan()["published"]
+    known = {model.name: model.glue for model in published_scores() if model.name in names}
+    short = [name.partition(" (")[0] for name in names]
+    heading = ["encoder", "text", "seeds", *tasks, "mean", *(f"reaches {name} on" for name in short), "minutes"]
+    lines = [_line(heading), "|---|---|" + "---:|" * (len(heading) - 2)]
+    for text, method, scores in rows:
+        means = {task: statistics.fmean(values) for task, values in scores.items()}
+        number = len(next(iter(scores.values())))
+        overall = [statistics.fmean(values) for values in zip(*scores.values(), strict=True)]
+        reached = [
+            f"{sum(_reaches(means[task], known[name][task]) for task in tasks)} of {len(tasks)}" for name in names
+        ]
+        about, minutes = ["random weights", text, ""], ""
+        if method != RANDOM:
+            about, minutes = [f"`tiny`, `{method}`", text, str(number)], _minutes(pieces, text, method)
+        figures = [with_interval(scores[task]) for task in tasks]
+        lines.append(_line([*about, *figures, with_interval(overall), *reached, minutes]))
+    for name in names:
+        figures = [f"{known[name][task]:.1f}" for task in tasks]
+        mean = statistics.fmean(known[name][task] for task in tasks)
+        lines.append(_line([f"{name}, test sets", "", "", *figures, f"{mean:.1f}", "", "", ""]))
+    return "\n".join(lines) + "\n"
+
+
+def _reaches(score: float, published: float) -> bool:
+    """Return whether a score is at least the published one; of a correlation of zero nothing is reached by zero."""
+    return score > 0 and score >= published
+
+
+def _minutes(pieces: Sequence[Piece], text: str, method: str) -> str:
+    """Return the processor minutes of one pre-training run (median) and of fine-tuning it once on every task (mean).
+
+    A run that went on after a kill has no figure of all its seconds; without any other the table has none.
+    """
+    own = [piece for piece in pieces if (piece["encoder"]["text"], piece["encoder"]["method"]) == (text, method)]
+    own = [piece for piece in own if Encoder(**piece["encoder"]).split == DEV]
+    runs = [piece["processor_seconds"] for piece in own if "cell" in piece]
+    known = [seconds for piece in own if "cell" not in piece and (seconds := piece["processor_seconds"])]
+    once = len(plan()["tasks"]) * statistics.fmean(runs)
+    return f"{statistics.median(known) / 60:.0f} + {once / 60:.0f}" if known else f"? + {once / 60:.0f}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    measure.run(main)

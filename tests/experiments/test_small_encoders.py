@@ -1,0 +1,200 @@
+"""The profile `tiny` beside published small encoders: rows, choices, the table, and a call that goes on."""
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from electra.common.parsing import read_yaml
+from experiments import equal_flops, small_encoders
+from experiments.small_encoders import Cell, Encoder, Place, chosen, plan, scores_by_recipe, settings_of
+from tests.reliability import faults
+from tests.workspace import PROFILE, ROOT, forked
+
+TASKS = list(plan()["tasks"])
+METHODS = list(plan()["methods"])
+TUNING = plan()["tuning"]["seed"]
+
+
+def tried(method: str, task: str, rate: float, score: float, seed: int = 1, *, epochs: float = 3) -> dict[str, Any]:
+    return piece(Encoder("64MB", method, TUNING), Cell(task, rate, epochs, seed), score)
+
+
+def piece(encoder: Encoder, cell: Cell, score: float) -> dict[str, Any]:
+    return {"encoder": vars(encoder), "cell": vars(cell), "score": score, "processor_seconds": 60.0}
+
+
+def scored(method: str, seed: int, scores: dict[str, list[float]], text: str = "64MB") -> list[dict[str, Any]]:
+    """The pieces of one encoder on the official rows."""
+    encoder = Encoder(text, method, seed)
+    cells = [(task, number, score) for task, values in scores.items() for number, score in enumerate(values, 1)]
+    found = [piece(encoder, Cell(task, 1e-3, 3, number), score) for task, number, score in cells]
+    return [{"encoder": vars(encoder), "processor_seconds": 1800.0}, *found]
+
+
+def test_every_method_is_tiny_with_changes_to_pretrain_only() -> None:
+    first, *others = [settings_of(Encoder("64MB", method, 1), Path("glue")).model_dump() for method in METHODS]
+    assert others
+    for settings in others:
+        assert {section for section in first if first[section] != settings[section]} == {"pretrain"}
+    profile = read_yaml(ROOT / "params/tiny.yaml")
+    assert first["model"].items() >= profile["model"].items()
+    assert TUNING not in plan()["seeds"]
+
+
+def test_a_fine_tuning_run_has_its_rate_and_epochs() -> None:
+    settings = settings_of(Encoder("64MB", "electra", 1), Path("glue"), Cell("RTE", 2e-4, 7, 1))
+    assert (settings.finetune.rate_of("RTE"), settings.finetune.epochs_of("RTE")) == (2e-4, 7)
+
+
+@pytest.mark.parametrize(("task", "heading"), [("CoLA", ""), ("SST-2", "sentence\tlabel\n")])
+def test_part_a_is_cut_from_the_training_rows(tmp_path: Path, task: str, heading: str) -> None:
+    rows = [f"text {number}\t{number % 2}\n" for number in range(9)]
+    (tmp_path / task).mkdir()
+    (tmp_path / task / "train.tsv").write_text(heading + "".join(rows))
+
+    small_encoders.cut_part_a(tmp_path / task, tmp_path / "cut", 4)
+
+    parts = [(tmp_path / "cut" / name).read_text() for name in ("dev.tsv", "train.tsv")]
+    assert all(part.startswith(heading) for part in parts)
+    dev, train = (part.removeprefix(heading).splitlines(keepends=True) for part in parts)
+    assert (len(dev), len(train)) == (4, 5) and sorted(dev + train) == rows
+
+
+def test_method_and_recipes_are_the_best_on_part_a() -> None:
+    pieces = [tried("electra", task, 1e-3, 70.0, seed) for task in TASKS for seed in (1, 2)]
+    pieces += [tried("mlm_then_rtd", task, 1e-3, 60.0, seed) for task in TASKS for seed in (1, 2)]
+    pieces += [tried("mlm_then_rtd", task, 5e-4, 72.0, seed, epochs=10) for task in TASKS for seed in (1, 2)]
+    pieces += [tried("mlm_then_rtd", task, 2.5e-4, 99.0) for task in TASKS]  # one of two seeds
+    pieces += scored("electra", 1, dict.fromkeys(TASKS, [99.0] * 3))  # of the official rows
+
+    assert scores_by_recipe(pieces, "electra")["RTE"] == {(1e-3, 3): 70.0}
+    assert chosen(pieces) == ("mlm_then_rtd", dict.fromkeys(TASKS, (5e-4, 10)))
+    lines = small_encoders.choice_table(pieces).splitlines()[2:]
+    assert lines[1] == f"| `mlm_then_rtd` |{' 72.0 (0.0005, 10) |' * len(TASKS)} 72.0 |"
+
+
+def test_the_table_has_means_over_seeds_and_what_they_reach_of_the_published_scores() -> None:
+    pieces = scored("electra", 1, dict.fromkeys(TASKS, [70.0, 71.0, 72.0]))
+    pieces += scored("electra", 2, dict.fromkeys(TASKS, [73.0, 74.0, 75.0]))
+    pieces += scored("random", 0, dict.fromkeys(TASKS, [0.0, 0.0, 0.0]))
+    pieces += scored("mlm_then_rtd", 1, dict.fromkeys(TASKS, [99.0] * 3))  # one seed
+    pieces += scored("electra", 3, dict.fromkeys(TASKS, [99.0, 99.0]))  # a run is missing
+
+    heading, _, random, tiny, *published = small_encoders.tables(pieces)["small-encoders"].splitlines()
+
+    assert heading.startswith(f"| encoder | text | seeds | {' | '.join(TASKS)} | mean | reaches BERT-Tiny on |")
+    zeros = " 0.0 |" * (len(TASKS) + 1)
+    assert random == f"| random weights | 64MB |  |{zeros} 0 of 5 | 0 of 5 |  |", "a Matthews correlation of 0 is none"
+    figures = " 72.5 ± 19.1 |" * (len(TASKS) + 1)
+    assert tiny == f"| `tiny`, `electra` | 64MB | 2 |{figures} 3 of 5 | 3 of 5 | 30 + 5 |"
+    assert [line.split(" | ")[0] for line in published] == [f"| {name}, test sets" for name in plan()["published"]]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan of seconds, and a folder with its text and its tasks."""
+    values = json.loads(json.dumps(plan()))
+    values |= {"seeds": [1, 2], "finetuning_seeds": [1], "reference_steps": 4, "rates": [1e-3]}
+    values["tuning"]["finetuning_seeds"] = [1]
+    values["tasks"] = {task: {"choice": 4, "epochs": [1]} for task in ("CoLA", "SST-2")}
+    profile = yaml.safe_load((ROOT / "params/tiny.yaml").read_text())
+    for section in ("tokenizer", "shards", "model", "pretrain"):
+        profile[section] |= PROFILE[section]
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(profile))
+    data = tmp_path / "given"
+    for task, heading, before in (("CoLA", "", "x\t{0}\t\ttext {1}"), ("SST-2", "sentence\tlabel\n", "text {1}\t{0}")):
+        (data / "glue" / task).mkdir(parents=True)
+        for name in ("train", "dev"):
+            rows = "".join(before.format(number % 2, number) + "\n" for number in range(12))
+            (data / "glue" / task / f"{name}.tsv").write_text(heading + rows)
+    (data / "prose").mkdir()
+    texts = [(ROOT / f"tests/fixtures/text/{name}.txt").read_bytes() for name in ("first", "second")]
+    (data / "prose/books.txt.xz").write_bytes(lzma.compress(b"\n\n".join(texts)))
+    monkeypatch.setattr(small_encoders, "plan", lambda: values)
+    monkeypatch.setattr(small_encoders, "PROFILE", tmp_path / "tiny.yaml")
+    monkeypatch.setattr(small_encoders, "RESULTS", tmp_path / "results.json")
+    monkeypatch.setattr(small_encoders, "PAGE", tmp_path / "page.md")
+    return data
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that were run, each with its folder; forked instead of started."""
+    found: list[str] = []
+
+    def electra(folder: Path, *arguments: str) -> dict[str, Any]:
+        found.append(f"{folder.name} {' '.join(arguments)}")
+        process = forked(faults.run, list(arguments), folder, folder / "log.txt")
+        process.join()
+        assert process.exitcode == 0, (folder / "log.txt").read_text()
+        note = {"command": list(arguments), "processor_seconds": 60.0}
+        with open(folder / "commands.jsonl", "a") as notes:
+            notes.write(json.dumps(note) + "\n")
+        return note
+
+    for module in (equal_flops, small_encoders):
+        monkeypatch.setattr(module, "electra", electra)
+    return found
+
+
+def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
+    small: Path,
+    commands: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, names = tmp_path / "work", ("small-encoders-choice", "small-encoders")
+    page = "".join(f"<!-- {n}: written by experiments.small_encoders -->\n<!-- end of {n} -->\n" for n in names)
+    (tmp_path / "page.md").write_text(page)
+    call = ["small_encoders", str(folder), "--data", str(small), "--jobs", "1"]
+    monkeypatch.setattr("sys.argv", call)
+    small_encoders.main()
+
+    tasks = ["finetune --task CoLA --seed 1", "finetune --task SST-2 --seed 1"]
+    prepared = [*(f"data-64MB {stage}" for stage in small_encoders.STAGES), "choice tasks"]
+    assert commands[:6] == prepared
+    trial = [f"64MB-{method}-11 {command}" for method in METHODS for command in ("pretrain", *tasks)]
+    assert commands[6:12] == trial
+    assert commands[12:14] == [f"64MB-random-0 {task} --scratch" for task in tasks]
+    assert [command.partition(" ")[2] for command in commands[14:]] == ["pretrain", *tasks] * 2
+    rows = [(folder / name / "data/tasks/CoLA/dev.jsonl").read_text() for name in ("choice", "data-64MB")]
+    assert [text.count("\n") for text in rows] == [4, 12]
+    seen = {name: (folder / "runs" / name / "data/tasks").resolve() for name in ("64MB-electra-11", "64MB-random-0")}
+    assert [path.parents[1].name for path in seen.values()] == ["choice", "data-64MB"]
+    printed = capsys.readouterr().out
+
+    commands.clear()
+    place = Place(folder)
+    lost = [file for file in sorted((folder / "pieces").iterdir()) if "-2" in file.name][:2]  # as after a kill
+    for file in lost:
+        file.unlink()
+    monkeypatch.setattr("sys.argv", [*call, "--write"])
+    small_encoders.main()
+    assert 0 < len(commands) <= len(lost) and all("finetune" in command for command in commands)
+    assert printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
+    assert "| random weights | 64MB |" in (tmp_path / "page.md").read_text()
+
+    commands.clear()
+    monkeypatch.setattr("sys.argv", ["small_encoders", str(tmp_path / "other")])
+    small_encoders.main()
+    assert Place(tmp_path / "other").pieces() == place.pieces(), "a new folder begins with what is committed"
+
+
+def test_pieces_of_other_settings_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [one for method in METHODS for one in scored(method, 1, {"RTE": [50.0]})]
+    was = json.loads(json.dumps(plan()))
+    was["methods"]["electra"]["learning_rate"] = 1.0
+    was["rates"] = [1.0]
+    (tmp_path / "results.json").write_text(json.dumps({"plan": was, "pieces": pieces}))
+    monkeypatch.setattr(small_encoders, "RESULTS", tmp_path / "results.json")
+    place = Place(tmp_path)
+
+    small_encoders.restore(place)
+
+    assert {piece["encoder"]["method"] for piece in place.pieces()} == {*METHODS} - {"electra"}
+    assert len(place.pieces()) == 2
