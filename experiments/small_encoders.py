@@ -52,6 +52,7 @@ PROFILE = ROOT / "params/tiny.yaml"
 HEADERLESS = ("CoLA",)  # files of GLUE without a line of column names
 
 Piece = dict[str, Any]
+Recipe = tuple[float, float]  # learning rate and epochs of fine-tuning
 
 
 @dataclass(frozen=True)
@@ -294,34 +295,35 @@ def fine_tuned(workspace: Path, encoder: Encoder, cell: Cell, settings: Settings
 # ---- choices and tables
 
 
-def scores_by_recipe(pieces: Sequence[Piece], method: str) -> dict[str, dict[tuple[float, float], float]]:
-    """Return, by task, the mean on part A of every recipe (rate, epochs) of which all tuning seeds are finished."""
-    found: dict[str, dict[tuple[float, float], list[float]]] = {}
+def best_recipes(pieces: Sequence[Piece], method: str) -> dict[str, tuple[float, Recipe]]:
+    """Return, by task, the best mean over tuning seeds on part A and its recipe; nothing before all are finished."""
+    scores: dict[Cell, float] = {}
     for piece in pieces:
         encoder = Encoder(**piece["encoder"])
         if "cell" in piece and (encoder.method, encoder.split) == (method, CHOICE):
-            cell = Cell(**piece["cell"])
-            found.setdefault(cell.task, {}).setdefault((cell.rate, cell.epochs), []).append(piece["score"])
-    seeds = len(plan()["tuning"]["finetuning_seeds"])
-    return {
-        task: {recipe: statistics.fmean(scores) for recipe, scores in recipes.items() if len(scores) == seeds}
+            scores[Cell(**piece["cell"])] = piece["score"]
+    cells = cells_to_try()
+    if not all(cell in scores for cell in cells):
+        return {}
+    found: dict[str, dict[Recipe, list[float]]] = {}
+    for cell in cells:
+        found.setdefault(cell.task, {}).setdefault((cell.rate, cell.epochs), []).append(scores[cell])
+    means = {
+        task: {recipe: statistics.fmean(values) for recipe, values in recipes.items()}
         for task, recipes in found.items()
     }
+    return {task: max((mean, recipe) for recipe, mean in recipes.items()) for task, recipes in means.items()}
 
 
-def chosen(pieces: Sequence[Piece]) -> tuple[str, dict[str, tuple[float, float]]]:
+def mean_of_best(best: dict[str, tuple[float, Recipe]]) -> float:
+    return statistics.fmean(score for score, _ in best.values())
+
+
+def chosen(pieces: Sequence[Piece]) -> tuple[str, dict[str, Recipe]]:
     """Return the method with the best mean of the tasks on part A, and for each task its best rate and epochs."""
-    best = {
-        method: {task: max(tried, key=lambda recipe: tried[recipe]) for task, tried in by_task.items()}
-        for method in plan()["methods"]
-        if len(by_task := scores_by_recipe(pieces, method)) == len(plan()["tasks"])
-    }
-    means = {
-        method: statistics.fmean(scores_by_recipe(pieces, method)[task][recipe] for task, recipe in recipes.items())
-        for method, recipes in best.items()
-    }
-    method = max(means, key=lambda method: means[method])
-    return method, best[method]
+    tried = {method: best for method in plan()["methods"] if (best := best_recipes(pieces, method))}
+    method = max(tried, key=lambda method: mean_of_best(tried[method]))
+    return method, {task: recipe for task, (_, recipe) in tried[method].items()}
 
 
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
@@ -333,17 +335,13 @@ def tables(pieces: Sequence[Piece]) -> dict[str, str]:
 
 
 def choice_table(pieces: Sequence[Piece]) -> str:
-    """Return what was chosen on part A: for every method the best recipes and their scores."""
-    tasks = list(plan()["tasks"])
-    lines = [_line(["method", *tasks, "mean"]), "|---|" + "---|" * (len(tasks) + 1)]
+    """Return what was chosen on part A: for every method the best recipes (rate, epochs) and their scores."""
+    lines = []
     for method in plan()["methods"]:
-        tried = scores_by_recipe(pieces, method)
-        if len(tried) < len(tasks):
-            continue
-        best = {task: max(tried[task].items(), key=lambda item: item[1]) for task in tasks}
-        cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for (rate, epochs), score in best.values()]
-        lines.append(_line([f"`{method}`", *cells, f"{statistics.fmean(score for _, score in best.values()):.1f}"]))
-    return "\n".join(lines) + "\n"
+        if best := best_recipes(pieces, method):
+            cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for score, (rate, epochs) in best.values()]
+            lines.append([f"`{method}`", *cells, f"{mean_of_best(best):.1f}"])
+    return measure.table(["method", *plan()["tasks"], "mean"], lines) + "\n"
 
 
 def finished(pieces: Sequence[Piece]) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
@@ -375,7 +373,7 @@ def scores_table(pieces: Sequence[Piece], rows: Sequence[tuple[str, str, dict[st
     known = {model.name: model.glue for model in published_scores() if model.name in names}
     short = [name.partition(" (")[0] for name in names]
     heading = ["encoder", "text", "seeds", *tasks, "mean", *(f"reaches {name} on" for name in short), "minutes"]
-    lines = [_line(heading), "|---|---|" + "---:|" * (len(heading) - 2)]
+    lines = []
     for text, method, scores in rows:
         means = {task: statistics.fmean(values) for task, values in scores.items()}
         number = len(next(iter(scores.values())))
@@ -387,16 +385,16 @@ def scores_table(pieces: Sequence[Piece], rows: Sequence[tuple[str, str, dict[st
         if method != RANDOM:
             about, minutes = [f"`tiny`, `{method}`", text, str(number)], _minutes(pieces, text, method)
         figures = [with_interval(scores[task]) for task in tasks]
-        lines.append(_line([*about, *figures, with_interval(overall), *reached, minutes]))
+        lines.append([*about, *figures, with_interval(overall), *reached, minutes])
     for name in names:
         figures = [f"{known[name][task]:.1f}" for task in tasks]
         mean = statistics.fmean(known[name][task] for task in tasks)
-        lines.append(_line([f"{name}, test sets", "", "", *figures, f"{mean:.1f}", "", "", ""]))
-    return "\n".join(lines) + "\n"
+        lines.append([f"{name}, test sets", "", "", *figures, f"{mean:.1f}", "", "", ""])
+    return measure.table(heading, lines) + "\n"
 
 
 def _reaches(score: float, published: float) -> bool:
-    """Return whether a score is at least the published one; of a correlation of zero nothing is reached by zero."""
+    """Return whether a score is at least the published one; by a score of zero nothing is reached, not even zero."""
     return score > 0 and score >= published
 
 
@@ -411,10 +409,6 @@ def _minutes(pieces: Sequence[Piece], text: str, method: str) -> str:
     known = [seconds for piece in own if "cell" not in piece and (seconds := piece["processor_seconds"])]
     once = len(plan()["tasks"]) * statistics.fmean(runs)
     return f"{statistics.median(known) / 60:.0f} + {once / 60:.0f}" if known else f"? + {once / 60:.0f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
