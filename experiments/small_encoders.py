@@ -53,6 +53,7 @@ HEADERLESS = ("CoLA",)  # files of GLUE without a line of column names
 
 Piece = dict[str, Any]
 Recipe = tuple[float, float]  # learning rate and epochs of fine-tuning
+Best = dict[str, tuple[float, Recipe]]  # by task, the best score and its recipe
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
     with ThreadPoolExecutor(jobs) as pool:
         tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in plan()["methods"]]
         list(pool.map(lambda encoder: finish(place, data, encoder, cells_to_try()), tried))
-        method, recipes = chosen(place.pieces())
+        method, recipes = chosen(trials(place.pieces()))
         cells = [Cell(task, *recipes[task], seed) for task in recipes for seed in plan()["finetuning_seeds"]]
         encoders = [Encoder(text, RANDOM, 0), *(Encoder(text, method, seed) for seed in seeds)]
         list(pool.map(lambda encoder: finish(place, data, encoder, cells), encoders))
@@ -295,7 +296,7 @@ def fine_tuned(workspace: Path, encoder: Encoder, cell: Cell, settings: Settings
 # ---- choices and tables
 
 
-def best_recipes(pieces: Sequence[Piece], method: str) -> dict[str, tuple[float, Recipe]]:
+def best_recipes(pieces: Sequence[Piece], method: str) -> Best:
     """Return, by task, the best mean over tuning seeds on part A and its recipe; nothing before all are finished."""
     scores: dict[Cell, float] = {}
     for piece in pieces:
@@ -315,56 +316,62 @@ def best_recipes(pieces: Sequence[Piece], method: str) -> dict[str, tuple[float,
     return {task: max((mean, recipe) for recipe, mean in recipes.items()) for task, recipes in means.items()}
 
 
-def mean_of_best(best: dict[str, tuple[float, Recipe]]) -> float:
+def trials(pieces: Sequence[Piece]) -> dict[str, Best]:
+    """Return the best recipes of every method whose trial is finished."""
+    return {method: best for method in plan()["methods"] if (best := best_recipes(pieces, method))}
+
+
+def mean_of_best(best: Best) -> float:
     return statistics.fmean(score for score, _ in best.values())
 
 
-def chosen(pieces: Sequence[Piece]) -> tuple[str, dict[str, Recipe]]:
+def chosen(tried: dict[str, Best]) -> tuple[str, dict[str, Recipe]]:
     """Return the method with the best mean of the tasks on part A, and for each task its best rate and epochs."""
-    tried = {method: best for method in plan()["methods"] if (best := best_recipes(pieces, method))}
     method = max(tried, key=lambda method: mean_of_best(tried[method]))
     return method, {task: recipe for task, (_, recipe) in tried[method].items()}
 
 
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
     """Return the tables of the page by name, as far as their pieces are finished."""
-    found = {"small-encoders-choice": choice_table(pieces)}
-    if rows := list(finished(pieces)):
+    tried = trials(pieces)
+    found = {"small-encoders-choice": choice_table(tried)}
+    if len(tried) == len(plan()["methods"]) and (rows := list(finished(pieces, *chosen(tried)))):
         found["small-encoders"] = scores_table(pieces, rows)
     return found
 
 
-def choice_table(pieces: Sequence[Piece]) -> str:
+def choice_table(tried: dict[str, Best]) -> str:
     """Return what was chosen on part A: for every method the best recipes (rate, epochs) and their scores."""
     lines = []
-    for method in plan()["methods"]:
-        if best := best_recipes(pieces, method):
-            cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for score, (rate, epochs) in best.values()]
-            lines.append([f"`{method}`", *cells, f"{mean_of_best(best):.1f}"])
+    for method, best in tried.items():
+        cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for score, (rate, epochs) in best.values()]
+        lines.append([f"`{method}`", *cells, f"{mean_of_best(best):.1f}"])
     return measure.table(["method", *plan()["tasks"], "mean"], lines) + "\n"
 
 
-def finished(pieces: Sequence[Piece]) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
+def finished(
+    pieces: Sequence[Piece], method: str, recipes: dict[str, Recipe]
+) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
     """Yield text, method and, by task, the scores of the pre-training seeds of all that is reported.
 
-    A score is the mean over fine-tuning seeds. A seed counts when all its fine-tuning runs are finished; a method with
-    a single seed is not reported.
+    Reported are random weights and the chosen method with the chosen recipes. A score is the mean over fine-tuning
+    seeds. A seed counts when all its fine-tuning runs are finished; a method with a single seed is not reported.
     """
     scores: dict[Encoder, dict[str, list[float]]] = {}
     for piece in pieces:
-        encoder = Encoder(**piece["encoder"])
-        if "cell" in piece and encoder.split == DEV:
-            scores.setdefault(encoder, {}).setdefault(piece["cell"]["task"], []).append(piece["score"])
+        encoder, cell = Encoder(**piece["encoder"]), Cell(**piece["cell"]) if "cell" in piece else None
+        if cell and encoder.split == DEV and (cell.rate, cell.epochs) == recipes[cell.task]:
+            scores.setdefault(encoder, {}).setdefault(cell.task, []).append(piece["score"])
     seeds, tasks = len(plan()["finetuning_seeds"]), list(plan()["tasks"])
     whole = {
         encoder: {task: statistics.fmean(by_task[task]) for task in tasks}
         for encoder, by_task in scores.items()
         if all(len(by_task.get(task, ())) == seeds for task in tasks)
     }
-    for text, method in itertools.product(plan()["texts"], [RANDOM, *plan()["methods"]]):
-        own = [found for encoder, found in whole.items() if (encoder.text, encoder.method) == (text, method)]
-        if len(own) > 1 or (own and method == RANDOM):
-            yield text, method, {task: [found[task] for found in own] for task in tasks}
+    for text, reported in itertools.product(plan()["texts"], [RANDOM, method]):
+        own = [found for encoder, found in whole.items() if (encoder.text, encoder.method) == (text, reported)]
+        if len(own) > 1 or (own and reported == RANDOM):
+            yield text, reported, {task: [found[task] for found in own] for task in tasks}
 
 
 def scores_table(pieces: Sequence[Piece], rows: Sequence[tuple[str, str, dict[str, list[float]]]]) -> str:

@@ -10,25 +10,35 @@ import yaml
 
 from electra.common.parsing import read_yaml
 from experiments import equal_flops, small_encoders
-from experiments.small_encoders import Cell, Encoder, Place, chosen, plan, settings_of
+from experiments.small_encoders import Cell, Encoder, Place, chosen, plan, settings_of, trials
 from tests.reliability import faults
 from tests.workspace import PROFILE, ROOT, forked
 
 TASKS = list(plan()["tasks"])
 METHODS = list(plan()["methods"])
 TUNING = plan()["tuning"]["seed"]
+MOST_EPOCHS = {task: max(facts["epochs"]) for task, facts in plan()["tasks"].items()}
 
 
 def piece(encoder: Encoder, cell: Cell, score: float) -> dict[str, Any]:
     return {"encoder": vars(encoder), "cell": vars(cell), "score": score, "processor_seconds": 60.0}
 
 
-def scored(method: str, seed: int, scores: dict[str, list[float]], text: str = "64MB") -> list[dict[str, Any]]:
-    """The pieces of one encoder on the official rows."""
-    encoder = Encoder(text, method, seed)
+def scored(method: str, seed: int, scores: dict[str, list[float]], rate: float = 1e-3) -> list[dict[str, Any]]:
+    """The pieces of one encoder on the official rows, with the recipes of :func:`tried`."""
+    encoder = Encoder("64MB", method, seed)
     cells = [(task, number, score) for task, values in scores.items() for number, score in enumerate(values, 1)]
-    found = [piece(encoder, Cell(task, 1e-3, 3, number), score) for task, number, score in cells]
+    found = [piece(encoder, Cell(task, rate, MOST_EPOCHS[task], number), score) for task, number, score in cells]
     return [{"encoder": vars(encoder), "processor_seconds": 1800.0}, *found]
+
+
+def tried(method: str, best: float, rate: float = 1e-3) -> list[dict[str, Any]]:
+    """All recipes on part A; the best has this rate, and the most epochs of its task."""
+    cells = small_encoders.cells_to_try()
+    is_best = [cell.rate == rate and cell.epochs == MOST_EPOCHS[cell.task] for cell in cells]
+    scores = [best + cell.seed if good else 50.0 + cell.seed for cell, good in zip(cells, is_best, strict=True)]
+    encoder = Encoder("64MB", method, TUNING)
+    return [piece(encoder, cell, score) for cell, score in zip(cells, scores, strict=True)]
 
 
 def test_every_method_is_tiny_with_changes_to_pretrain_only() -> None:
@@ -61,33 +71,27 @@ def test_part_a_is_cut_from_the_training_rows(tmp_path: Path, task: str, heading
 
 
 def test_method_and_recipes_are_the_best_on_part_a_when_all_are_finished() -> None:
-    def tried(method: str, best: float) -> list[dict[str, Any]]:
-        """All recipes; the best has the lowest rate, and the most epochs of the task."""
-        cells = small_encoders.cells_to_try()
-        most = {task: max(facts["epochs"]) for task, facts in plan()["tasks"].items()}
-        is_best = [cell.rate == min(plan()["rates"]) and cell.epochs == most[cell.task] for cell in cells]
-        scores = [best + cell.seed if good else 50.0 + cell.seed for cell, good in zip(cells, is_best, strict=True)]
-        encoder = Encoder("64MB", method, TUNING)
-        return [piece(encoder, cell, score) for cell, score in zip(cells, scores, strict=True)]
-
-    pieces = tried("electra", 70.0) + tried("mlm_then_rtd", 72.0)
+    lowest = min(plan()["rates"])
+    pieces = tried("electra", 70.0, lowest) + tried("mlm_then_rtd", 72.0, lowest)
     pieces += scored("electra", 1, dict.fromkeys(TASKS, [99.0] * 3))  # of the official rows
 
-    recipes = {task: (min(plan()["rates"]), max(facts["epochs"])) for task, facts in plan()["tasks"].items()}
-    assert chosen(pieces) == ("mlm_then_rtd", recipes)
-    lines = small_encoders.choice_table(pieces).splitlines()[2:]
+    assert chosen(trials(pieces)) == ("mlm_then_rtd", {task: (lowest, most) for task, most in MOST_EPOCHS.items()})
+    lines = small_encoders.tables(pieces)["small-encoders-choice"].splitlines()[2:]
     assert [line.split(" | ")[0] for line in lines] == ["| `electra`", "| `mlm_then_rtd`"]
     assert lines[1].endswith(" | 73.5 (0.00025, 10) | 73.5 |"), "the mean of two seeds"
     begun = [one for one in pieces if one["encoder"]["method"] == "electra" or one["cell"]["task"] != "RTE"]
-    assert [line.split(" | ")[0] for line in small_encoders.choice_table(begun).splitlines()[2:]] == ["| `electra`"]
-    assert chosen(begun)[0] == "electra"
+    found = small_encoders.tables(begun)
+    assert [line.split(" | ")[0] for line in found["small-encoders-choice"].splitlines()[2:]] == ["| `electra`"]
 
 
 def test_the_table_has_means_over_seeds_and_what_they_reach_of_the_published_scores() -> None:
-    pieces = scored("electra", 1, dict.fromkeys(TASKS, [70.0, 71.0, 72.0]))
+    pieces = tried("electra", 70.0) + tried("mlm_then_rtd", 60.0)
+    pieces += scored("electra", 1, dict.fromkeys(TASKS, [70.0, 71.0, 72.0]))
     pieces += scored("electra", 2, dict.fromkeys(TASKS, [73.0, 74.0, 75.0]))
     pieces += scored("random", 0, dict.fromkeys(TASKS, [0.0, 0.0, 0.0]))
-    pieces += scored("mlm_then_rtd", 1, dict.fromkeys(TASKS, [99.0] * 3))  # one seed
+    pieces += scored("mlm_then_rtd", 1, dict.fromkeys(TASKS, [99.0] * 3))  # not chosen
+    pieces += scored("mlm_then_rtd", 2, dict.fromkeys(TASKS, [99.0] * 3))
+    pieces += scored("electra", 1, dict.fromkeys(TASKS, [99.0] * 3), rate=5e-4)  # another recipe
     pieces += scored("electra", 3, dict.fromkeys(TASKS, [99.0, 99.0]))  # a run is missing
 
     heading, _, random, tiny, *published = small_encoders.tables(pieces)["small-encoders"].splitlines()
@@ -98,6 +102,15 @@ def test_the_table_has_means_over_seeds_and_what_they_reach_of_the_published_sco
     figures = " 72.5 ± 19.1 |" * (len(TASKS) + 1)
     assert tiny == f"| `tiny`, `electra` | 64MB | 2 |{figures} 3 of 5 | 3 of 5 | 30 + 5 |"
     assert [line.split(" | ")[0] for line in published] == [f"| {name}, test sets" for name in plan()["published"]]
+    begun = [one for one in pieces if one["encoder"] != vars(Encoder("64MB", "mlm_then_rtd", TUNING))]
+    assert "small-encoders" not in small_encoders.tables(begun), "nothing is reported before the choice"
+
+
+def test_a_method_with_one_seed_is_not_reported() -> None:
+    pieces = (
+        tried("electra", 70.0) + tried("mlm_then_rtd", 60.0) + scored("electra", 1, dict.fromkeys(TASKS, [70.0] * 3))
+    )
+    assert "small-encoders" not in small_encoders.tables(pieces)
 
 
 @pytest.fixture
