@@ -7,7 +7,8 @@
 
 Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
 ``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
-that are cut from the training sets; the official development sets are scored once. Every finished piece is a file in
+that are cut from the training sets; the official development sets are scored once, by the best method and by masked
+language modelling. Every finished piece is a file in
 ``FOLDER/pieces``, so an interrupted call goes on. With ``--write`` all finished pieces go to
 ``experiments/results/small_encoders.json`` and the tables to ``docs/real-text.md``; a new folder begins with the
 committed pieces.
@@ -17,7 +18,7 @@ import argparse
 import itertools
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -47,7 +48,7 @@ from experiments.equal_flops import (
 )
 from experiments.matching import largest_share, read_pairs
 from experiments.methods import STAGES
-from experiments.methods_table import CHOICE, DEV, RANDOM, page_with, with_interval
+from experiments.methods_table import BASELINE, CHOICE, DEV, RANDOM, page_with, paired, with_interval
 from experiments.texts import write_texts
 
 SETTINGS = ROOT / "experiments/small_encoders.yaml"
@@ -58,7 +59,9 @@ HEADERLESS = ("CoLA",)  # files of GLUE without a line of column names
 
 Piece = dict[str, Any]
 Recipe = tuple[float, float]  # learning rate and epochs of fine-tuning
+Recipes = dict[str, Recipe]  # by task
 Best = dict[str, tuple[float, Recipe]]  # by task, the best score and its recipe
+Scores = dict[int, dict[str, float]]  # by pre-training seed, the score of each task
 
 
 @dataclass(frozen=True)
@@ -232,10 +235,14 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
     with ThreadPoolExecutor(jobs) as pool:
         tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in plan()["methods"]]
         list(pool.map(lambda encoder: finish(place, data, encoder, cells_to_try()), tried))
-        method, recipes = chosen(trials(place.pieces()))
-        cells = [Cell(task, *recipes[task], seed) for task in recipes for seed in plan()["finetuning_seeds"]]
-        encoders = [Encoder(text, RANDOM, 0), *(Encoder(text, method, seed) for seed in seeds)]
-        list(pool.map(lambda encoder: finish(place, data, encoder, cells), encoders))
+        recipes = reported(trials(place.pieces()))
+        encoders = [Encoder(text, method, seed) for seed in seeds for method in recipes if method != RANDOM]
+        list(
+            pool.map(
+                lambda encoder: finish(place, data, encoder, cells_of(recipes[encoder.method])),
+                [Encoder(text, RANDOM, 0), *encoders],
+            )
+        )
 
 
 def cells_to_try() -> list[Cell]:
@@ -247,6 +254,11 @@ def cells_to_try() -> list[Cell]:
             plan()["rates"], facts["epochs"], plan()["tuning"]["finetuning_seeds"]
         )
     ]
+
+
+def cells_of(recipes: Recipes) -> list[Cell]:
+    """Return the fine-tuning runs of an encoder that is reported."""
+    return [Cell(task, *recipes[task], seed) for task in recipes for seed in plan()["finetuning_seeds"]]
 
 
 def finish(place: Place, data: Path, encoder: Encoder, cells: Sequence[Cell]) -> None:
@@ -353,18 +365,23 @@ def mean_of_best(best: Best) -> float:
     return statistics.fmean(score for score, _ in best.values())
 
 
-def chosen(tried: dict[str, Best]) -> tuple[str, dict[str, Recipe]]:
-    """Return the method with the best mean of the tasks on part A, and for each task its best rate and epochs."""
-    method = max(tried, key=lambda method: mean_of_best(tried[method]))
-    return method, {task: recipe for task, (_, recipe) in tried[method].items()}
+def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
+    """Return the recipes of what is reported: random weights, the method with the best mean on part A, the baseline.
+
+    Random weights have the recipes of the best method.
+    """
+    recipes = {method: {task: recipe for task, (_, recipe) in best.items()} for method, best in tried.items()}
+    best = max(tried, key=lambda method: mean_of_best(tried[method]))
+    return {RANDOM: recipes[best], best: recipes[best], BASELINE: recipes[BASELINE]}
 
 
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
     """Return the tables of the page by name, as far as their pieces are finished."""
     tried = trials(pieces)
     found = {"small-encoders-choice": choice_table(tried)}
-    if len(tried) == len(plan()["methods"]) and (rows := list(finished(pieces, *chosen(tried)))):
-        found["small-encoders"] = scores_table(pieces, rows)
+    if len(tried) == len(plan()["methods"]) and (scores := finished(pieces, reported(tried))):
+        found["small-encoders"] = scores_table(pieces, scores)
+        found["small-encoders-differences"] = differences_table(scores)
     if any("heads" in piece for piece in pieces):
         found["small-encoders-heads"] = heads_table(pieces)
     return found
@@ -393,55 +410,77 @@ def heads_table(pieces: Sequence[Piece]) -> str:
     return measure.table(["method", "text", "seeds", *(f"{percent}%" for percent in percents)], lines) + "\n"
 
 
-def finished(
-    pieces: Sequence[Piece], method: str, recipes: dict[str, Recipe]
-) -> Iterator[tuple[str, str, dict[str, list[float]]]]:
-    """Yield text, method and, by task, the scores of the pre-training seeds of all that is reported.
+def finished(pieces: Sequence[Piece], recipes: dict[str, Recipes]) -> dict[tuple[str, str], Scores]:
+    """Return the scores of all that is reported, by text and method.
 
-    Reported are random weights and the chosen method with the chosen recipes. A score is the mean over fine-tuning
-    seeds. A seed counts when all its fine-tuning runs are finished; a method with a single seed is not reported.
+    A score is the mean over fine-tuning seeds. A seed of pre-training counts when all its fine-tuning runs are
+    finished; a method with a single seed is not reported.
     """
-    scores: dict[Encoder, dict[str, list[float]]] = {}
+    found: dict[Encoder, dict[str, list[float]]] = {}
     for piece in pieces:
-        encoder, cell = Encoder(**piece["encoder"]), Cell(**piece["cell"]) if "cell" in piece else None
-        if cell and encoder.split == DEV and (cell.rate, cell.epochs) == recipes[cell.task]:
-            scores.setdefault(encoder, {}).setdefault(cell.task, []).append(piece["score"])
+        encoder = Encoder(**piece["encoder"])
+        if "cell" not in piece or encoder.split != DEV or encoder.method not in recipes:
+            continue
+        cell = Cell(**piece["cell"])
+        if (cell.rate, cell.epochs) == recipes[encoder.method][cell.task]:
+            found.setdefault(encoder, {}).setdefault(cell.task, []).append(piece["score"])
     seeds, tasks = len(plan()["finetuning_seeds"]), list(plan()["tasks"])
-    whole = {
-        encoder: {task: statistics.fmean(by_task[task]) for task in tasks}
-        for encoder, by_task in scores.items()
-        if all(len(by_task.get(task, ())) == seeds for task in tasks)
+    rows: dict[tuple[str, str], Scores] = {
+        (text, method): {
+            encoder.seed: {task: statistics.fmean(by_task[task]) for task in tasks}
+            for encoder, by_task in found.items()
+            if (encoder.text, encoder.method) == (text, method)
+            and all(len(by_task.get(task, ())) == seeds for task in tasks)
+        }
+        for text, method in itertools.product(plan()["texts"], recipes)
     }
-    for text, reported in itertools.product(plan()["texts"], [RANDOM, method]):
-        own = [found for encoder, found in whole.items() if (encoder.text, encoder.method) == (text, reported)]
-        if len(own) > 1 or (own and reported == RANDOM):
-            yield text, reported, {task: [found[task] for found in own] for task in tasks}
+    return {key: scores for key, scores in rows.items() if len(scores) > 1 or (scores and key[1] == RANDOM)}
 
 
-def scores_table(pieces: Sequence[Piece], rows: Sequence[tuple[str, str, dict[str, list[float]]]]) -> str:
+def scores_table(pieces: Sequence[Piece], found: dict[tuple[str, str], Scores]) -> str:
     """Return the scores on the official development sets beside published ones."""
     tasks, names = list(plan()["tasks"]), plan()["published"]
     known = {model.name: model.glue for model in published_scores() if model.name in names}
     short = [name.partition(" (")[0] for name in names]
     heading = ["encoder", "text", "seeds", *tasks, "mean", *(f"reaches {name} on" for name in short), "minutes"]
     lines = []
-    for text, method, scores in rows:
-        means = {task: statistics.fmean(values) for task, values in scores.items()}
-        number = len(next(iter(scores.values())))
-        overall = [statistics.fmean(values) for values in zip(*scores.values(), strict=True)]
+    for (text, method), scores in found.items():
+        of_tasks = [mean_by_seed(scores, [task]) for task in tasks]
+        means = [statistics.fmean(values.values()) for values in of_tasks]
         reached = [
-            f"{sum(_reaches(means[task], known[name][task]) for task in tasks)} of {len(tasks)}" for name in names
+            f"{sum(_reaches(mean, known[name][task]) for task, mean in zip(tasks, means, strict=True))} of {len(tasks)}"
+            for name in names
         ]
         about, minutes = ["random weights", text, ""], ""
         if method != RANDOM:
-            about, minutes = [f"`tiny`, `{method}`", text, str(number)], _minutes(pieces, text, method)
-        figures = [with_interval(scores[task]) for task in tasks]
-        lines.append([*about, *figures, with_interval(overall), *reached, minutes])
+            about, minutes = [f"`tiny`, `{method}`", text, str(len(scores))], _minutes(pieces, text, method)
+        figures = [with_interval(list(values.values())) for values in (*of_tasks, mean_by_seed(scores, tasks))]
+        lines.append([*about, *figures, *reached, minutes])
     for name in names:
         figures = [f"{known[name][task]:.1f}" for task in tasks]
         mean = statistics.fmean(known[name][task] for task in tasks)
         lines.append([f"{name}, test sets", "", "", *figures, f"{mean:.1f}", "", "", ""])
     return measure.table(heading, lines) + "\n"
+
+
+def differences_table(found: dict[tuple[str, str], Scores]) -> str:
+    """Return the best method minus masked language modelling, paired by pre-training seed, with p of the mean."""
+    tasks, lines = list(plan()["tasks"]), []
+    for (text, method), scores in found.items():
+        baseline = found.get((text, BASELINE))
+        if method in (RANDOM, BASELINE) or not baseline or len(scores.keys() & baseline) < 2:
+            continue
+        cells = []
+        for names in (*([task] for task in tasks), tasks):
+            values, p = paired(mean_by_seed(scores, names), mean_by_seed(baseline, names))
+            cells.append(with_interval(values, "+.1f"))
+        lines.append([f"`{method}` minus `{BASELINE}`", text, str(len(values)), *cells, f"{p:.2g}"])
+    return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n"
+
+
+def mean_by_seed(scores: Scores, tasks: Sequence[str]) -> dict[int, float]:
+    """Return the mean over tasks, by pre-training seed."""
+    return {seed: statistics.fmean(values[task] for task in tasks) for seed, values in sorted(scores.items())}
 
 
 def _reaches(score: float, published: float) -> bool:

@@ -10,12 +10,13 @@ import yaml
 
 from electra.common.parsing import read_yaml
 from experiments import equal_flops, small_encoders
-from experiments.small_encoders import Cell, Encoder, Place, chosen, plan, settings_of, trials
+from experiments.small_encoders import Cell, Encoder, Place, plan, reported, settings_of, trials
 from tests.reliability import faults
 from tests.workspace import PROFILE, ROOT, forked
 
 TASKS = list(plan()["tasks"])
 METHODS = list(plan()["methods"])
+FEW_METHODS = ("electra", "bert")
 TUNING = plan()["tuning"]["seed"]
 MOST_EPOCHS = {task: max(facts["epochs"]) for task, facts in plan()["tasks"].items()}
 
@@ -75,15 +76,22 @@ def test_part_a_is_cut_from_the_training_rows(tmp_path: Path, task: str, heading
     assert (len(dev), len(train)) == (4, 5) and sorted(dev + train) == rows
 
 
-def test_method_and_recipes_are_the_best_on_part_a_when_all_are_finished() -> None:
-    lowest = min(plan()["rates"])
-    pieces = tried("electra", 70.0, lowest) + tried("mlm_then_rtd", 72.0, lowest)
+def test_the_best_method_on_part_a_is_reported_beside_masked_language_modelling() -> None:
+    lowest, highest = min(plan()["rates"]), max(plan()["rates"])
+    pieces = tried("mlm_then_rtd", 72.0, lowest)
+    pieces += [one for method in METHODS if method != "mlm_then_rtd" for one in tried(method, 70.0, highest)]
     pieces += scored("electra", 1, dict.fromkeys(TASKS, [99.0] * 3))  # of the official rows
 
-    assert chosen(trials(pieces)) == ("mlm_then_rtd", {task: (lowest, most) for task, most in MOST_EPOCHS.items()})
+    recipes = {rate: {task: (rate, most) for task, most in MOST_EPOCHS.items()} for rate in (lowest, highest)}
+    expected = {"random": recipes[lowest], "mlm_then_rtd": recipes[lowest], "bert": recipes[highest]}
+    assert reported(trials(pieces)) == expected
+
+
+def test_a_method_is_in_the_table_of_choices_when_all_its_recipes_are_finished() -> None:
+    pieces = all_tried()
     lines = small_encoders.tables(pieces)["small-encoders-choice"].splitlines()[2:]
-    assert [line.split(" | ")[0] for line in lines] == ["| `electra`", "| `mlm_then_rtd`"]
-    assert lines[1].endswith(" | 73.5 (0.00025, 10) | 73.5 |"), "the mean of two seeds"
+    assert [line.split(" | ")[0] for line in lines] == [f"| `{method}`" for method in METHODS]
+    assert lines[0].endswith(" | 71.5 (0.001, 10) | 71.5 |"), "the mean of two seeds"
     begun = [one for one in pieces if one["encoder"]["method"] == "electra" or one["cell"]["task"] != "RTE"]
     found = small_encoders.tables(begun)
     assert [line.split(" | ")[0] for line in found["small-encoders-choice"].splitlines()[2:]] == ["| `electra`"]
@@ -111,6 +119,16 @@ def test_the_table_has_means_over_seeds_and_what_they_reach_of_the_published_sco
     assert "small-encoders" not in small_encoders.tables(begun), "nothing is reported before the choice"
 
 
+def test_differences_to_masked_language_modelling_are_paired_by_seed() -> None:
+    pieces = all_tried()
+    for seed, (ours, baseline) in enumerate([(70.0, 69.0), (80.0, 78.0), (60.0, 57.0)], 1):
+        pieces += scored("electra", seed, dict.fromkeys(TASKS, [ours] * 3))
+        pieces += scored("bert", seed, dict.fromkeys(TASKS, [baseline] * 3))
+    pieces += scored("electra", 4, dict.fromkeys(TASKS, [99.0] * 3))  # without a pair
+    line = small_encoders.tables(pieces)["small-encoders-differences"].splitlines()[-1]
+    assert line == f"| `electra` minus `bert` | 64MB | 3 |{' +2.0 ± 2.5 |' * (len(TASKS) + 1)} 0.074 |"
+
+
 def test_a_method_with_one_seed_is_not_reported() -> None:
     pieces = all_tried() + scored("electra", 1, dict.fromkeys(TASKS, [70.0] * 3))
     assert "small-encoders" not in small_encoders.tables(pieces)
@@ -123,7 +141,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values |= {"seeds": [1, 2], "finetuning_seeds": [1], "reference_steps": 4, "rates": [1e-3]}
     values["tuning"]["finetuning_seeds"] = [1]
     values["tasks"] = {"CoLA": {"choice": 4, "epochs": [1]}}
-    values["methods"] = dict(list(values["methods"].items())[:2])
+    values["methods"] = {method: values["methods"][method] for method in FEW_METHODS}
     profile = yaml.safe_load((ROOT / "params/tiny.yaml").read_text())
     for section in ("tokenizer", "shards", "model", "pretrain"):
         profile[section] |= PROFILE[section]
@@ -170,7 +188,8 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder, names = tmp_path / "work", ("small-encoders-choice", "small-encoders", "small-encoders-heads")
+    folder = tmp_path / "work"
+    names = [f"small-encoders{table}" for table in ("-choice", "", "-differences", "-heads")]
     page = "".join(f"<!-- {n}: written by experiments.small_encoders -->\n<!-- end of {n} -->\n" for n in names)
     (tmp_path / "page.md").write_text(page)
     call = ["small_encoders", str(folder), "--data", str(small), "--jobs", "1"]
@@ -180,11 +199,10 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     fine_tuning = "finetune --task CoLA --seed 1"
     prepared = [*(f"data-64MB {stage}" for stage in small_encoders.STAGES), "choice tasks"]
     assert commands[:6] == prepared
-    methods = METHODS[:2]
-    trial = [f"64MB-{method}-11 {command}" for method in methods for command in ("pretrain", fine_tuning)]
+    trial = [f"64MB-{method}-11 {command}" for method in FEW_METHODS for command in ("pretrain", fine_tuning)]
     assert commands[6:10] == trial
     assert commands[10] == f"64MB-random-0 {fine_tuning} --scratch"
-    assert [command.partition(" ")[2] for command in commands[11:]] == ["pretrain", fine_tuning] * 2
+    assert [command.partition(" ")[2] for command in commands[11:]] == ["pretrain", fine_tuning] * 4
     rows = [(folder / name / "data/tasks/CoLA/dev.jsonl").read_text() for name in ("choice", "data-64MB")]
     assert [text.count("\n") for text in rows] == [4, 12]
     seen = {name: (folder / "runs" / name / "data/tasks").resolve() for name in ("64MB-electra-11", "64MB-random-0")}
@@ -193,7 +211,7 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
 
     commands.clear()
     place = Place(folder)
-    (lost,) = (folder / "pieces").glob("*-2-CoLA-*.json")
+    (lost,) = (folder / "pieces").glob("*-electra-2-CoLA-*.json")
     lost.unlink()  # as after a kill
     monkeypatch.setattr("sys.argv", [*call, "--write"])
     small_encoders.main()
@@ -205,10 +223,10 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     monkeypatch.setattr("sys.argv", ["small_encoders", str(folder), "--heads", "--write"])
     small_encoders.main()
     looked_at = [piece["heads"] for piece in place.pieces() if "cell" not in piece]
-    assert len(looked_at) == 4 and all({"50", "100"} <= set(shares) for shares in looked_at)
+    assert len(looked_at) == 6 and all({"50", "100"} <= set(shares) for shares in looked_at)
     assert all(0 < share < 1 for shares in looked_at for share in shares.values())
     heads = (tmp_path / "page.md").read_text().partition("small-encoders-heads")[2]
-    assert all(f"| `{method}` | 64MB | {seeds} |" in heads for method, seeds in zip(methods, (3, 1), strict=True))
+    assert all(f"| `{method}` | 64MB | 3 |" in heads for method in FEW_METHODS)
 
     commands.clear()
     monkeypatch.setattr("sys.argv", ["small_encoders", str(tmp_path / "other")])
