@@ -2,7 +2,6 @@
 
     python -m experiments.small_encoders FOLDER --data DATA                         # 64 MB of text, seeds 1 to 5
     python -m experiments.small_encoders FOLDER --data DATA --text 200MB --seeds 1 2 3 --jobs 2
-    python -m experiments.small_encoders FOLDER --heads                             # what attention looks at in a pair
     python -m experiments.small_encoders FOLDER [--write]                           # the tables of what is finished
 
 Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
@@ -25,9 +24,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-from tokenizers import Tokenizer
-
 from benchmarks import measure
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.parsing import read_yaml
@@ -46,7 +42,6 @@ from experiments.equal_flops import (
     vocab_size_of,
     write_workspace,
 )
-from experiments.matching import largest_share, read_pairs
 from experiments.methods import STAGES
 from experiments.methods_table import BASELINE, CHOICE, DEV, RANDOM, page_with, paired, with_interval
 from experiments.texts import write_texts
@@ -106,17 +101,12 @@ def main() -> None:
     parser.add_argument("--text", choices=plan()["texts"], default=next(iter(plan()["texts"])))
     parser.add_argument("--seeds", nargs="+", type=int, default=plan()["seeds"], help="of pre-training")
     parser.add_argument("--jobs", type=int, default=2, help="encoders side by side, one thread each")
-    parser.add_argument(
-        "--heads", action="store_true", help="look at the attention of all encoders whose weights are here"
-    )
     parser.add_argument("--write", action="store_true", help="write what is finished into the repository")
     arguments = parser.parse_args()
     place = Place(arguments.folder.resolve())
     restore(place)
     if arguments.data:
         measure_encoders(place, arguments.data.resolve(), arguments.text, arguments.seeds, arguments.jobs)
-    if arguments.heads:
-        look_at_heads(place)
     pieces = place.pieces()
     found = tables(pieces)
     print("\n\n".join(found.values()))
@@ -315,24 +305,6 @@ def fine_tuned(workspace: Path, encoder: Encoder, cell: Cell, settings: Settings
     }
 
 
-def look_at_heads(place: Place) -> None:
-    """Add to the encoders' pieces how much a head looks at a token's copies in the other text, by percent of steps."""
-    torch.set_num_threads(1)
-    for piece in place.pieces():
-        encoder = Encoder(**piece["encoder"])
-        paths = Paths(place.workspace(encoder))
-        if "cell" in piece or not (weights := paths.pretrained).exists():
-            continue
-        pairs = read_pairs(Paths(place.folder / "choice").tasks / "STS-B/dev.jsonl")
-        tokenizer = Tokenizer.from_file(str(paths.tokenizer / "tokenizer.json"))
-        milestones = {folder.name: folder for folder in paths.milestones.iterdir() if folder.is_dir()}
-        shares = {
-            percent: round(largest_share(folder, tokenizer, pairs), 3)
-            for percent, folder in {**milestones, "100": weights}.items()
-        }
-        write_json(place.piece(encoder), {**piece, "heads": shares})
-
-
 # ---- choices and tables
 
 
@@ -382,8 +354,6 @@ def tables(pieces: Sequence[Piece]) -> dict[str, str]:
     if len(tried) == len(plan()["methods"]) and (scores := finished(pieces, reported(tried))):
         found["small-encoders"] = scores_table(pieces, scores)
         found["small-encoders-differences"] = differences_table(scores)
-    if any("heads" in piece for piece in pieces):
-        found["small-encoders-heads"] = heads_table(pieces)
     return found
 
 
@@ -394,20 +364,6 @@ def choice_table(tried: dict[str, Best]) -> str:
         cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for score, (rate, epochs) in best.values()]
         lines.append([f"`{method}`", *cells, f"{mean_of_best(best):.1f}"])
     return measure.table(["method", *plan()["tasks"], "mean"], lines) + "\n"
-
-
-def heads_table(pieces: Sequence[Piece]) -> str:
-    """Return the attention to the same token in the other text (percent), by percent of the steps."""
-    own = [(Encoder(**piece["encoder"]), piece["heads"]) for piece in pieces if "heads" in piece]
-    percents = sorted({percent for _, shares in own for percent in shares}, key=float)
-    lines = []
-    for text, method in itertools.product(plan()["texts"], plan()["methods"]):
-        found = [shares for encoder, shares in own if (encoder.text, encoder.method) == (text, method)]
-        if found:
-            columns = [[100 * shares[percent] for shares in found if percent in shares] for percent in percents]
-            cells = [f"{statistics.fmean(values):.0f}" if values else "" for values in columns]
-            lines.append([f"`{method}`", text, str(len(found)), *cells])
-    return measure.table(["method", "text", "seeds", *(f"{percent}%" for percent in percents)], lines) + "\n"
 
 
 def finished(pieces: Sequence[Piece], recipes: dict[str, Recipes]) -> dict[tuple[str, str], Scores]:

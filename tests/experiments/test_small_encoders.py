@@ -189,7 +189,7 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = tmp_path / "work"
-    names = [f"small-encoders{table}" for table in ("-choice", "", "-differences", "-heads")]
+    names = [f"small-encoders{table}" for table in ("-choice", "", "-differences")]
     page = "".join(f"<!-- {n}: written by experiments.small_encoders -->\n<!-- end of {n} -->\n" for n in names)
     (tmp_path / "page.md").write_text(page)
     call = ["small_encoders", str(folder), "--data", str(small), "--jobs", "1"]
@@ -218,15 +218,6 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     assert commands == [f"{lost.name.partition('-CoLA')[0]} {fine_tuning}"]
     assert printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
     assert "| random weights | 64MB |" in (tmp_path / "page.md").read_text()
-
-    monkeypatch.setattr(small_encoders, "read_pairs", lambda _: [("A text of words.", "Other words of a text.")])
-    monkeypatch.setattr("sys.argv", ["small_encoders", str(folder), "--heads", "--write"])
-    small_encoders.main()
-    looked_at = [piece["heads"] for piece in place.pieces() if "cell" not in piece]
-    assert len(looked_at) == 6 and all({"50", "100"} <= set(shares) for shares in looked_at)
-    assert all(0 < share < 1 for shares in looked_at for share in shares.values())
-    heads = (tmp_path / "page.md").read_text().partition("small-encoders-heads")[2]
-    assert all(f"| `{method}` | 64MB | 3 |" in heads for method in FEW_METHODS)
 
     commands.clear()
     monkeypatch.setattr("sys.argv", ["small_encoders", str(tmp_path / "other")])
