@@ -7,10 +7,9 @@
 Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
 ``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
 that are cut from the training sets; the official development sets are scored once, by the best method and by masked
-language modelling. Every finished piece is a file in
-``FOLDER/pieces``, so an interrupted call goes on. With ``--write`` all finished pieces go to
-``experiments/results/small_encoders.json`` and the tables to ``docs/real-text.md``; a new folder begins with the
-committed pieces.
+language modelling. Every finished piece is a file in ``FOLDER/pieces``, so an interrupted call goes on. With
+``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
+``docs/real-text.md``; a new folder begins with the committed pieces.
 """
 
 import argparse
@@ -340,11 +339,18 @@ def mean_of_best(best: Best) -> float:
 def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
     """Return the recipes of what is reported: random weights, the method with the best mean on part A, the baseline.
 
-    Random weights have the recipes of the best method.
+    Random weights have the recipes of the best method. The baseline is masked language modelling at its best rate.
     """
     recipes = {method: {task: recipe for task, (_, recipe) in best.items()} for method, best in tried.items()}
-    best = max(tried, key=lambda method: mean_of_best(tried[method]))
-    return {RANDOM: recipes[best], best: recipes[best], BASELINE: recipes[BASELINE]}
+    best, baseline = (
+        max(methods, key=lambda method: mean_of_best(tried[method])) for methods in (tried, filter(is_baseline, tried))
+    )
+    return {RANDOM: recipes[best], best: recipes[best], baseline: recipes[baseline]}
+
+
+def is_baseline(method: str) -> bool:
+    """Return whether a method is masked language modelling alone."""
+    return method != RANDOM and bool(plan()["methods"][method]["objective"] == BASELINE)
 
 
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
@@ -423,14 +429,14 @@ def differences_table(found: dict[tuple[str, str], Scores]) -> str:
     """Return the best method minus masked language modelling, paired by pre-training seed, with p of the mean."""
     tasks, lines = list(plan()["tasks"]), []
     for (text, method), scores in found.items():
-        baseline = found.get((text, BASELINE))
-        if method in (RANDOM, BASELINE) or not baseline or len(scores.keys() & baseline) < 2:
+        name = next((name for other, name in found if other == text and is_baseline(name)), None)
+        if method in (RANDOM, name) or name is None or len(scores.keys() & found[text, name]) < 2:
             continue
         cells = []
         for names in (*([task] for task in tasks), tasks):
-            values, p = paired(mean_by_seed(scores, names), mean_by_seed(baseline, names))
+            values, p = paired(mean_by_seed(scores, names), mean_by_seed(found[text, name], names))
             cells.append(with_interval(values, "+.1f"))
-        lines.append([f"`{method}` minus `{BASELINE}`", text, str(len(values)), *cells, f"{p:.2g}"])
+        lines.append([f"`{method}` minus `{name}`", text, str(len(values)), *cells, f"{p:.2g}"])
     return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n"
 
 

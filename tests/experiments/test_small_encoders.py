@@ -85,6 +85,8 @@ def test_the_best_method_on_part_a_is_reported_beside_masked_language_modelling(
     recipes = {rate: {task: (rate, most) for task, most in MOST_EPOCHS.items()} for rate in (lowest, highest)}
     expected = {"random": recipes[lowest], "mlm_then_rtd": recipes[lowest], "bert": recipes[highest]}
     assert reported(trials(pieces)) == expected
+    pieces = [one for one in pieces if one["encoder"]["method"] != "bert"] + tried("bert", 69.0, highest)
+    assert list(reported(trials(pieces))) == ["random", "mlm_then_rtd", "bert-5e-4"], "at its best rate"
 
 
 def test_a_method_is_in_the_table_of_choices_when_all_its_recipes_are_finished() -> None:
