@@ -429,14 +429,14 @@ def differences_table(found: dict[tuple[str, str], Scores]) -> str:
     """Return the best method minus masked language modelling, paired by pre-training seed, with p of the mean."""
     tasks, lines = list(plan()["tasks"]), []
     for (text, method), scores in found.items():
-        name = next((name for other, name in found if other == text and is_baseline(name)), None)
-        if method in (RANDOM, name) or name is None or len(scores.keys() & found[text, name]) < 2:
+        baseline = next((other for of, other in found if of == text and is_baseline(other)), None)
+        if method in (RANDOM, baseline) or baseline is None or len(scores.keys() & found[text, baseline]) < 2:
             continue
         cells = []
         for names in (*([task] for task in tasks), tasks):
-            values, p = paired(mean_by_seed(scores, names), mean_by_seed(found[text, name], names))
+            values, p = paired(mean_by_seed(scores, names), mean_by_seed(found[text, baseline], names))
             cells.append(with_interval(values, "+.1f"))
-        lines.append([f"`{method}` minus `{name}`", text, str(len(values)), *cells, f"{p:.2g}"])
+        lines.append([f"`{method}` minus `{baseline}`", text, str(len(values)), *cells, f"{p:.2g}"])
     return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n"
 
 
