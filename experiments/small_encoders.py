@@ -6,7 +6,7 @@
 
 Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
 ``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
-that are cut from the training sets; the official development sets are scored once, by the best method and by masked
+that are cut from the training sets; the official development sets are scored once, by the best method, then by masked
 language modelling. Every finished piece is a file in ``FOLDER/pieces``, so an interrupted call goes on. With
 ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
 ``docs/real-text.md``; a new folder begins with the committed pieces.
@@ -217,21 +217,17 @@ def cut_part_a(official: Path, folder: Path, rows: int) -> None:
 
 
 def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], jobs: int) -> None:
-    """Compute what is missing: the encoders that choices are made with, then random weights and the seeds."""
+    """Compute what is missing: by group of methods the encoders that choices are made with, then those to report."""
     tuning = plan()["tuning"]
     for name in dict.fromkeys((tuning["text"], text)):
         prepare(place, data, name)
-    with ThreadPoolExecutor(jobs) as pool:
-        tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in plan()["methods"]]
-        list(pool.map(lambda encoder: finish(place, data, encoder, cells_to_try()), tried))
+    for methods in groups():
+        tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in methods]
+        finish_all(place, data, dict.fromkeys(tried, cells_to_try()), jobs)
         recipes = reported(trials(place.pieces()))
         encoders = [Encoder(text, method, seed) for seed in seeds for method in recipes if method != RANDOM]
-        list(
-            pool.map(
-                lambda encoder: finish(place, data, encoder, cells_of(recipes[encoder.method])),
-                [Encoder(text, RANDOM, 0), *encoders],
-            )
-        )
+        encoders = [Encoder(text, RANDOM, 0), *encoders]
+        finish_all(place, data, {encoder: cells_of(recipes[encoder.method]) for encoder in encoders}, jobs)
 
 
 def cells_to_try() -> list[Cell]:
@@ -248,6 +244,12 @@ def cells_to_try() -> list[Cell]:
 def cells_of(recipes: Recipes) -> list[Cell]:
     """Return the fine-tuning runs of an encoder that is reported."""
     return [Cell(task, *recipes[task], seed) for task in recipes for seed in plan()["finetuning_seeds"]]
+
+
+def finish_all(place: Place, data: Path, cells: dict[Encoder, list[Cell]], jobs: int) -> None:
+    """Finish encoders side by side, each with its fine-tuning runs."""
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(lambda encoder: finish(place, data, encoder, cells[encoder]), cells))
 
 
 def finish(place: Place, data: Path, encoder: Encoder, cells: Sequence[Cell]) -> None:
@@ -336,30 +338,36 @@ def mean_of_best(best: Best) -> float:
     return statistics.fmean(score for score, _ in best.values())
 
 
-def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
-    """Return the recipes of what is reported: random weights, the method with the best mean on part A, the baseline.
-
-    Random weights have the recipes of the best method. The baseline is masked language modelling at its best rate.
-    """
-    recipes = {method: {task: recipe for task, (_, recipe) in best.items()} for method, best in tried.items()}
-    best, baseline = (
-        max(methods, key=lambda method: mean_of_best(tried[method])) for methods in (tried, filter(is_baseline, tried))
-    )
-    return {RANDOM: recipes[best], best: recipes[best], baseline: recipes[baseline]}
+def groups() -> list[list[str]]:
+    """Return the candidates, and the methods that are masked language modelling alone: the baseline is one of these."""
+    methods = list(plan()["methods"])
+    return [list(itertools.filterfalse(is_baseline, methods)), list(filter(is_baseline, methods))]
 
 
 def is_baseline(method: str) -> bool:
-    """Return whether a method is masked language modelling alone."""
     return method != RANDOM and bool(plan()["methods"][method]["objective"] == BASELINE)
+
+
+def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
+    """Return the recipes of what is reported: random weights, the best candidate on part A, the best baseline.
+
+    The candidates come first; nothing of a group is reported before all its trials are finished. Random weights have
+    the recipes of the best candidate.
+    """
+    complete = itertools.takewhile(lambda methods: all(method in tried for method in methods), groups())
+    best = [max(methods, key=lambda method: mean_of_best(tried[method])) for methods in complete]
+    recipes = {method: {task: recipe for task, (_, recipe) in tried[method].items()} for method in best}
+    return {RANDOM: next(iter(recipes.values())), **recipes} if recipes else {}
 
 
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
     """Return the tables of the page by name, as far as their pieces are finished."""
     tried = trials(pieces)
     found = {"small-encoders-choice": choice_table(tried)}
-    if len(tried) == len(plan()["methods"]) and (scores := finished(pieces, reported(tried))):
+    if scores := finished(pieces, reported(tried)):
         found["small-encoders"] = scores_table(pieces, scores)
-        found["small-encoders-differences"] = differences_table(scores)
+        if differences := differences_of(scores):
+            found["small-encoders-differences"] = differences
     return found
 
 
@@ -425,8 +433,8 @@ def scores_table(pieces: Sequence[Piece], found: dict[tuple[str, str], Scores]) 
     return measure.table(heading, lines) + "\n"
 
 
-def differences_table(found: dict[tuple[str, str], Scores]) -> str:
-    """Return the best method minus masked language modelling, paired by pre-training seed, with p of the mean."""
+def differences_of(found: dict[tuple[str, str], Scores]) -> str:
+    """Return a table of the best candidate minus the baseline, paired by pre-training seed; empty below two pairs."""
     tasks, lines = list(plan()["tasks"]), []
     for (text, method), scores in found.items():
         baseline = next((other for of, other in found if of == text and is_baseline(other)), None)
@@ -437,7 +445,7 @@ def differences_table(found: dict[tuple[str, str], Scores]) -> str:
             values, p = paired(mean_by_seed(scores, names), mean_by_seed(found[text, baseline], names))
             cells.append(with_interval(values, "+.1f"))
         lines.append([f"`{method}` minus `{baseline}`", text, str(len(values)), *cells, f"{p:.2g}"])
-    return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n"
+    return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n" if lines else ""
 
 
 def mean_by_seed(scores: Scores, tasks: Sequence[str]) -> dict[int, float]:
