@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from electra.__main__ import app
 from electra.cluster.estimate import expected, text_size
-from electra.cluster.estimate.expected import Law, body_parameters, expect, expect_profile
+from electra.cluster.estimate.expected import Law, body_parameters, described, expect, expect_profile
 from electra.cluster.estimate.text_size import local_text_bytes, text_bytes
 from electra.config import Settings
 from electra.init.project import describe_project, plan_project, write_project
@@ -24,7 +24,9 @@ from tests.project import copy_project, load_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LAW = Law(2.0, 2e4, 0.35, 3e5, 0.4, 6.0, {"chunks": (90.0, -11.0, 0.9)}, 0.0, {}, (4e5, 5e6), (1.5e6, 24e6))
+LAW = Law(
+    2.0, 2e4, 0.35, 3e5, 0.4, 6.0, {"chunks": (90.0, -11.0, 0.9)}, 0.5, {"chunks": 0.8}, (4e5, 5e6), (1.5e6, 24e6)
+)
 
 
 @pytest.fixture
@@ -65,6 +67,13 @@ def test_of_many_passes_text_is_short_and_of_one_pass_time(tiny: Settings) -> No
     assert (little.short, round(little.passes)) == ("text", 40) and (much.short, much.passes) == ("time", 1)
     assert much.by_text == 0 < much.by_time and little.by_time < little.by_text
     assert much.loss < little.loss and much.scores["chunks"] > little.scores["chunks"]
+
+
+def test_what_to_expect_is_shown_within_twice_the_deviation_of_the_measured_runs(tiny: Settings) -> None:
+    found = expect(tiny, 1e7, LAW)
+    assert found is not None and math.isclose(found.loss_within, 0.01 * found.loss)
+    figures = f"{found.loss:.2f} ± {0.01 * found.loss:.2f}, CoNLL-2000 chunks F1 {found.scores['chunks']:.0f} ± 2 "
+    assert described(found)[0].startswith(f"held-out loss {figures}")
 
 
 def test_far_from_what_was_measured_nothing_is_foretold(tiny: Settings, tmp_path: Path) -> None:
@@ -147,7 +156,7 @@ def test_estimate_prints_what_to_expect_and_init_too(tmp_path: Path, monkeypatch
     printed = describe_project(plan, None)
     found = expect_profile(plan.settings)
     assert found is not None and found.short == "text"
-    assert f"expect   held-out loss {found.loss:.2f}, " in printed
+    assert f"expect   held-out loss {found.loss:.2f} ± {found.loss_within:.2f}, CoNLL-2000" in printed
     assert "         text is short: twice the text" in printed
 
     assert CliRunner().invoke(app, ["estimate", "--no-memory", "--no-measure"]).output.count("text is short") == 1

@@ -97,6 +97,7 @@ class Expectation:
     Attributes:
         loss: held-out loss of masked language modelling, nats per masked token.
         scores: of fine-tuning with 1,500 labelled rows, by task, percent.
+        loss_within, scores_within: twice the standard deviation of the measured runs from the law, in the same units.
         by_text, by_time, by_size: how much lower the loss is with twice the text, twice the tokens of pre-training, and
             twice the weights in the layers' matrices.
         passes: how often the text is read.
@@ -104,6 +105,8 @@ class Expectation:
 
     loss: float
     scores: dict[str, float]
+    loss_within: float
+    scores_within: dict[str, float]
     by_text: float
     by_time: float
     by_size: float
@@ -141,6 +144,8 @@ def expect(settings: Settings, text_tokens: float, law: Law | None = None) -> Ex
     return Expectation(
         loss,
         {task: min(100.0, max(0.0, law.score(task, size, loss))) for task in SHOWN},
+        loss_within=2 * law.loss_spread / 100 * loss,
+        scores_within={task: 2 * law.score_spreads[task] for task in SHOWN},
         by_text=loss - law.loss(size, tokens, 2 * text_tokens),
         by_time=loss - law.loss(size, 2 * tokens, text_tokens),
         by_size=loss - law.loss(2 * size, tokens, text_tokens),
@@ -159,9 +164,10 @@ def expect_profile(settings: Settings, root: Path = Path(".")) -> Expectation | 
 
 def described(found: Expectation) -> list[str]:
     """Return the expectation as lines of text for the user."""
-    scores = ", ".join(f"{SHOWN[task]} {score:.0f}" for task, score in found.scores.items())
+    loss = f"held-out loss {found.loss:.2f} ± {found.loss_within:.2f}"
+    scores = (f"{SHOWN[task]} {score:.0f} ± {found.scores_within[task]:.0f}" for task, score in found.scores.items())
     return [
-        f"held-out loss {found.loss:.2f}, {scores} (masked language modelling of English prose)",
+        f"{', '.join([loss, *scores])} (masked language modelling of English prose)",
         f"{found.short} is short: twice the text lowers the loss by {found.by_text:.2f}, twice the time by "
         f"{found.by_time:.2f}; twice the weights in the layers by {found.by_size:.2f}",
     ]
