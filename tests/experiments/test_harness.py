@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from electra.readers.build import prepare_tasks
 from electra.tasks.matrix import read_rows
 from experiments import harness
 from tests.foreign_encoders import write_encoder
-from tests.small_tasks import write_tasks
+from tests.small_tasks import WORDS, write_tasks, write_tsv
 from tests.workspace import ROOT
 
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE": "1"}
@@ -26,6 +27,13 @@ ENVIRONMENT = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HF_HUB_OFFLINE
 def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None:
     encoder = write_encoder(tmp_path / "encoder", "bert", max_position_embeddings=128)
     write_tasks(tmp_path / "glue")
+    header = (tmp_path / "glue/STS-B/dev.tsv").read_text().splitlines()[0].split("\t")
+    pairs = [
+        [*"0123456", first, second, f"{number % 6}.0"] for number, (first, second) in enumerate(combinations(WORDS, 2))
+    ]
+    write_tsv(
+        tmp_path / "glue/STS-B/dev.tsv", pairs, header
+    )  # as many different ones as show a small change of weights
     finished = {"task": "CoLA", "seed": 1, "side": "here", "score": 12.5}
     write_json(tmp_path / "work/pieces/CoLA-1-here.json", finished)
 
@@ -42,8 +50,8 @@ def test_the_sides_are_scored_and_finished_runs_are_kept(tmp_path: Path) -> None
     piece = read_json(tmp_path / "work/pieces/STS-B-2-transformers.json")
     assert (piece["task"], piece["seed"], piece["side"]) == ("STS-B", 2, "transformers") and piece["machine"]
     assert read_json(tmp_path / "work/pieces/STS-B-2-new-pooler.json")["score"] != piece["score"]
-    here = read_json(tmp_path / "work/pieces/CoLA-2-here.json")
-    assert read_json(tmp_path / "work/pieces/CoLA-2-here-usual-Adam.json")["score"] != here["score"]
+    here = read_json(tmp_path / "work/pieces/STS-B-2-here.json")
+    assert read_json(tmp_path / "work/pieces/STS-B-2-here-usual-Adam.json")["score"] != here["score"]
 
 
 def test_the_plain_loop_learns_by_the_optimizer_and_through_the_pooler_that_its_side_names(tmp_path: Path) -> None:
