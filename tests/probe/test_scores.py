@@ -6,6 +6,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
@@ -34,6 +35,7 @@ from electra.results.probe.scores import (
     run_probe,
     score_pairs,
 )
+from electra.text.shards.layout import Shards
 from tests import fixtures
 from tests.workspace import Workspace
 
@@ -79,15 +81,20 @@ def test_accuracies_are_those_of_a_plain_script(changes: dict[str, Any], prepare
             return detector(**inputs).logits.log_softmax(-1)[0, 1:-1, 0]
         return (1 - detector(**inputs).logits.sigmoid()).log()[0, 1:-1]
 
-    def masked(text: str) -> float:
-        inputs, total = tokenizer(text, return_tensors="pt"), 0.0
+    def masked(text: str) -> Tensor:
+        inputs, found = tokenizer(text, return_tensors="pt"), []
         ids = inputs["input_ids"]
         for place in range(1, ids.shape[1] - 1):
             hidden = ids.clone()
             hidden[0, place] = tokenizer.mask_token_id
             logits = generator(**{**inputs, "input_ids": hidden}).logits
-            total += float(logits[0, place].log_softmax(-1)[ids[0, place]])
-        return total
+            found.append(logits[0, place].log_softmax(-1)[ids[0, place]])
+        return torch.stack(found)
+
+    shards = Shards(paths.shards, "train")
+    rows, spans = shards.gather(np.arange(len(shards)))
+    tokens = [token for row, (length, *_) in zip(rows, spans, strict=True) for token in row[:length] if token > 4]
+    counts = torch.bincount(torch.tensor(tokens), minlength=600) + 1  # the first five entries are special
 
     pairs = PAIRS[::3]
     by_way: dict[str, list[bool]] = {}
@@ -99,16 +106,24 @@ def test_accuracies_are_those_of_a_plain_script(changes: dict[str, Any], prepare
         ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in (good, bad)]
         blocks = SequenceMatcher(None, *ids, autojunk=False).get_matching_blocks()
         kept = [{block[side] + n for block in blocks for n in range(block.size)} for side in (0, 1)]
-        sums = [
-            sum(float(v) for n, v in enumerate(row) if n not in kept[side]) for side, row in enumerate((one, other))
-        ]
-        by_way.setdefault("discriminator, changed tokens", []).append(sums[0] > sums[1])
-        by_way.setdefault("generator, masked", []).append(masked(good) > masked(bad))
+
+        def is_ahead(values: tuple[Tensor, Tensor], kept: list[set[int]] = kept) -> bool:
+            """By the sums over changed tokens."""
+            first, second = (
+                sum(float(v) for n, v in enumerate(row) if n not in kept[side]) for side, row in enumerate(values)
+            )
+            return first > second
+
+        by_way.setdefault("discriminator, changed tokens", []).append(is_ahead((one, other)))
+        by_masks = (masked(good), masked(bad))
+        by_way.setdefault("generator, masked", []).append(bool(by_masks[0].sum() > by_masks[1].sum()))
+        by_way.setdefault("generator, changed tokens", []).append(is_ahead(by_masks))
+        gains = [row - (counts[text] / counts.sum()).log() for row, text in zip(by_masks, ids, strict=True)]
+        by_way.setdefault("generator, changed tokens over frequency", []).append(is_ahead((gains[0], gains[1])))
         odds = [row - (1 - row.exp()).log() for row in (one, other)]
         by_way.setdefault("discriminator, log-odds", []).append(bool(odds[0].sum() > odds[1].sum()))
-        sums = [sum(float(v) for n, v in enumerate(row) if n not in kept[side]) for side, row in enumerate(odds)]
-        by_way.setdefault("discriminator, log-odds of changed tokens", []).append(sums[0] > sums[1])
-        both = [float(row.sum()) + masked(text) for row, text in zip(odds, (good, bad), strict=True)]
+        by_way.setdefault("discriminator, log-odds of changed tokens", []).append(is_ahead((odds[0], odds[1])))
+        both = [float(row.sum() + by_mask.sum()) for row, by_mask in zip(odds, by_masks, strict=True)]
         by_way.setdefault("discriminator and generator", []).append(both[0] > both[1])
     found = score_pairs(Probe(paths, CPU, bf16=False), pairs)
     assert found.keys() == by_way.keys()
@@ -147,6 +162,15 @@ def test_a_sentence_longer_than_the_encoder_has_positions_is_cut_and_scored(
     assert {values["long"] for values in found.values()} <= {0.0, 1.0} and "generator, masked" in found
 
 
+def test_without_the_training_text_no_score_is_over_frequency(prepared: Workspace, tmp_path: Path) -> None:
+    paths = workspace_of(prepared, tmp_path / "probed", "bert")
+    (paths.root / "data").unlink()
+    (paths.root / "data").mkdir()
+    (paths.root / "data/tokenizer").symlink_to(prepared.root / "data/tokenizer")
+    ways = {f"masked language model, {way}" for way in ("masked", "changed tokens")}
+    assert score_pairs(Probe(paths, CPU, bf16=False), PAIRS[:4]).keys() == ways
+
+
 def test_a_tie_is_wrong(prepared: Workspace, tmp_path: Path) -> None:
     probe = Probe(workspace_of(prepared, tmp_path / "probed"), CPU, bf16=False)
     same = {"sentence_good": "The robin sang.", "sentence_bad": "The robin sang.", "UID": "none"}
@@ -166,7 +190,10 @@ def test_sentences_of_the_same_wordpieces_are_a_tie_whatever_else_is_in_their_ba
 @pytest.mark.parametrize(
     ("objective", "ways"),
     [
-        ("bert", {"masked language model, masked"}),
+        (
+            "bert",
+            {f"masked language model, {way}" for way in ("masked", "changed tokens", "changed tokens over frequency")},
+        ),
         ("electric", {f"Electric, {way}" for way in ("sum", "mean", "changed tokens")}),
     ],
 )

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,9 @@ from electra.model.pretrained import require_tokenizer, special_token_ids
 from electra.objectives.base import Objective
 from electra.objectives.saved import load_objective
 from electra.results.probe.embeddings import read_similar, score_similarity
+from electra.results.probe.word_vectors import sample_of
 from electra.tasks.matrix import read_lines
+from electra.text.shards.layout import Shards
 
 _BATCH = 64  # rows in one pass
 _ALL = "all"
@@ -64,6 +67,7 @@ class Probe:
         self._labels = dict(zip(entries_of(self.tokenizer), labels_of(self.tokenizer), strict=True))
         self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
         self.device, self.bf16 = device, bf16
+        self._shards = paths.shards
 
     def label(self, entry: str) -> str:
         """Return an entry of the vocabulary, of whatever kind, in WordPiece's notation."""
@@ -82,8 +86,8 @@ class Probe:
         scores = self._run(self.encoder, self.objective.token_scores, rows)
         return [row[1 : 1 + len(ids)] for row, ids in zip(scores, texts, strict=True)]
 
-    def masked(self, texts: list[list[int]]) -> list[float] | None:
-        """Return pseudo-log-likelihoods (nats), each wordpiece masked in its copy; None without a language model."""
+    def masked(self, texts: list[list[int]]) -> list[Tensor] | None:
+        """Return each wordpiece's log-probability, masked in its copy of the text; None without a language model."""
         model = self.objective.language_model()
         if model is None:
             return None
@@ -96,7 +100,7 @@ class Probe:
                 places.append(place + 1)
                 targets.append(token)
                 owners.append(text)
-        found, done = [0.0] * len(texts), 0
+        found, done = [torch.zeros(len(ids)) for ids in texts], 0
         for hidden_BTD in self.hidden(encoder, copies):
             here = slice(done, done + len(hidden_BTD))
             rows = torch.arange(len(hidden_BTD), device=self.device)
@@ -104,10 +108,19 @@ class Probe:
             with self.precision():
                 logits_BV = head(hidden_BTD[rows, place_B][:, None])[:, 0]
             values = logits_BV.float().log_softmax(-1)[rows, target_B].tolist()
-            for owner, value in zip(owners[here], values, strict=True):
-                found[owner] += value
+            for owner, place, value in zip(owners[here], places[here], values, strict=True):
+                found[owner][place - 1] = value
             done = here.stop
         return found
+
+    def log_frequencies(self) -> Tensor | None:
+        """Return the log of each entry's share of the training text [V], all counts plus one; None without shards."""
+        if not (self._shards / "manifest.json").exists():
+            return None
+        shards = Shards(self._shards, "train")
+        text = sample_of(shards, [self.pad, self.cls, self.sep, self.mask])
+        counts_V = torch.from_numpy(np.bincount(text, minlength=shards.vocab_size) + 1).double()
+        return (counts_V / counts_V.sum()).log().float()
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Return :meth:`embed` of the texts' wordpieces."""
@@ -160,10 +173,12 @@ def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
     """Return the share of pairs whose good sentence scores higher, by rule and over all; a tie is wrong.
 
     A discriminator (or Electric) scores a sentence by the sum of log P(real) over its wordpieces, by their mean, and by
-    the sum over those that differ from the other sentence; a masked language model by its pseudo-log-likelihood. The
-    log-odds log P(real) - log P(replaced) do not depend on how many tokens were replaced in pre-training, but for a
-    constant. Added to the generator's pseudo-log-likelihood, they are log p(token | context) where both are optimal
-    (Electric, section 3.2).
+    the sum over those that differ from the other sentence. The log-odds log P(real) - log P(replaced) do not depend on
+    how many tokens were replaced in pre-training, but for a constant. A masked language model scores it by its
+    pseudo-log-likelihood, by the part of it that is of the wordpieces that differ, and by how much more likely the
+    context makes these than their frequency in the training text, which is what the log-odds of a discriminator are
+    where both are optimal. The log-odds and the generator's pseudo-log-likelihood together are then
+    log p(token | context) (Electric, section 3.2).
     """
     good, bad = ([probe.ids(pair[name]) for pair in pairs] for name in ("sentence_good", "sentence_bad"))
     texts, others = [*good, *bad], [*bad, *good]
@@ -174,22 +189,26 @@ def score_pairs(probe: Probe, pairs: list[dict[str, str]]) -> Scores:
     one_pass, by_masks = probe.one_pass(listed), probe.masked(listed)
     real = None if one_pass is None else [one_pass[number[tuple(text)]] for text in texts]
     masked = None if by_masks is None else [by_masks[number[tuple(text)]] for text in texts]
+    places = [changed(*both) for both in zip(texts, others, strict=True)]
     if real is not None:
         name = "Electric" if probe.objective.scores_texts else "discriminator"
-        places = [changed(*both) for both in zip(texts, others, strict=True)]
         ways[f"{name}, sum"] = [float(values.sum()) for values in real]
         ways[f"{name}, mean"] = [float(values.mean()) for values in real]
         ways[f"{name}, changed tokens"] = _sums_at(real, places)
     if masked is not None:
         name = "generator" if probe.objective.info.has_generator else "masked language model"
-        ways[f"{name}, masked"] = masked
+        ways[f"{name}, masked"] = [float(values.sum()) for values in masked]
+        ways[f"{name}, changed tokens"] = _sums_at(masked, places)
+        if (frequencies_V := probe.log_frequencies()) is not None:
+            gains = [values - frequencies_V[text] for values, text in zip(masked, texts, strict=True)]
+            ways[f"{name}, changed tokens over frequency"] = _sums_at(gains, places)
     if real is not None and not probe.objective.scores_texts:
         odds = [values - torch.log(-torch.expm1(values.clamp(max=-1e-7))) for values in real]
         ways["discriminator, log-odds"] = [float(values.sum()) for values in odds]
         ways["discriminator, log-odds of changed tokens"] = _sums_at(odds, places)
         if masked is not None:
-            both = zip(masked, ways["discriminator, log-odds"], strict=True)
-            ways["discriminator and generator"] = [sum(parts) for parts in both]
+            both = zip(masked, odds, strict=True)
+            ways["discriminator and generator"] = [float(by_mask.sum() + of_odds.sum()) for by_mask, of_odds in both]
     rules, half = [pair["UID"] for pair in pairs], len(pairs)
     return {way: _accuracies(rules, list(zip(found[:half], found[half:], strict=True))) for way, found in ways.items()}
 
@@ -237,8 +256,9 @@ def render(found: dict[str, Any]) -> str:
     lines = []
     if "pairs" in found:
         lines.append(f"{found['pairs']:,} minimal pairs, share with the good sentence ahead (ties are wrong)")
+    width = max(map(len, found.get("accuracy", {})), default=0) + 2
     for way, accuracies in found.get("accuracy", {}).items():
-        lines.append(f"  {way:<32}" + "  ".join(f"{rule} {100 * value:.1f}" for rule, value in accuracies.items()))
+        lines.append(f"  {way:<{width}}" + "  ".join(f"{rule} {100 * value:.1f}" for rule, value in accuracies.items()))
     if "similarity_spearman" in found:
         lines.append(f"similarity of mean-pooled sentences: Spearman {100 * found['similarity_spearman']:.1f}")
     if retrieval := found.get("retrieval"):

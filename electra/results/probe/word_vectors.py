@@ -46,10 +46,7 @@ class WordVectors:
             DataError: shards or tokenizer are missing or damaged.
         """
         shards = Shards(paths.shards, "train")
-        number = min(len(shards), max(1, MAX_TOKENS // shards.max_length))
-        tokens, spans = shards.gather(np.linspace(0, len(shards) - 1, number).astype(np.int64))
-        text = tokens[np.arange(shards.max_length) < spans[:, :1]]  # without padding
-        text = text[~np.isin(text, special_token_ids(paths.tokenizer))]
+        text = sample_of(shards, special_token_ids(paths.tokenizer))
         return cls(read_tokenizer(paths.tokenizer / "tokenizer.json"), learn_vectors(text, shards.vocab_size))
 
     def embed(self, texts: Sequence[str]) -> Tensor:
@@ -57,6 +54,14 @@ class WordVectors:
         found = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         means = [self.vectors_VD[ids].mean(0) if ids else np.zeros(self.vectors_VD.shape[1]) for ids in found]
         return torch.from_numpy(np.stack(means).astype(np.float32))
+
+
+def sample_of(shards: Shards, special_ids: Sequence[int]) -> np.ndarray:
+    """Return at most about :data:`MAX_TOKENS` wordpieces of the text, spread over it, without special ones."""
+    number = min(len(shards), max(1, MAX_TOKENS // shards.max_length))
+    tokens, spans = shards.gather(np.linspace(0, len(shards) - 1, number).astype(np.int64))
+    text: np.ndarray = tokens[np.arange(shards.max_length) < spans[:, :1]]  # without padding
+    return text[~np.isin(text, special_ids)]
 
 
 def learn_vectors(text: np.ndarray, vocab_size: int, width: int = WIDTH) -> np.ndarray:
