@@ -301,7 +301,7 @@ class ShardsManifest(Manifest):
 
 
 class JudgedShardsManifest(ShardsManifest):
-    """Fields read from the manifest of ``data/shards`` by the checks."""
+    """Fields read from the manifest of ``data/shards`` by the checks and by the probe."""
 
     tokenizer_sha256: str
 

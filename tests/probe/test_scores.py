@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from transformers import (
 from typer.testing import CliRunner
 
 from electra import __main__ as cli
+from electra.common.artifacts import MANIFEST, read_json, write_json
 from electra.common.errors import ConfigError, DataError
 from electra.common.paths import Paths
 from electra.config import Method, Model, Settings
@@ -35,6 +37,7 @@ from electra.results.probe.scores import (
     run_probe,
     score_pairs,
 )
+from electra.results.probe.word_vectors import WordVectors
 from electra.text.shards.layout import Shards
 from tests import fixtures
 from tests.workspace import Workspace
@@ -169,6 +172,25 @@ def test_without_the_training_text_no_score_is_over_frequency(prepared: Workspac
     (paths.root / "data/tokenizer").symlink_to(prepared.root / "data/tokenizer")
     ways = {f"masked language model, {way}" for way in ("masked", "changed tokens")}
     assert score_pairs(Probe(paths, CPU, bf16=False), PAIRS[:4]).keys() == ways
+
+
+def test_the_text_of_another_tokenizer_is_no_training_text(prepared: Workspace, tmp_path: Path) -> None:
+    paths = with_stale_shards(workspace_of(prepared, tmp_path / "probed", "bert"), prepared)
+    ways = {f"masked language model, {way}" for way in ("masked", "changed tokens")}
+    assert score_pairs(Probe(paths, CPU, bf16=False), PAIRS[:4]).keys() == ways
+    with pytest.raises(DataError, match="another tokenizer") as raised:
+        WordVectors.learn(paths)
+    assert raised.value.next_step == "run: dvc repro shards"
+
+
+def with_stale_shards(paths: Paths, prepared: Workspace) -> Paths:
+    """Replace the shards by ones whose manifest names another tokenizer."""
+    (paths.root / "data").unlink()
+    shutil.copytree(prepared.root / "data/shards", paths.shards)
+    (paths.root / "data/tokenizer").symlink_to(prepared.root / "data/tokenizer")
+    manifest = read_json(paths.shards / MANIFEST)
+    write_json(paths.shards / MANIFEST, manifest | {"tokenizer_sha256": "0" * 64})
+    return paths
 
 
 def test_a_tie_is_wrong(prepared: Workspace, tmp_path: Path) -> None:

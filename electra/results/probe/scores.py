@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from electra.common.artifacts import MANIFEST
 from electra.common.errors import ConfigError, DataError
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
@@ -21,7 +22,7 @@ from electra.model.pretrained import require_tokenizer, special_token_ids
 from electra.objectives.base import Objective
 from electra.objectives.saved import load_objective
 from electra.results.probe.embeddings import read_similar, score_similarity
-from electra.results.probe.word_vectors import sample_of
+from electra.results.probe.word_vectors import have_ids_of_tokenizer, sample_of
 from electra.tasks.matrix import read_lines
 from electra.text.shards.layout import Shards
 
@@ -67,7 +68,7 @@ class Probe:
         self._labels = dict(zip(entries_of(self.tokenizer), labels_of(self.tokenizer), strict=True))
         self.pad, self.cls, self.sep, self.mask = special_token_ids(paths.tokenizer)
         self.device, self.bf16 = device, bf16
-        self._shards = paths.shards
+        self._paths = paths
 
     def label(self, entry: str) -> str:
         """Return an entry of the vocabulary, of whatever kind, in WordPiece's notation."""
@@ -114,10 +115,13 @@ class Probe:
         return found
 
     def log_frequencies(self) -> Tensor | None:
-        """Return the log of each entry's share of the training text [V], all counts plus one; None without shards."""
-        if not (self._shards / "manifest.json").exists():
+        """Return the log of each entry's share of the training text [V], all counts plus one.
+
+        None where there are no shards, or only those of another tokenizer.
+        """
+        if not (self._paths.shards / MANIFEST).exists() or not have_ids_of_tokenizer(self._paths):
             return None
-        shards = Shards(self._shards, "train")
+        shards = Shards(self._paths.shards, "train")
         text = sample_of(shards, [self.pad, self.cls, self.sep, self.mask])
         counts_V = torch.from_numpy(np.bincount(text, minlength=shards.vocab_size) + 1).double()
         return (counts_V / counts_V.sum()).log().float()

@@ -14,6 +14,8 @@ from scipy import sparse
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from electra.common.artifacts import JudgedShardsManifest, read_manifest, sha256
+from electra.common.errors import DataError
 from electra.common.parsing import read_tokenizer
 from electra.common.paths import Paths
 from electra.model.pretrained import special_token_ids
@@ -43,9 +45,15 @@ class WordVectors:
         """Learn vectors from the training split of ``data/shards``.
 
         Raises:
-            DataError: shards or tokenizer are missing or damaged.
+            DataError: shards or tokenizer are missing or damaged, or the shards have the ids of another tokenizer.
         """
         shards = Shards(paths.shards, "train")
+        if not have_ids_of_tokenizer(paths):
+            raise DataError(
+                "the examples were made with another tokenizer",
+                where=f"{paths.shards} and {paths.tokenizer}",
+                next_step="run: dvc repro shards",
+            )
         text = sample_of(shards, special_token_ids(paths.tokenizer))
         return cls(read_tokenizer(paths.tokenizer / "tokenizer.json"), learn_vectors(text, shards.vocab_size))
 
@@ -54,6 +62,12 @@ class WordVectors:
         found = [self.tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
         means = [self.vectors_VD[ids].mean(0) if ids else np.zeros(self.vectors_VD.shape[1]) for ids in found]
         return torch.from_numpy(np.stack(means).astype(np.float32))
+
+
+def have_ids_of_tokenizer(paths: Paths) -> bool:
+    """Return whether the ids in ``data/shards`` are those of ``data/tokenizer``, by its checksum."""
+    made_with: str = read_manifest(paths.shards, JudgedShardsManifest)["tokenizer_sha256"]
+    return made_with == sha256(paths.tokenizer / "tokenizer.json")
 
 
 def sample_of(shards: Shards, special_ids: Sequence[int]) -> np.ndarray:
