@@ -244,3 +244,8 @@ def test_pieces_of_other_settings_are_not_taken(tmp_path: Path, monkeypatch: pyt
 
     assert {piece["encoder"]["method"] for piece in place.pieces()} == {*METHODS} - {"electra"}
     assert len(place.pieces()) == 2 * (len(METHODS) - 1)
+
+
+def test_the_page_has_the_tables_of_the_committed_pieces() -> None:
+    pieces = json.loads(small_encoders.RESULTS.read_text())["pieces"]
+    assert small_encoders.page_of(small_encoders.tables(pieces)) == small_encoders.PAGE.read_text()
