@@ -16,7 +16,7 @@ import argparse
 import itertools
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -150,20 +150,21 @@ class Place:
 
 
 def restore(place: Place) -> None:
-    """Write the committed pieces that the folder does not have, of encoders and tasks whose settings are the same."""
+    """Write the committed pieces that the folder does not have, where their settings are the same."""
     (place.folder / "pieces").mkdir(parents=True, exist_ok=True)
     stored = read_json(RESULTS) if RESULTS.exists() else {"pieces": []}
     for piece in stored["pieces"]:
         encoder, cell = Encoder(**piece["encoder"]), Cell(**piece["cell"]) if "cell" in piece else None
-        is_same = settings_that_decide(stored["plan"], encoder) == settings_that_decide(plan(), encoder)
+        is_same = settings_that_decide(stored["plan"], encoder, cell) == settings_that_decide(plan(), encoder, cell)
         if is_same and not (file := place.piece(encoder, cell)).exists():
             write_json(file, piece)
 
 
-def settings_that_decide(plan: dict[str, Any], encoder: Encoder) -> list[Any]:
-    """Return the settings on which the scores of an encoder depend, besides its seed and the recipe of a cell."""
-    rows = {task: facts["choice"] for task, facts in plan["tasks"].items()}
-    return [plan["texts"].get(encoder.text), plan["methods"].get(encoder.method), plan["reference_steps"], rows]
+def settings_that_decide(plan: dict[str, Any], encoder: Encoder, cell: Cell | None) -> list[Any]:
+    """Return the settings on which a piece depends, besides its seed and the recipe of its cell."""
+    of_encoder = [plan["texts"].get(encoder.text), plan["methods"].get(encoder.method), plan["reference_steps"]]
+    cut = plan["tasks"].get(cell.task, {}) if cell and encoder.split == CHOICE else {}
+    return [*of_encoder, {name: value for name, value in cut.items() if name != "epochs"}]
 
 
 # ---- text and tasks
@@ -192,7 +193,7 @@ def prepare(place: Place, data: Path, text: str) -> None:
     if not (workspace / "text").exists():
         write_texts([data / name for name in source["archives"]], workspace / "text", source["seed"])
     for task, facts in plan()["tasks"].items():
-        cut_part_a(data / "glue" / task, place.glue(CHOICE, data) / task, facts["choice"])
+        cut_part_a(data / "glue" / task, place.glue(CHOICE, data) / task, facts["choice"], facts.get("phrases", False))
     untrained = Encoder(text, RANDOM, 0)
     (place.folder / "choice/data").mkdir(parents=True, exist_ok=True)
     (workspace / "data").mkdir(exist_ok=True)
@@ -203,14 +204,35 @@ def prepare(place: Place, data: Path, text: str) -> None:
                 electra(folder, stage)
 
 
-def cut_part_a(official: Path, folder: Path, rows: int) -> None:
-    """Write ``dev.tsv`` with this many rows of the official training set, and ``train.tsv`` with the others."""
+def cut_part_a(official: Path, folder: Path, rows: int, phrases: bool = False) -> None:
+    """Write ``dev.tsv`` with this many rows of the official training set, and ``train.tsv`` with the others.
+
+    With *phrases*, the rows are sentences and parts of sentences: ``dev.tsv`` has sentences that are part of no other
+    row, and the rows that are parts of these are left out of ``train.tsv``.
+    """
     lines = (official / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
     heading = "" if official.name in HEADERLESS else lines.pop(0)
     random.Random(0).shuffle(lines)  # some files are sorted by source
+    dev, train = split_by_sentence(lines, rows) if phrases else (lines[:rows], lines[rows:])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, part in (("dev.tsv", lines[:rows]), ("train.tsv", lines[rows:])):
+    for name, part in (("dev.tsv", dev), ("train.tsv", train)):
         write_text(folder / name, heading + "".join(part))
+
+
+def split_by_sentence(lines: Sequence[str], rows: int) -> tuple[list[str], list[str]]:
+    """Return the first lines whose text is part of no other text, and the lines whose text is part of none of these."""
+    texts = [tuple(line.rpartition("\t")[0].split()) for line in lines]
+    parts = {part for text in texts for part in parts_of(text) if part != text}
+    dev = [number for number, text in enumerate(texts) if text not in parts][:rows]
+    scored = {part for number in dev for part in parts_of(texts[number])}
+    train = [number for number, text in enumerate(texts) if text not in scored]
+    return [lines[number] for number in dev], [lines[number] for number in train]
+
+
+def parts_of(text: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield every run of words of a text, the whole of it too."""
+    for start, end in itertools.combinations(range(len(text) + 1), 2):
+        yield text[start:end]
 
 
 # ---- runs

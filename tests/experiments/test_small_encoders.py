@@ -76,6 +76,22 @@ def test_part_a_is_cut_from_the_training_rows(tmp_path: Path, task: str, heading
     assert (len(dev), len(train)) == (4, 5) and sorted(dev + train) == rows
 
 
+def test_sentences_of_part_a_are_part_of_no_other_row_and_no_part_of_them_is_trained_on(tmp_path: Path) -> None:
+    sentences = [f"film {number} is good and long" for number in range(4)]
+    alone = ["film 1", "is good", "good and long", "and"]
+    inside = ["film 0 is good", "film 2 is", *sentences]  # of one sentence each
+    (tmp_path / "SST-2").mkdir()
+    rows = "".join(f"{text} \t1\n" for text in [*alone, *inside, "a short one"])
+    (tmp_path / "SST-2/train.tsv").write_text("sentence\tlabel\n" + rows)
+
+    small_encoders.cut_part_a(tmp_path / "SST-2", tmp_path / "cut", 2, phrases=True)
+
+    parts = [(tmp_path / "cut" / name).read_text().splitlines()[1:] for name in ("dev.tsv", "train.tsv")]
+    dev, train = ({line.partition(" \t")[0] for line in part} for part in parts)
+    assert len(dev) == 2 and dev <= {*sentences, "a short one"}
+    assert train == {text for text in [*alone, *inside, "a short one"] if not any(text in sentence for sentence in dev)}
+
+
 def test_the_best_method_on_part_a_is_reported_beside_masked_language_modelling() -> None:
     lowest, highest = min(plan()["rates"]), max(plan()["rates"])
     pieces = tried("mlm_then_rtd", 72.0, lowest)
@@ -244,6 +260,24 @@ def test_pieces_of_other_settings_are_not_taken(tmp_path: Path, monkeypatch: pyt
 
     assert {piece["encoder"]["method"] for piece in place.pieces()} == {*METHODS} - {"electra"}
     assert len(place.pieces()) == 2 * (len(METHODS) - 1)
+
+
+def test_another_cut_of_part_a_leaves_the_pieces_that_do_not_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = tried("electra", 70.0) + scored("electra", 1, {"SST-2": [50.0]})
+    was = json.loads(json.dumps(plan()))
+    was["tasks"]["SST-2"].pop("phrases")
+    was["tasks"]["RTE"]["epochs"] = [1]  # which runs are needed, not what they give
+    (tmp_path / "results.json").write_text(json.dumps({"plan": was, "pieces": pieces}))
+    monkeypatch.setattr(small_encoders, "RESULTS", tmp_path / "results.json")
+    place = Place(tmp_path)
+
+    small_encoders.restore(place)
+
+    kept = [one for one in pieces if one["encoder"]["seed"] != TUNING or one["cell"]["task"] != "SST-2"]
+    assert len(kept) < len(pieces)
+    assert sorted(map(str, place.pieces())) == sorted(map(str, kept))
 
 
 def test_the_page_has_the_tables_of_the_committed_pieces() -> None:
