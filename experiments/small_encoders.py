@@ -6,9 +6,9 @@
 
 Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
 ``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
-that are cut from the training sets; the official development sets are scored once, by the best method, then by masked
-language modelling. Every finished piece is a file in ``FOLDER/pieces``, so an interrupted call goes on. With
-``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
+that are cut from the training sets; the official development sets are scored once, by the profile as it is and by the
+best method, then by masked language modelling. Every finished piece is a file in ``FOLDER/pieces``, so an interrupted
+call goes on. With ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
 ``docs/real-text.md``; a new folder begins with the committed pieces.
 """
 
@@ -371,15 +371,21 @@ def is_baseline(method: str) -> bool:
 
 
 def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
-    """Return the recipes of what is reported: random weights, the best candidate on part A, the best baseline.
+    """Return the recipes of what is reported: random weights, the first method, the best candidate, the best baseline.
 
     The candidates come first; nothing of a group is reported before all its trials are finished. Random weights have
-    the recipes of the best candidate.
+    the recipes of the first method, which is the profile as it is.
     """
     complete = itertools.takewhile(lambda methods: all(method in tried for method in methods), groups())
     best = [max(methods, key=lambda method: mean_of_best(tried[method])) for methods in complete]
-    recipes = {method: {task: recipe for task, (_, recipe) in tried[method].items()} for method in best}
-    return {RANDOM: next(iter(recipes.values())), **recipes} if recipes else {}
+    if not best:
+        return {}
+    first = next(iter(plan()["methods"]))
+    return {RANDOM: recipes_of(tried[first]), **{method: recipes_of(tried[method]) for method in (first, *best)}}
+
+
+def recipes_of(best: Best) -> Recipes:
+    return {task: recipe for task, (_, recipe) in best.items()}
 
 
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
