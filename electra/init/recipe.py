@@ -28,6 +28,7 @@ RTD_TOKENS = 12_000_000
 # loss of masked language modelling 4.61 against 4.82, mean of tasks with `mlm_then_rtd` 63.2 against 62.3
 # (experiments/README.md)
 RATE = 1.5e-3
+WHY_RATE = "the best at 6 million tokens; in longer runs try 5e-4 for tasks on sentences"
 WHY_METHOD = {
     "bert": "masked language modelling: with so little text it is ahead of replaced token detection",
     "mlm_then_rtd": "masked language modelling, then replaced token detection: "
@@ -179,7 +180,7 @@ def reasons(texts: Texts, table: Table | None, values: dict[str, Any], usual: st
     method = values["pretrain"].get("objective", usual)
     if method != usual and method in WHY_METHOD:
         lines.append(f"pretrain.objective: {method}, {WHY_METHOD[method]} (docs/results.md)")
-        lines.append(f"pretrain.learning_rate: {RATE:g}: better than a lower one with this method (docs/own-corpus.md)")
+        lines.append(f"pretrain.learning_rate: {RATE:g}: {WHY_RATE} (docs/own-corpus.md)")
     if table and (epochs := values["finetune"].get("task_epochs", {}).get(table.name)):
         rows = table.rows["train"]
         lines.append(f"finetune.task_epochs: {{{table.name}: {epochs:g}}}: few rows ({rows:,}) need more passes")
