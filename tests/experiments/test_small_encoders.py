@@ -76,20 +76,22 @@ def test_part_a_is_cut_from_the_training_rows(tmp_path: Path, task: str, heading
     assert (len(dev), len(train)) == (4, 5) and sorted(dev + train) == rows
 
 
-def test_sentences_of_part_a_are_part_of_no_other_row_and_no_part_of_them_is_trained_on(tmp_path: Path) -> None:
-    sentences = [f"film {number} is good and long" for number in range(4)]
-    alone = ["film 1", "is good", "good and long", "and"]
-    inside = ["film 0 is good", "film 2 is", *sentences]  # of one sentence each
+@pytest.mark.parametrize("size", [2, 5])
+def test_sentences_of_part_a_are_part_of_no_other_row_and_no_part_of_them_is_trained_on(
+    tmp_path: Path, size: int
+) -> None:
+    whole = {*(f"film {number} is good and long" for number in range(4)), "a short one"}
+    parts = {"film 0 is good", "film 2 is", "film 1", "is good", "good and long", "and"}
+    rows = sorted(parts | whole)
     (tmp_path / "SST-2").mkdir()
-    rows = "".join(f"{text} \t1\n" for text in [*alone, *inside, "a short one"])
-    (tmp_path / "SST-2/train.tsv").write_text("sentence\tlabel\n" + rows)
+    (tmp_path / "SST-2/train.tsv").write_text("sentence\tlabel\n" + "".join(f"{text} \t1\n" for text in rows))
 
-    small_encoders.cut_part_a(tmp_path / "SST-2", tmp_path / "cut", 2, phrases=True)
+    small_encoders.cut_part_a(tmp_path / "SST-2", tmp_path / "cut", size, phrases=True)
 
-    parts = [(tmp_path / "cut" / name).read_text().splitlines()[1:] for name in ("dev.tsv", "train.tsv")]
-    dev, train = ({line.partition(" \t")[0] for line in part} for part in parts)
-    assert len(dev) == 2 and dev <= {*sentences, "a short one"}
-    assert train == {text for text in [*alone, *inside, "a short one"] if not any(text in sentence for sentence in dev)}
+    files = [(tmp_path / "cut" / name).read_text().splitlines()[1:] for name in ("dev.tsv", "train.tsv")]
+    dev, train = ({line.partition(" \t")[0] for line in lines} for lines in files)
+    assert len(dev) == size and dev <= whole
+    assert train == {text for text in rows if not any(text in sentence for sentence in dev)}
 
 
 def test_the_profile_and_the_best_method_on_part_a_are_reported_beside_masked_language_modelling() -> None:
