@@ -53,7 +53,10 @@ def wait_until(is_so, what: str) -> None:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended between the two calls
+        return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
