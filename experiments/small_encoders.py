@@ -7,8 +7,10 @@
 Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny.yaml``. DATA has ``prose/`` and
 ``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
 that are cut from the training sets; the official development sets are scored once, by the profile as it is and by the
-best method, then by masked language modelling. Every finished piece is a file in ``FOLDER/pieces``, so an interrupted
-call goes on. With ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
+best method, then by masked language modelling. Some tasks are fine-tuned once more, from the encoder that was
+fine-tuned on another task (``intermediate``). Every finished piece is a file in ``FOLDER/pieces``, so an interrupted
+call goes on.
+With ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
 ``docs/real-text.md``; a new folder begins with the committed pieces.
 """
 
@@ -16,7 +18,7 @@ import argparse
 import itertools
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -32,7 +34,7 @@ from electra.config.loading import parse_settings
 from electra.results.evaluate import scores_of_run
 from electra.results.report.beside import published_scores
 from electra.tasks.catalogue import find_spec
-from electra.tasks.matrix import PRETRAINED, SCRATCH, read_rows
+from electra.tasks.matrix import PRETRAINED, SCRATCH, Start, finetuned_name, read_rows
 from experiments.equal_flops import (
     ROOT,
     electra,
@@ -50,6 +52,7 @@ RESULTS = ROOT / "experiments/results/small_encoders.json"
 PAGE = ROOT / "docs/real-text.md"
 PROFILE = ROOT / "params/tiny.yaml"
 HEADERLESS = ("CoLA",)  # files of GLUE without a line of column names
+RECIPE = {"task_learning_rate": "rate", "task_epochs": "epochs"}  # settings of a recipe, and their names here
 
 Piece = dict[str, Any]
 Recipe = tuple[float, float]  # learning rate and epochs of fine-tuning
@@ -84,6 +87,16 @@ class Cell:
     rate: float
     epochs: float
     seed: int
+    after: str = ""  # the task on which the encoder was fine-tuned before
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of scores."""
+
+    text: str
+    method: str
+    is_after: bool = False  # some tasks are fine-tuned after another one (`intermediate`)
 
 
 @cache
@@ -132,17 +145,25 @@ class Place:
         """Return the workspace in which a text is prepared."""
         return self.folder / f"data-{text}"
 
-    def glue(self, split: str, data: Path) -> Path:
+    def glue(self, split: str, data: Path, after: str = "") -> Path:
         """Return the folder of the tasks whose development sets are scored."""
+        if after:
+            return self.folder / f"glue-{split}-after"
         return data / "glue" if split == DEV else self.folder / "glue-choice"
+
+    def tasks(self, encoder: Encoder, after: str = "") -> Path:
+        """Return the workspace in which the tasks of :meth:`glue` are prepared."""
+        if after:
+            return self.folder / f"{encoder.split}-after"
+        return self.data(encoder.text) if encoder.split == DEV else self.folder / "choice"
 
     def workspace(self, encoder: Encoder) -> Path:
         return self.folder / "runs" / encoder.name
 
     def piece(self, encoder: Encoder, cell: Cell | None = None) -> Path:
         """Return the file of a pre-training run, or of one of its fine-tuning runs."""
-        parts = [encoder.name, *(map(str, vars(cell).values()) if cell else ())]
-        return self.folder / "pieces" / ("-".join(parts) + ".json")
+        of_cell = [str(value) for value in vars(cell).values() if value != ""] if cell else []
+        return self.folder / "pieces" / ("-".join([encoder.name, *of_cell]) + ".json")
 
     def pieces(self) -> list[Piece]:
         """Return everything that is finished."""
@@ -164,7 +185,9 @@ def settings_that_decide(plan: dict[str, Any], encoder: Encoder, cell: Cell | No
     """Return the settings on which a piece depends, besides its seed and the recipe of its cell."""
     of_encoder = [plan["texts"].get(encoder.text), plan["methods"].get(encoder.method), plan["reference_steps"]]
     cut = plan["tasks"].get(cell.task, {}) if cell and encoder.split == CHOICE else {}
-    return [*of_encoder, {name: value for name, value in cut.items() if name != "epochs"}]
+    before = plan.get("intermediate", {}) if cell and cell.after else {}
+    of_cell = {name: value for name, value in cut.items() if name != "epochs"}
+    return [*of_encoder, of_cell, *(before.get(name) for name in ("task", "rate", "epochs"))]
 
 
 # ---- text and tasks
@@ -177,10 +200,7 @@ def settings_of(encoder: Encoder, glue: Path, cell: Cell | None = None) -> Setti
     values["tasks"] |= {"own": [], "pairs": []}
     values["tasks"]["source"] |= {"glue": str(glue), "squad": None}
     values["pretrain"] |= plan()["methods"].get(encoder.method, {}) | {"seed": encoder.seed}
-    recipe: dict[str, dict[str, float]] = {"task_learning_rate": {}, "task_epochs": {}}
-    if cell:
-        recipe = {"task_learning_rate": {cell.task: cell.rate}, "task_epochs": {cell.task: cell.epochs}}
-    values["finetune"] |= recipe
+    values["finetune"] |= {name: {cell.task: vars(cell)[of]} if cell else {} for name, of in RECIPE.items()}
     cells = {"tasks": list(plan()["tasks"]), "seeds": plan()["finetuning_seeds"]}
     cluster = {"device": "cpu", "precision": "auto", "num_threads": 1, "num_processes": 1, "checkpoint_minutes": 2}
     common = {"profile": "tiny", "fidelity": "corrected", "cells": cells, "cluster": cluster}
@@ -195,10 +215,17 @@ def prepare(place: Place, data: Path, text: str) -> None:
     for task, facts in plan()["tasks"].items():
         cut_part_a(data / "glue" / task, place.glue(CHOICE, data) / task, facts["choice"], facts.get("phrases", False))
     untrained = Encoder(text, RANDOM, 0)
-    (place.folder / "choice/data").mkdir(parents=True, exist_ok=True)
-    (workspace / "data").mkdir(exist_ok=True)
-    for folder, split, stages in ((workspace, DEV, STAGES), (place.folder / "choice", CHOICE, STAGES[:1])):
-        write_workspace(folder, settings_of(untrained, place.glue(split, data)), folder / "data", 1000, [1])
+    after = plan()["intermediate"]["task"]
+    workspaces = {
+        workspace: (place.glue(DEV, data), STAGES),
+        place.folder / "choice": (place.glue(CHOICE, data), STAGES[:1]),
+    }
+    for split in (DEV, CHOICE):
+        leave_out_shared_sentences(place.glue(split, data), place.glue(split, data, after))
+        workspaces[place.folder / f"{split}-after"] = (place.glue(split, data, after), STAGES[:1])
+    for folder, (glue, stages) in workspaces.items():
+        (folder / "data").mkdir(parents=True, exist_ok=True)
+        write_workspace(folder, settings_of(untrained, glue), folder / "data", 1000, [1])
         for stage in stages:
             if not (folder / "data" / stage.removesuffix("-texts") / "manifest.json").exists():
                 electra(folder, stage)
@@ -235,6 +262,29 @@ def parts_of(text: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield text[start:end]
 
 
+def leave_out_shared_sentences(glue: Path, folder: Path) -> None:
+    """Copy the tasks, without training rows of the first task that share a sentence with a scored row of the next.
+
+    A sentence is a column with several words; case, spaces and punctuation do not count.
+    """
+    first, then = plan()["intermediate"]["task"], plan()["intermediate"]["then"]
+    files = [glue / task / name for task in plan()["tasks"] for name in ("train.tsv", "dev.tsv")]
+    texts = {file: file.read_text(encoding="utf-8").splitlines(keepends=True) for file in files}
+    scored = {sentence for task in then for line in texts[glue / task / "dev.tsv"] for sentence in sentences_of(line)}
+    training = glue / first / "train.tsv"
+    texts[training] = [line for line in texts[training] if scored.isdisjoint(sentences_of(line))]
+    for file, lines in texts.items():
+        copy = folder / file.relative_to(glue)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        write_text(copy, "".join(lines))
+
+
+def sentences_of(line: str) -> set[str]:
+    """Return the letters and digits of every column that has several words."""
+    columns = [column for column in line.rstrip().split("\t") if " " in column]
+    return {"".join(filter(str.isalnum, column.lower())) for column in columns}
+
+
 # ---- runs
 
 
@@ -245,27 +295,38 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
         prepare(place, data, name)
     for methods in groups():
         tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in methods]
-        finish_all(place, data, dict.fromkeys(tried, cells_to_try()), jobs)
-        recipes = reported(trials(place.pieces()))
+        cells = {method: [cell for after in afters(method) for cell in cells_to_try(after)] for method in methods}
+        finish_all(place, data, {encoder: cells[encoder.method] for encoder in tried}, jobs)
+        pieces = place.pieces()
+        recipes, further = reported(trials(pieces)), reported_after(pieces)
+        cells = {method: cells_of(recipes[method]) for method in recipes}
+        for method in cells.keys() & further.keys():
+            cells[method] += cells_of(further[method], plan()["intermediate"]["task"])
         encoders = [Encoder(text, method, seed) for seed in seeds for method in recipes if method != RANDOM]
         encoders = [Encoder(text, RANDOM, 0), *encoders]
-        finish_all(place, data, {encoder: cells_of(recipes[encoder.method]) for encoder in encoders}, jobs)
+        finish_all(place, data, {encoder: cells[encoder.method] for encoder in encoders}, jobs)
 
 
-def cells_to_try() -> list[Cell]:
+def afters(method: str) -> list[str]:
+    """Return the tasks after which encoders of a method are fine-tuned; the first is none."""
+    intermediate = plan()["intermediate"]
+    return ["", *([intermediate["task"]] if method in intermediate["methods"] else [])]
+
+
+def cells_to_try(after: str = "") -> list[Cell]:
     """Return the fine-tuning runs by which recipes are chosen."""
     return [
-        Cell(task, rate, epochs, seed)
-        for task, facts in plan()["tasks"].items()
+        Cell(task, rate, epochs, seed, after)
+        for task in (plan()["intermediate"]["then"] if after else plan()["tasks"])
         for rate, epochs, seed in itertools.product(
-            plan()["rates"], facts["epochs"], plan()["tuning"]["finetuning_seeds"]
+            plan()["rates"], plan()["tasks"][task]["epochs"], plan()["tuning"]["finetuning_seeds"]
         )
     ]
 
 
-def cells_of(recipes: Recipes) -> list[Cell]:
+def cells_of(recipes: Recipes, after: str = "") -> list[Cell]:
     """Return the fine-tuning runs of an encoder that is reported."""
-    return [Cell(task, *recipes[task], seed) for task in recipes for seed in plan()["finetuning_seeds"]]
+    return [Cell(task, *recipes[task], seed, after) for task in recipes for seed in plan()["finetuning_seeds"]]
 
 
 def finish_all(place: Place, data: Path, cells: dict[Encoder, list[Cell]], jobs: int) -> None:
@@ -277,26 +338,27 @@ def finish_all(place: Place, data: Path, cells: dict[Encoder, list[Cell]], jobs:
 def finish(place: Place, data: Path, encoder: Encoder, cells: Sequence[Cell]) -> None:
     """Pre-train an encoder and fine-tune it; pieces that exist are left as they are."""
     workspace, glue = place.workspace(encoder), place.glue(encoder.split, data)
-    link_data(place, encoder)
     missing = [cell for cell in cells if not place.piece(encoder, cell).exists()]
     if encoder.method != RANDOM:
         has_weights = (Paths(workspace).results / "pretrain.json").exists()
         if not place.piece(encoder).exists() or (missing and not has_weights):
+            link_data(place, encoder, workspace)
             write_json(place.piece(encoder), pretrained(workspace, encoder, settings_of(encoder, glue)))
     for cell in missing:
-        scores = fine_tuned(workspace, encoder, cell, settings_of(encoder, glue, cell))
-        write_json(place.piece(encoder, cell), scores)
+        link_data(place, encoder, workspace, cell.after)
+        settings = settings_of(encoder, place.glue(encoder.split, data, cell.after), cell)
+        write_json(place.piece(encoder, cell), fine_tuned(workspace, encoder, cell, settings))
     print(f"{encoder.name}: finished", flush=True)
 
 
-def link_data(place: Place, encoder: Encoder) -> None:
+def link_data(place: Place, encoder: Encoder, workspace: Path, after: str = "") -> None:
     """Give a run's workspace the examples of its text, and the tasks with the rows on which it is scored."""
-    folder, text = place.workspace(encoder) / "data", place.data(encoder.text)
-    folder.mkdir(parents=True, exist_ok=True)
-    sources = {"shards": text, "tokenizer": text, "tasks": text if encoder.split == DEV else place.folder / "choice"}
-    for name, source in sources.items():
-        if not (folder / name).exists():
-            (folder / name).symlink_to(source / "data" / name)
+    text = place.data(encoder.text)
+    (workspace / "data").mkdir(parents=True, exist_ok=True)
+    for name, source in {"shards": text, "tokenizer": text, "tasks": place.tasks(encoder, after)}.items():
+        link = workspace / "data" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(source / "data" / name)
 
 
 def pretrained(workspace: Path, encoder: Encoder, settings: Settings) -> Piece:
@@ -314,6 +376,9 @@ def first_method() -> dict[str, Any]:
 def fine_tuned(workspace: Path, encoder: Encoder, cell: Cell, settings: Settings) -> Piece:
     """Fine-tune once; return all metrics of the scored rows in percent."""
     paths, start = Paths(workspace), SCRATCH if encoder.method == RANDOM else PRETRAINED
+    if cell.after:
+        fine_tune_before(paths, cell, settings, start)
+        start = Start("task", cell.after)
     write_workspace(workspace, settings, workspace / "data", settings.pretrain.num_steps, [cell.seed])
     cost = electra(workspace, "finetune", "--task", cell.task, "--seed", str(cell.seed), *start.option.split())
     spec = find_spec(paths.tasks, cell.task)
@@ -328,17 +393,30 @@ def fine_tuned(workspace: Path, encoder: Encoder, cell: Cell, settings: Settings
     }
 
 
+def fine_tune_before(paths: Paths, cell: Cell, settings: Settings, start: Start) -> None:
+    """Fine-tune the encoder from which a run starts, with the seed of the run, unless it is there."""
+    target = paths.intermediate(finetuned_name(cell.after, cell.seed, PRETRAINED))
+    if target.exists():
+        return
+    recipe = {name: {cell.after: plan()["intermediate"][of]} for name, of in RECIPE.items()}
+    settings = settings.model_copy(update={"finetune": settings.finetune.model_copy(update=recipe)})
+    write_workspace(paths.root, settings, paths.root / "data", settings.pretrain.num_steps, [cell.seed])
+    call = ["--task", cell.after, "--seed", str(cell.seed), "--intermediate", *start.option.split()]
+    electra(paths.root, "finetune", *call)
+    paths.intermediate(finetuned_name(cell.after, cell.seed, start)).rename(target)  # of random weights it has another
+
+
 # ---- choices and tables
 
 
-def best_recipes(pieces: Sequence[Piece], method: str) -> Best:
+def best_recipes(pieces: Sequence[Piece], method: str, after: str = "") -> Best:
     """Return, by task, the best mean over tuning seeds on part A and its recipe; nothing before all are finished."""
     scores: dict[Cell, float] = {}
     for piece in pieces:
         encoder = Encoder(**piece["encoder"])
         if "cell" in piece and (encoder.method, encoder.split) == (method, CHOICE):
             scores[Cell(**piece["cell"])] = piece["score"]
-    cells = cells_to_try()
+    cells = cells_to_try(after)
     if not all(cell in scores for cell in cells):
         return {}
     found: dict[str, dict[Recipe, list[float]]] = {}
@@ -354,6 +432,20 @@ def best_recipes(pieces: Sequence[Piece], method: str) -> Best:
 def trials(pieces: Sequence[Piece]) -> dict[str, Best]:
     """Return the best recipes of every method whose trial is finished."""
     return {method: best for method in plan()["methods"] if (best := best_recipes(pieces, method))}
+
+
+def trials_after(pieces: Sequence[Piece]) -> dict[str, Best]:
+    """Return the best recipes after the intermediate task, of every method whose trial of it is finished."""
+    intermediate = plan()["intermediate"]
+    found = {method: best_recipes(pieces, method, intermediate["task"]) for method in intermediate["methods"]}
+    return {method: best for method, best in found.items() if best}
+
+
+def reported_after(pieces: Sequence[Piece]) -> dict[str, Recipes]:
+    """Return the recipes after the intermediate task; random weights have those of the first method, where it has."""
+    tried, first = trials_after(pieces), next(iter(plan()["methods"]))
+    recipes = {method: recipes_of(best) for method, best in tried.items()}
+    return {**({RANDOM: recipes[first]} if first in recipes else {}), **recipes}
 
 
 def mean_of_best(best: Best) -> float:
@@ -391,69 +483,88 @@ def recipes_of(best: Best) -> Recipes:
 def tables(pieces: Sequence[Piece]) -> dict[str, str]:
     """Return the tables of the page by name, as far as their pieces are finished."""
     tried = trials(pieces)
-    found = {"small-encoders-choice": choice_table(tried)}
-    if scores := finished(pieces, reported(tried)):
+    found = {"small-encoders-choice": choice_table(tried, trials_after(pieces))}
+    if scores := finished(pieces, reported(tried), reported_after(pieces)):
         found["small-encoders"] = scores_table(pieces, scores)
         if differences := differences_of(scores):
             found["small-encoders-differences"] = differences
     return found
 
 
-def choice_table(tried: dict[str, Best]) -> str:
+def choice_table(tried: dict[str, Best], tried_after: dict[str, Best]) -> str:
     """Return what was chosen on part A: for every method the best recipes (rate, epochs) and their scores."""
-    lines = []
+    lines, tasks = [], list(plan()["tasks"])
     for method, best in tried.items():
-        cells = [f"{score:.1f} ({rate:g}, {epochs:g})" for score, (rate, epochs) in best.values()]
-        lines.append([f"`{method}`", *cells, f"{mean_of_best(best):.1f}"])
-    return measure.table(["method", *plan()["tasks"], "mean"], lines) + "\n"
+        for label, found in ((name_of(method), best), (name_of(method, True), tried_after.get(method))):
+            if found:
+                cells = [_with_recipe(*found[task]) if task in found else "" for task in tasks]
+                lines.append([label, *cells, f"{mean_of_best(found):.1f}" if len(found) == len(tasks) else ""])
+    return measure.table(["method", *tasks, "mean"], lines) + "\n"
 
 
-def finished(pieces: Sequence[Piece], recipes: dict[str, Recipes]) -> dict[tuple[str, str], Scores]:
-    """Return the scores of all that is reported, by text and method.
+def _with_recipe(score: float, recipe: Recipe) -> str:
+    rate, epochs = recipe
+    return f"{score:.1f} ({rate:g}, {epochs:g})"
+
+
+def name_of(method: str, is_after: bool = False) -> str:
+    """Return the method as tables show it."""
+    name, intermediate = "random weights" if method == RANDOM else f"`{method}`", plan()["intermediate"]
+    return f"{name}; {' and '.join(intermediate['then'])} after {intermediate['task']}" if is_after else name
+
+
+def finished(pieces: Sequence[Piece], recipes: dict[str, Recipes], further: dict[str, Recipes]) -> dict[Row, Scores]:
+    """Return the scores of all that is reported.
 
     A score is the mean over fine-tuning seeds. A seed of pre-training counts when all its fine-tuning runs are
-    finished; a method with a single seed is not reported.
+    finished; a method with a single seed is not reported. After the intermediate task, the tasks that have no
+    recipe there have the scores without it.
     """
-    found: dict[Encoder, dict[str, list[float]]] = {}
+    rows: dict[Row, Scores] = {}
+    for text, method in itertools.product(plan()["texts"], recipes):
+        plain = scores_of(pieces, text, method, cells_of(recipes[method]))
+        rows[Row(text, method)] = plain
+        if method in further:
+            after = scores_of(pieces, text, method, cells_of(further[method], plan()["intermediate"]["task"]))
+            rows[Row(text, method, True)] = {seed: plain[seed] | after[seed] for seed in plain if seed in after}
+    return {row: scores for row, scores in rows.items() if len(scores) > 1 or (scores and row.method == RANDOM)}
+
+
+def scores_of(pieces: Sequence[Piece], text: str, method: str, cells: Sequence[Cell]) -> Scores:
+    """Return the mean score on each task of the seeds that have finished all these fine-tuning runs."""
+    found: dict[int, dict[Cell, float]] = {}
     for piece in pieces:
         encoder = Encoder(**piece["encoder"])
-        if "cell" not in piece or encoder.split != DEV or encoder.method not in recipes:
-            continue
-        cell = Cell(**piece["cell"])
-        if (cell.rate, cell.epochs) == recipes[encoder.method][cell.task]:
-            found.setdefault(encoder, {}).setdefault(cell.task, []).append(piece["score"])
-    seeds, tasks = len(plan()["finetuning_seeds"]), list(plan()["tasks"])
-    rows: dict[tuple[str, str], Scores] = {
-        (text, method): {
-            encoder.seed: {task: statistics.fmean(by_task[task]) for task in tasks}
-            for encoder, by_task in found.items()
-            if (encoder.text, encoder.method) == (text, method)
-            and all(len(by_task.get(task, ())) == seeds for task in tasks)
-        }
-        for text, method in itertools.product(plan()["texts"], recipes)
+        if "cell" in piece and (encoder.text, encoder.method, encoder.split) == (text, method, DEV):
+            found.setdefault(encoder.seed, {})[Cell(**piece["cell"])] = piece["score"]
+    tasks = dict.fromkeys(cell.task for cell in cells)
+    return {
+        seed: {task: statistics.fmean(scores[cell] for cell in cells if cell.task == task) for task in tasks}
+        for seed, scores in found.items()
+        if scores.keys() >= set(cells)
     }
-    return {key: scores for key, scores in rows.items() if len(scores) > 1 or (scores and key[1] == RANDOM)}
 
 
-def scores_table(pieces: Sequence[Piece], found: dict[tuple[str, str], Scores]) -> str:
+def scores_table(pieces: Sequence[Piece], found: dict[Row, Scores]) -> str:
     """Return the scores on the official development sets beside published ones."""
     tasks, names = list(plan()["tasks"]), plan()["published"]
     known = {model.name: model.glue for model in published_scores() if model.name in names}
     short = [name.partition(" (")[0] for name in names]
     heading = ["encoder", "text", "seeds", *tasks, "mean", *(f"reaches {name} on" for name in short), "minutes"]
     lines = []
-    for (text, method), scores in found.items():
+    for row, scores in found.items():
         of_tasks = [mean_by_seed(scores, [task]) for task in tasks]
         means = [statistics.fmean(values.values()) for values in of_tasks]
         reached = [
             f"{sum(_reaches(mean, known[name][task]) for task, mean in zip(tasks, means, strict=True))} of {len(tasks)}"
             for name in names
         ]
-        about, minutes = ["random weights", text, ""], ""
-        if method != RANDOM:
-            about, minutes = [f"`tiny`, `{method}`", text, str(len(scores))], _minutes(pieces, text, method)
+        name, seeds, minutes = name_of(row.method, row.is_after), "", ""
+        if row.method != RANDOM:
+            name, seeds = f"`tiny`, {name}", str(len(scores))
+            minutes = "" if row.is_after else _minutes(pieces, row.text, row.method)
         figures = [with_interval(list(values.values())) for values in (*of_tasks, mean_by_seed(scores, tasks))]
-        lines.append([*about, *figures, *reached, minutes])
+        lines.append([name, row.text, seeds, *figures, *reached, minutes])
     for name in names:
         figures = [f"{known[name][task]:.1f}" for task in tasks]
         mean = statistics.fmean(known[name][task] for task in tasks)
@@ -461,19 +572,35 @@ def scores_table(pieces: Sequence[Piece], found: dict[tuple[str, str], Scores]) 
     return measure.table(heading, lines) + "\n"
 
 
-def differences_of(found: dict[tuple[str, str], Scores]) -> str:
-    """Return a table of the best candidate minus the baseline, paired by pre-training seed; empty below two pairs."""
+def differences_of(found: dict[Row, Scores]) -> str:
+    """Return a table of differences, paired by pre-training seed; empty without any of two pairs.
+
+    They are those of a method to masked language modelling, and of fine-tuning after the intermediate task to
+    fine-tuning without it.
+    """
     tasks, lines = list(plan()["tasks"]), []
-    for (text, method), scores in found.items():
-        baseline = next((other for of, other in found if of == text and is_baseline(other)), None)
-        if method in (RANDOM, baseline) or baseline is None or len(scores.keys() & found[text, baseline]) < 2:
+    for row, other in pairs_to_compare(found):
+        scores, others = found[row], found[other]
+        if len(scores.keys() & others) < 2:
             continue
         cells = []
         for names in (*([task] for task in tasks), tasks):
-            values, p = paired(mean_by_seed(scores, names), mean_by_seed(found[text, baseline], names))
-            cells.append(with_interval(values, "+.1f"))
-        lines.append([f"`{method}` minus `{baseline}`", text, str(len(values)), *cells, f"{p:.2g}"])
+            values, p = paired(mean_by_seed(scores, names), mean_by_seed(others, names))
+            cells.append(with_interval(values, "+.1f") if any(values) else "")
+        name = f"{name_of(row.method, row.is_after)}{',' if row.is_after else ''} minus {name_of(other.method)}"
+        lines.append([name, row.text, str(len(values)), *cells, f"{p:.2g}"])
     return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n" if lines else ""
+
+
+def pairs_to_compare(rows: Collection[Row]) -> Iterator[tuple[Row, Row]]:
+    """Yield the rows whose difference is reported, with what is subtracted."""
+    for row in rows:
+        if row.method == RANDOM:
+            continue
+        if row.is_after:
+            yield row, Row(row.text, row.method)
+        elif not is_baseline(row.method):
+            yield from ((row, other) for other in rows if other.text == row.text and is_baseline(other.method))
 
 
 def mean_by_seed(scores: Scores, tasks: Sequence[str]) -> dict[int, float]:
@@ -493,6 +620,7 @@ def _minutes(pieces: Sequence[Piece], text: str, method: str) -> str:
     """
     own = [piece for piece in pieces if (piece["encoder"]["text"], piece["encoder"]["method"]) == (text, method)]
     own = [piece for piece in own if Encoder(**piece["encoder"]).split == DEV]
+    own = [piece for piece in own if not piece.get("cell", {}).get("after")]
     runs = [piece["processor_seconds"] for piece in own if "cell" in piece]
     known = [seconds for piece in own if "cell" not in piece and (seconds := piece["processor_seconds"])]
     once = len(plan()["tasks"]) * statistics.fmean(runs)

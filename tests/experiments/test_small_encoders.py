@@ -16,26 +16,32 @@ from tests.workspace import PROFILE, ROOT, forked
 
 TASKS = list(plan()["tasks"])
 METHODS = list(plan()["methods"])
+LAST = {"CoLA": "1", "RTE": "CoLA"}  # ends of the names of pieces: the seed, the task before
 FEW_METHODS = ("electra", "bert")
 TUNING = plan()["tuning"]["seed"]
+AFTER = plan()["intermediate"]["task"]
+CONTINUED = plan()["intermediate"]["then"]
 MOST_EPOCHS = {task: max(facts["epochs"]) for task, facts in plan()["tasks"].items()}
 
 
 def piece(encoder: Encoder, cell: Cell, score: float) -> dict[str, Any]:
-    return {"encoder": vars(encoder), "cell": vars(cell), "score": score, "processor_seconds": 60.0}
+    seconds = 600.0 if cell.after else 60.0
+    return {"encoder": vars(encoder), "cell": vars(cell), "score": score, "processor_seconds": seconds}
 
 
-def scored(method: str, seed: int, scores: dict[str, list[float]], rate: float = 1e-3) -> list[dict[str, Any]]:
+def scored(
+    method: str, seed: int, scores: dict[str, list[float]], rate: float = 1e-3, after: str = ""
+) -> list[dict[str, Any]]:
     """The pieces of one encoder on the official rows, with the recipes of :func:`tried`."""
     encoder = Encoder("64MB", method, seed)
     cells = [(task, number, score) for task, values in scores.items() for number, score in enumerate(values, 1)]
-    found = [piece(encoder, Cell(task, rate, MOST_EPOCHS[task], number), score) for task, number, score in cells]
+    found = [piece(encoder, Cell(task, rate, MOST_EPOCHS[task], number, after), score) for task, number, score in cells]
     return [{"encoder": vars(encoder), "processor_seconds": 1800.0}, *found]
 
 
-def tried(method: str, best: float, rate: float = 1e-3) -> list[dict[str, Any]]:
+def tried(method: str, best: float, rate: float = 1e-3, after: str = "") -> list[dict[str, Any]]:
     """All recipes on part A; the best has this rate, and the most epochs of its task."""
-    cells = small_encoders.cells_to_try()
+    cells = small_encoders.cells_to_try(after)
     is_best = [cell.rate == rate and cell.epochs == MOST_EPOCHS[cell.task] for cell in cells]
     scores = [best + cell.seed if good else 50.0 + cell.seed for cell, good in zip(cells, is_best, strict=True)]
     encoder = Encoder("64MB", method, TUNING)
@@ -140,6 +146,50 @@ def test_the_table_has_means_over_seeds_and_what_they_reach_of_the_published_sco
         assert ("small-encoders" in small_encoders.tables(begun)) == is_reported, "not before the choice of its group"
 
 
+def test_what_is_fine_tuned_after_another_task_has_a_row_with_the_other_tasks_as_they_are() -> None:
+    pieces = all_tried() + tried("electra", 80.0, after=AFTER)
+    for seed, gain in enumerate((1.0, 2.0), 1):
+        pieces += scored("electra", seed, dict.fromkeys(TASKS, [60.0] * 3))
+        pieces += scored("electra", seed, dict.fromkeys(CONTINUED, [70.0 + gain] * 3), after=AFTER)
+    pieces += scored("electra", 3, dict.fromkeys(TASKS, [60.0] * 3))  # not after the other task
+    pieces += scored("random", 0, dict.fromkeys(TASKS, [50.0] * 3))
+    pieces += scored("random", 0, dict.fromkeys(CONTINUED, [55.0] * 3), after=AFTER)
+    found = small_encoders.tables(pieces)
+
+    name = f"`electra`; {' and '.join(CONTINUED)} after {AFTER}"
+    choices = {line.split(" | ")[0]: line for line in found["small-encoders-choice"].splitlines()}
+    cells = " | ".join("81.5 (0.001, 10)" if task in CONTINUED else "" for task in TASKS)
+    assert choices[f"| {name}"] == f"| {name} | {cells} |  |", "recipes of their own, no mean of all tasks"
+    _, _, random, random_after, plain, after, *_ = found["small-encoders"].splitlines()
+    assert random.count(" 50.0 |") == len(TASKS) + 1
+    assert random_after.count(" 55.0 |") == len(CONTINUED) and random_after.count(" 50.0 |") == 3
+    assert plain.startswith("| `tiny`, `electra` | 64MB | 3 | 60.0 ± 0.0 |") and plain.endswith(" | 30 + 5 |")
+    shown = " | ".join("71.5 ± 6.4" if task in CONTINUED else "60.0 ± 0.0" for task in TASKS)
+    assert after.startswith(f"| `tiny`, {name} | 64MB | 2 | {shown} | 64.6 ± 2.5 |") and after.endswith(" |  |")
+    line = found["small-encoders-differences"].splitlines()[-1]
+    cells = " | ".join("+11.5 ± 6.4" if task in CONTINUED else "" for task in TASKS)
+    assert line == f"| {name}, minus `electra` | 64MB | 2 | {cells} | +4.6 ± 2.5 | 0.028 |"
+
+
+def test_rows_that_share_a_sentence_with_a_scored_row_are_not_trained_on_before(tmp_path: Path) -> None:
+    heading = "index\tsentence1\tsentence2\tlabel\n"
+    rows = {AFTER: ["0\tThe cat sat.\tA dog ran off.\t1", "1\tNo match\there at all\t2", "2\tcat\tdog\t1"]}
+    rows |= {task: [f"0\ta {task} row\tnothing else\t0"] for task in TASKS if task != AFTER}
+    official = tmp_path / "given"
+    for task in TASKS:
+        (official / task).mkdir(parents=True)
+        (official / task / "train.tsv").write_text(heading + "\n".join(rows[task]) + "\n")
+        scored_row = "0\ta dog, ran OFF\tsomething\t0" if task == CONTINUED[0] else "0\tno match\tcat\t0"
+        (official / task / "dev.tsv").write_text(f"{heading}{scored_row if task in CONTINUED else rows[task][0]}\n")
+
+    small_encoders.leave_out_shared_sentences(official, tmp_path / "copy")
+
+    for file in official.glob("*/*.tsv"):
+        text, copy = file.read_text(), (tmp_path / "copy" / file.relative_to(official)).read_text()
+        kept = [heading, f"{rows[AFTER][2]}\n"]
+        assert copy == ("".join(kept) if file.parent.name == AFTER and file.stem == "train" else text)
+
+
 def test_differences_to_masked_language_modelling_are_paired_by_seed() -> None:
     pieces = all_tried()
     for seed, (ours, baseline) in enumerate([(70.0, 69.0), (80.0, 78.0), (60.0, 57.0)], 1):
@@ -161,17 +211,21 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values = json.loads(json.dumps(plan()))
     values |= {"seeds": [1, 2], "finetuning_seeds": [1], "reference_steps": 4, "rates": [1e-3]}
     values["tuning"]["finetuning_seeds"] = [1]
-    values["tasks"] = {"CoLA": {"choice": 4, "epochs": [1]}}
+    values["tasks"] = {task: {"choice": 4, "epochs": [1]} for task in ("CoLA", "RTE")}
+    values["intermediate"] = {"task": "CoLA", "rate": 1e-3, "epochs": 1, "then": ["RTE"], "methods": ["electra"]}
     values["methods"] = {method: values["methods"][method] for method in FEW_METHODS}
     profile = yaml.safe_load((ROOT / "params/tiny.yaml").read_text())
     for section in ("tokenizer", "shards", "model", "pretrain"):
         profile[section] |= PROFILE[section]
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(profile))
     data = tmp_path / "given"
-    (data / "glue/CoLA").mkdir(parents=True)
+    labels = ("entailment", "not_entailment")
+    for task in ("CoLA", "RTE"):
+        (data / "glue" / task).mkdir(parents=True)
     for name in ("train", "dev"):
-        rows = "".join(f"x\t{number % 2}\t\ttext {number}\n" for number in range(12))
-        (data / f"glue/CoLA/{name}.tsv").write_text(rows)
+        (data / f"glue/CoLA/{name}.tsv").write_text("".join(f"x\t{n % 2}\t\ttext {n}\n" for n in range(12)))
+        rows = "".join(f"{n}\t{name} {n}\ttext {n if name == 'dev' else -n}\t{labels[n % 2]}\n" for n in range(10, 16))
+        (data / f"glue/RTE/{name}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
     (data / "prose").mkdir()
     texts = [(ROOT / f"tests/fixtures/text/{name}.txt").read_bytes() for name in ("first", "second")]
     (data / "prose/books.txt.xz").write_bytes(lzma.compress(b"\n\n".join(texts)))
@@ -217,29 +271,36 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     monkeypatch.setattr("sys.argv", call)
     small_encoders.main()
 
-    fine_tuning = "finetune --task CoLA --seed 1"
     prepared = [*(f"data-64MB {stage}" for stage in small_encoders.STAGES), "choice tasks"]
-    assert commands[:6] == prepared
+    assert commands[:8] == [*prepared, "dev-after tasks", "choice-after tasks"]
     encoders = ["electra-11", "random-0", "electra-1", "electra-2", "bert-11", "bert-1", "bert-2"]
-    assert list(dict.fromkeys(command.partition(" ")[0] for command in commands[6:])) == [
+    assert list(dict.fromkeys(command.partition(" ")[0] for command in commands[8:])) == [
         f"64MB-{name}" for name in encoders
     ], "the choice and the report of the candidates, then of the baseline"
-    assert [command for command in commands[6:] if "random" in command] == [f"64MB-random-0 {fine_tuning} --scratch"]
-    runs = [command.partition(" ")[2] for command in commands[6:] if "random" not in command]
-    assert runs == ["pretrain", fine_tuning] * 6
+    first, then = (f"finetune --task {task} --seed 1" for task in ("CoLA", "RTE"))
+    after = [f"{first} --intermediate", f"{then} --start-from CoLA"]
+    runs = {
+        name: [call.partition(" ")[2] for call in commands if call.startswith(f"64MB-{name} ")] for name in encoders
+    }
+    assert runs["random-0"] == [f"{first} --scratch", f"{then} --scratch", f"{after[0]} --scratch", after[1]]
+    for name in set(encoders) - {"random-0"}:
+        assert runs[name] == ["pretrain", first, then, *(after if "electra" in name else [])]
     rows = [(folder / name / "data/tasks/CoLA/dev.jsonl").read_text() for name in ("choice", "data-64MB")]
     assert [text.count("\n") for text in rows] == [4, 12]
+    rows = [(folder / name / "data/tasks/CoLA/train.jsonl").read_text() for name in ("dev-after", "data-64MB")]
+    assert [text.count("\n") for text in rows] == [10, 12], "the rows `text 10` and `text 11` are scored in RTE"
     seen = {name: (folder / "runs" / name / "data/tasks").resolve() for name in ("64MB-electra-11", "64MB-random-0")}
-    assert [path.parents[1].name for path in seen.values()] == ["choice", "data-64MB"]
+    assert [path.parents[1].name for path in seen.values()] == ["choice-after", "dev-after"], "of the last run"
     printed = capsys.readouterr().out
 
     commands.clear()
     place = Place(folder)
-    (lost,) = (folder / "pieces").glob("*-electra-2-CoLA-*.json")
-    lost.unlink()  # as after a kill
+    lost = {task: next((folder / "pieces").glob(f"*-electra-2-{task}-*-{last}.json")) for task, last in LAST.items()}
+    for file in lost.values():
+        file.unlink()  # as after a kill
     monkeypatch.setattr("sys.argv", [*call, "--write"])
     small_encoders.main()
-    assert commands == [f"{lost.name.partition('-CoLA')[0]} {fine_tuning}"]
+    assert commands == [f"64MB-electra-2 {first}", f"64MB-electra-2 {after[1]}"], "with the encoder that is there"
     assert printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
     assert "| random weights | 64MB |" in (tmp_path / "page.md").read_text()
 
@@ -264,14 +325,16 @@ def test_pieces_of_other_settings_are_not_taken(tmp_path: Path, monkeypatch: pyt
     assert len(place.pieces()) == 2 * (len(METHODS) - 1)
 
 
-def test_another_cut_of_part_a_leaves_the_pieces_that_do_not_have_it(
+def test_another_cut_of_part_a_or_another_recipe_before_leaves_the_pieces_that_do_not_have_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = tried("electra", 70.0) + scored("electra", 1, {"SST-2": [50.0]})
+    after = tried("electra", 70.0, after=AFTER)
     was = json.loads(json.dumps(plan()))
     was["tasks"]["SST-2"].pop("phrases")
     was["tasks"]["RTE"]["epochs"] = [1]  # which runs are needed, not what they give
-    (tmp_path / "results.json").write_text(json.dumps({"plan": was, "pieces": pieces}))
+    was["intermediate"]["rate"] = 1.0
+    (tmp_path / "results.json").write_text(json.dumps({"plan": was, "pieces": pieces + after}))
     monkeypatch.setattr(small_encoders, "RESULTS", tmp_path / "results.json")
     place = Place(tmp_path)
 
