@@ -442,7 +442,7 @@ def trials_after(pieces: Sequence[Piece]) -> dict[str, Best]:
 
 
 def reported_after(pieces: Sequence[Piece]) -> dict[str, Recipes]:
-    """Return the recipes after the intermediate task; random weights have those of the first method, where it has."""
+    """Return the recipes after the intermediate task; random weights have those of the first method."""
     tried, first = trials_after(pieces), next(iter(plan()["methods"]))
     recipes = {method: recipes_of(best) for method, best in tried.items()}
     return {**({RANDOM: recipes[first]} if first in recipes else {}), **recipes}
