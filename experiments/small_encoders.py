@@ -9,8 +9,7 @@ Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny
 that are cut from the training sets; the official development sets are scored once, by the profile as it is and by the
 best method, then by masked language modelling. Some tasks are fine-tuned once more, from the encoder that was
 fine-tuned on another task (``intermediate``). Every finished piece is a file in ``FOLDER/pieces``, so an interrupted
-call goes on.
-With ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
+call goes on. With ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
 ``docs/real-text.md``; a new folder begins with the committed pieces.
 """
 
@@ -151,11 +150,11 @@ class Place:
             return self.folder / f"glue-{split}-after"
         return data / "glue" if split == DEV else self.folder / "glue-choice"
 
-    def tasks(self, encoder: Encoder, after: str = "") -> Path:
+    def tasks(self, text: str, split: str, after: str = "") -> Path:
         """Return the workspace in which the tasks of :meth:`glue` are prepared."""
         if after:
-            return self.folder / f"{encoder.split}-after"
-        return self.data(encoder.text) if encoder.split == DEV else self.folder / "choice"
+            return self.folder / f"{split}-after"
+        return self.data(text) if split == DEV else self.folder / "choice"
 
     def workspace(self, encoder: Encoder) -> Path:
         return self.folder / "runs" / encoder.name
@@ -216,17 +215,13 @@ def prepare(place: Place, data: Path, text: str) -> None:
         cut_part_a(data / "glue" / task, place.glue(CHOICE, data) / task, facts["choice"], facts.get("phrases", False))
     untrained = Encoder(text, RANDOM, 0)
     after = plan()["intermediate"]["task"]
-    workspaces = {
-        workspace: (place.glue(DEV, data), STAGES),
-        place.folder / "choice": (place.glue(CHOICE, data), STAGES[:1]),
-    }
     for split in (DEV, CHOICE):
         leave_out_shared_sentences(place.glue(split, data), place.glue(split, data, after))
-        workspaces[place.folder / f"{split}-after"] = (place.glue(split, data, after), STAGES[:1])
-    for folder, (glue, stages) in workspaces.items():
+    for before, split in itertools.product(("", after), (DEV, CHOICE)):
+        folder, glue = place.tasks(text, split, before), place.glue(split, data, before)
         (folder / "data").mkdir(parents=True, exist_ok=True)
         write_workspace(folder, settings_of(untrained, glue), folder / "data", 1000, [1])
-        for stage in stages:
+        for stage in STAGES if folder == workspace else STAGES[:1]:
             if not (folder / "data" / stage.removesuffix("-texts") / "manifest.json").exists():
                 electra(folder, stage)
 
@@ -295,8 +290,7 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
         prepare(place, data, name)
     for methods in groups():
         tried = [Encoder(tuning["text"], method, tuning["seed"]) for method in methods]
-        cells = {method: [cell for after in afters(method) for cell in cells_to_try(after)] for method in methods}
-        finish_all(place, data, {encoder: cells[encoder.method] for encoder in tried}, jobs)
+        finish_all(place, data, {encoder: cells_to_try_of(encoder.method) for encoder in tried}, jobs)
         pieces = place.pieces()
         recipes, further = reported(trials(pieces)), reported_after(pieces)
         cells = {method: cells_of(recipes[method]) for method in recipes}
@@ -307,10 +301,11 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
         finish_all(place, data, {encoder: cells[encoder.method] for encoder in encoders}, jobs)
 
 
-def afters(method: str) -> list[str]:
-    """Return the tasks after which encoders of a method are fine-tuned; the first is none."""
+def cells_to_try_of(method: str) -> list[Cell]:
+    """Return the fine-tuning runs of a method's trial, with those after the intermediate task where it has them."""
     intermediate = plan()["intermediate"]
-    return ["", *([intermediate["task"]] if method in intermediate["methods"] else [])]
+    further = cells_to_try(intermediate["task"]) if method in intermediate["methods"] else []
+    return [*cells_to_try(), *further]
 
 
 def cells_to_try(after: str = "") -> list[Cell]:
@@ -355,7 +350,11 @@ def link_data(place: Place, encoder: Encoder, workspace: Path, after: str = "") 
     """Give a run's workspace the examples of its text, and the tasks with the rows on which it is scored."""
     text = place.data(encoder.text)
     (workspace / "data").mkdir(parents=True, exist_ok=True)
-    for name, source in {"shards": text, "tokenizer": text, "tasks": place.tasks(encoder, after)}.items():
+    for name, source in {
+        "shards": text,
+        "tokenizer": text,
+        "tasks": place.tasks(encoder.text, encoder.split, after),
+    }.items():
         link = workspace / "data" / name
         link.unlink(missing_ok=True)
         link.symlink_to(source / "data" / name)
