@@ -253,10 +253,9 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
 
         seconds, tokens, flops = time.monotonic() - started, None, None
         if stage == "pretrain":
-            from electra.cluster.estimate.cost import estimate
+            from electra.cluster.estimate.cost import tokens_and_flops
 
-            cost = estimate(settings)
-            tokens, flops = cost.tokens, cost.hardware_training_flops
+            tokens, flops = tokens_and_flops(settings)
         note_machine(paths, stage, choose_device(settings.cluster), seconds, tokens, flops)
     except Exception as error:  # training has ended and its checkpoints are gone
         print(f"the machine of {stage} is not recorded: {error}", flush=True)

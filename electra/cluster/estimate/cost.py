@@ -126,6 +126,12 @@ class Estimate:
         return self.hardware_training_flops / (peak_flops * utilization) / 3600
 
 
+def tokens_and_flops(settings: Settings) -> tuple[int, float]:
+    """Return the tokens of a run, padding included, and the hardware FLOPs; no module is built for it."""
+    tokens = settings.pretrain.num_steps * settings.pretrain.batch_size * settings.shards.max_length
+    return tokens, tokens * flops_per_token(settings, settings.tokenizer.vocab_size)
+
+
 def estimate(settings: Settings) -> Estimate:
     """Estimate a profile's run. The vocabulary has ``tokenizer.vocab_size`` entries; a ``vocab_file`` is not opened."""
     recipe, length = settings.pretrain, settings.shards.max_length
@@ -134,17 +140,17 @@ def estimate(settings: Settings) -> Estimate:
     main = module.main_encoder
     generator = _generator_shape(module)
     examples = recipe.num_steps * recipe.batch_size
-    per_token = flops_per_token(settings, settings.tokenizer.vocab_size)
+    tokens, flops = tokens_and_flops(settings)
     return Estimate(
         profile=settings.profile,
         objective=recipe.objective,
         **_count_parameters(module, main),
         steps=recipe.num_steps,
         examples=examples,
-        tokens=examples * length,
+        tokens=tokens,
         paper_training_flops=_paper_training_flops(recipe.objective, generator, main.config, length, examples),
         paper_inference_flops=paper_flops.inference_flops(main.config) if main.config.is_the_papers else None,
-        hardware_training_flops=examples * length * per_token,
+        hardware_training_flops=flops,
     )
 
 
