@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from benchmarks import measure
-from electra.cluster.estimate.cost import flops_per_token
+from electra.cluster.estimate.cost import tokens_and_flops
 from electra.cluster.hardware import choose_precision
 from electra.common.artifacts import read_json
 from electra.common.errors import InfrastructureError
@@ -36,9 +36,7 @@ def vocab_size_of(paths: Paths) -> int:
 
 def training_flops(settings: Settings, vocab_size: int) -> float:
     """Return the hardware FLOPs of a run."""
-    recipe = settings.pretrain
-    tokens = recipe.num_steps * recipe.batch_size * settings.shards.max_length
-    return tokens * flops_per_token(settings, vocab_size)
+    return tokens_and_flops(settings, vocab_size)[1]
 
 
 def steps_that_cost(flops: float, settings: Settings, vocab_size: int) -> int:

@@ -255,7 +255,7 @@ def _machine_noted(settings: "Settings", paths: "Paths", stage: str) -> Iterator
         if stage == "pretrain":
             from electra.cluster.estimate.cost import tokens_and_flops
 
-            tokens, flops = tokens_and_flops(settings)
+            tokens, flops = tokens_and_flops(settings, settings.tokenizer.vocab_size)
         note_machine(paths, stage, choose_device(settings.cluster), seconds, tokens, flops)
     except Exception as error:  # training has ended and its checkpoints are gone
         print(f"the machine of {stage} is not recorded: {error}", flush=True)

@@ -126,10 +126,10 @@ class Estimate:
         return self.hardware_training_flops / (peak_flops * utilization) / 3600
 
 
-def tokens_and_flops(settings: Settings) -> tuple[int, float]:
-    """Return the tokens of a run, padding included, and the hardware FLOPs; no module is built for it."""
+def tokens_and_flops(settings: Settings, vocab_size: int) -> tuple[int, float]:
+    """Return the tokens of a run, padding included, and its hardware FLOPs. No module is built."""
     tokens = settings.pretrain.num_steps * settings.pretrain.batch_size * settings.shards.max_length
-    return tokens, tokens * flops_per_token(settings, settings.tokenizer.vocab_size)
+    return tokens, tokens * flops_per_token(settings, vocab_size)
 
 
 def estimate(settings: Settings) -> Estimate:
@@ -140,7 +140,7 @@ def estimate(settings: Settings) -> Estimate:
     main = module.main_encoder
     generator = _generator_shape(module)
     examples = recipe.num_steps * recipe.batch_size
-    tokens, flops = tokens_and_flops(settings)
+    tokens, flops = tokens_and_flops(settings, settings.tokenizer.vocab_size)
     return Estimate(
         profile=settings.profile,
         objective=recipe.objective,
