@@ -45,8 +45,8 @@ def steps_that_cost(flops: float, settings: Settings, vocab_size: int) -> int:
     return round(flops / per_step)
 
 
-def scaled(settings: Settings, steps: int, seeds: list[int]) -> Settings:
-    """Return settings with warm-up scaled to the steps, four validations, one process with one thread."""
+def scaled(settings: Settings, steps: int, seeds: list[int], processes: int = 1) -> Settings:
+    """Return settings with warm-up scaled to the steps, four validations, and processes of one thread each."""
     values = json.loads(settings.model_dump_json())
     scale = steps / values["pretrain"]["num_steps"]
     values["pretrain"].update(
@@ -54,17 +54,19 @@ def scaled(settings: Settings, steps: int, seeds: list[int]) -> Settings:
         warmup_steps=round(values["pretrain"]["warmup_steps"] * scale),
         eval_every=max(1, steps // 4),
     )
-    values["cluster"].update(num_threads=1, num_processes=1)
+    values["cluster"].update(num_threads=1, num_processes=processes)
     values["cells"].update(seeds=seeds)
     return Settings.model_validate(values)
 
 
-def write_workspace(folder: Path, settings: Settings, data: Path, steps: int, seeds: list[int]) -> None:
+def write_workspace(
+    folder: Path, settings: Settings, data: Path, steps: int, seeds: list[int], processes: int = 1
+) -> None:
     """Write a workspace: settings with schedule and warm-up scaled to the steps, and links to existing data."""
     (folder / "params").mkdir(parents=True, exist_ok=True)
     if not (folder / "data").exists():
         (folder / "data").symlink_to(data.resolve())
-    values = json.loads(scaled(settings, steps, seeds).model_dump_json())
+    values = json.loads(scaled(settings, steps, seeds, processes).model_dump_json())
     common = {name: values.pop(name) for name in ("profile", "fidelity", "cells", "cluster")}
     (folder / "params.yaml").write_text(yaml.safe_dump(common))
     (folder / f"params/{settings.profile}.yaml").write_text(yaml.safe_dump(values))
@@ -79,10 +81,12 @@ def pretrained(folder: Path) -> dict[str, float]:
     return {name: figures[name] for name in figures if name not in ("step", "examples_seen")}
 
 
-def pretrained_at_cost(folder: Path, settings: Settings, data: Path, flops: float) -> dict[str, Any]:
+def pretrained_at_cost(
+    folder: Path, settings: Settings, data: Path, flops: float, processes: int = 1
+) -> dict[str, Any]:
     """Pre-train in a workspace with the number of steps that costs ``flops``; return cost, figures and machine."""
     steps = steps_that_cost(flops, settings, read_json(data / "shards/manifest.json")["vocab_size"])
-    write_workspace(folder, settings, data, steps, [1])
+    write_workspace(folder, settings, data, steps, [1], processes)
     pretrained(folder)
     figures = read_json(Paths(folder).results / "pretrain.json")
     return {

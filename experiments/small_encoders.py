@@ -182,7 +182,9 @@ def restore(place: Place) -> None:
 
 def settings_that_decide(plan: dict[str, Any], encoder: Encoder, cell: Cell | None) -> list[Any]:
     """Return the settings on which a piece depends, besides its seed and the recipe of its cell."""
-    of_encoder = [plan["texts"].get(encoder.text), plan["methods"].get(encoder.method), plan["reference_steps"]]
+    longer = plan.get("longer", {}).get(encoder.method)
+    method = plan["methods"].get(longer["like"] if longer else encoder.method)
+    of_encoder = [plan["texts"].get(encoder.text), method, longer or plan["reference_steps"]]
     cut = plan["tasks"].get(cell.task, {}) if cell and encoder.split == CHOICE else {}
     before = plan.get("intermediate", {}) if cell and cell.after else {}
     of_cell = {name: value for name, value in cut.items() if name != "epochs"}
@@ -198,12 +200,19 @@ def settings_of(encoder: Encoder, glue: Path, cell: Cell | None = None) -> Setti
     values["corpus"]["sources"][0] |= {"paths": ["text/*.txt"], "documents": "file"}
     values["tasks"] |= {"own": [], "pairs": []}
     values["tasks"]["source"] |= {"glue": str(glue), "squad": None}
-    values["pretrain"] |= plan()["methods"].get(encoder.method, {}) | {"seed": encoder.seed}
+    values["pretrain"] |= changes_of(encoder.method) | {"seed": encoder.seed}
     values["finetune"] |= {name: {cell.task: vars(cell)[of]} if cell else {} for name, of in RECIPE.items()}
     cells = {"tasks": list(plan()["tasks"]), "seeds": plan()["finetuning_seeds"]}
     cluster = {"device": "cpu", "precision": "auto", "num_threads": 1, "num_processes": 1, "checkpoint_minutes": 2}
     common = {"profile": "tiny", "fidelity": "corrected", "cells": cells, "cluster": cluster}
     return parse_settings(common | values, where=str(PROFILE))
+
+
+def changes_of(method: str) -> dict[str, Any]:
+    """Return the changes of a method to ``pretrain`` of ``tiny``; random weights have none."""
+    longer = plan()["longer"].get(method, {})
+    changes = plan()["methods"].get(longer.get("like", method), {})
+    return {**changes, **{name: longer[name] for name in ("num_steps", "batch_size") if name in longer}}
 
 
 def prepare(place: Place, data: Path, text: str) -> None:
@@ -296,9 +305,11 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
         cells = {method: cells_of(recipes[method]) for method in recipes}
         for method in cells.keys() & further.keys():
             cells[method] += cells_of(further[method], plan()["intermediate"]["task"])
-        encoders = [Encoder(text, method, seed) for seed in seeds for method in recipes if method != RANDOM]
+        encoders = [Encoder(text, method, seed) for seed in seeds for method in recipes if method in plan()["methods"]]
         encoders = [Encoder(text, RANDOM, 0), *encoders]
         finish_all(place, data, {encoder: cells[encoder.method] for encoder in encoders}, jobs)
+    longer = [Encoder(text, method, seed) for seed in seeds for method in plan()["longer"] if method in cells]
+    finish_all(place, data, {encoder: cells[encoder.method] for encoder in longer}, jobs=1)  # each has several processes
 
 
 def cells_to_try_of(method: str) -> list[Cell]:
@@ -361,10 +372,12 @@ def link_data(place: Place, encoder: Encoder, workspace: Path, after: str = "") 
 
 
 def pretrained(workspace: Path, encoder: Encoder, settings: Settings) -> Piece:
-    """Pre-train with the FLOPs of the first method; return the cost and the held-out figures."""
-    reference = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=first_method())})
-    flops = training_flops(reference, vocab_size_of(Paths(workspace)))
-    return {"encoder": vars(encoder), **pretrained_at_cost(workspace, settings, workspace / "data", flops)}
+    """Pre-train with the FLOPs of the first method, or in a longer run; return the cost and the held-out figures."""
+    longer, reference = plan()["longer"].get(encoder.method), settings
+    if not longer:
+        reference = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=first_method())})
+    flops, processes = training_flops(reference, vocab_size_of(Paths(workspace))), longer["processes"] if longer else 1
+    return {"encoder": vars(encoder), **pretrained_at_cost(workspace, settings, workspace / "data", flops, processes)}
 
 
 def first_method() -> dict[str, Any]:
@@ -444,7 +457,7 @@ def reported_after(pieces: Sequence[Piece]) -> dict[str, Recipes]:
     """Return the recipes after the intermediate task; random weights have those of the first method."""
     tried, first = trials_after(pieces), next(iter(plan()["methods"]))
     recipes = {method: recipes_of(best) for method, best in tried.items()}
-    return {**({RANDOM: recipes[first]} if first in recipes else {}), **recipes}
+    return {**({RANDOM: recipes[first]} if first in recipes else {}), **recipes, **of_longer(recipes)}
 
 
 def mean_of_best(best: Best) -> float:
@@ -458,13 +471,13 @@ def groups() -> list[list[str]]:
 
 
 def is_baseline(method: str) -> bool:
-    return method != RANDOM and bool(plan()["methods"][method]["objective"] == BASELINE)
+    return changes_of(method).get("objective") == BASELINE
 
 
 def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
-    """Return the recipes of what is reported: random weights, the first method, the best candidate, the best baseline.
+    """Return the recipes of what is reported.
 
-    The candidates come first; nothing of a group is reported before all its trials are finished. Random weights have
+    These are random weights, the first method, the best candidate, the best baseline, and longer runs of them. The candidates come first; nothing of a group is reported before all its trials are finished. Random weights have
     the recipes of the first method, which is the profile as it is.
     """
     complete = itertools.takewhile(lambda methods: all(method in tried for method in methods), groups())
@@ -472,7 +485,14 @@ def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
     if not best:
         return {}
     first = next(iter(plan()["methods"]))
-    return {RANDOM: recipes_of(tried[first]), **{method: recipes_of(tried[method]) for method in (first, *best)}}
+    recipes = {method: recipes_of(tried[method]) for method in (first, *best)}
+    return {RANDOM: recipes[first], **recipes, **of_longer(recipes)}
+
+
+def of_longer(recipes: dict[str, Recipes]) -> dict[str, Recipes]:
+    """Return the recipes of the longer runs: those of the method that runs longer."""
+    runs = plan()["longer"].items()
+    return {name: recipes[longer["like"]] for name, longer in runs if longer["like"] in recipes}
 
 
 def recipes_of(best: Best) -> Recipes:
@@ -574,19 +594,20 @@ def scores_table(pieces: Sequence[Piece], found: dict[Row, Scores]) -> str:
 def differences_of(found: dict[Row, Scores]) -> str:
     """Return a table of differences, paired by pre-training seed; empty without any of two pairs.
 
-    They are those of a method to masked language modelling, and of fine-tuning after the intermediate task to
-    fine-tuning without it.
+    They are those of a method to masked language modelling, of fine-tuning after the intermediate task to fine-tuning
+    without it, and of a longer run to the shorter.
     """
     tasks, lines = list(plan()["tasks"]), []
     for row, other in pairs_to_compare(found):
-        scores, others = found[row], found[other]
+        scores, others = found[row], found.get(other, {})
         if len(scores.keys() & others) < 2:
             continue
         cells = []
         for names in (*([task] for task in tasks), tasks):
             values, p = paired(mean_by_seed(scores, names), mean_by_seed(others, names))
             cells.append(with_interval(values, "+.1f") if any(values) else "")
-        name = f"{name_of(row.method, row.is_after)}{',' if row.is_after else ''} minus {name_of(other.method)}"
+        name, less = name_of(row.method, row.is_after), name_of(other.method, other.is_after)
+        name += f"{',' if row.is_after else ''} minus {less}"
         lines.append([name, row.text, str(len(values)), *cells, f"{p:.2g}"])
     return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n" if lines else ""
 
@@ -596,9 +617,12 @@ def pairs_to_compare(rows: Collection[Row]) -> Iterator[tuple[Row, Row]]:
     for row in rows:
         if row.method == RANDOM:
             continue
+        longer = plan()["longer"].get(row.method)
+        if longer:
+            yield row, Row(row.text, longer["like"], row.is_after)
         if row.is_after:
             yield row, Row(row.text, row.method)
-        elif not is_baseline(row.method):
+        elif not longer and not is_baseline(row.method):
             yield from ((row, other) for other in rows if other.text == row.text and is_baseline(other.method))
 
 

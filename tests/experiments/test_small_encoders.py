@@ -63,6 +63,18 @@ def test_every_method_is_tiny_with_changes_to_pretrain_only() -> None:
     assert TUNING not in plan()["seeds"]
 
 
+@pytest.mark.parametrize("name", plan()["longer"])
+def test_a_longer_run_is_its_method_with_more_examples_and_several_processes(tmp_path: Path, name: str) -> None:
+    longer = plan()["longer"][name]
+    settings, shorter = [settings_of(Encoder("64MB", of, 1), Path("glue")) for of in (name, longer["like"])]
+    changes = {of: longer[of] for of in ("num_steps", "batch_size")}
+    assert settings.pretrain.model_dump() == shorter.pretrain.model_dump() | changes
+    assert settings.model_copy(update={"pretrain": shorter.pretrain}) == shorter
+    equal_flops.write_workspace(tmp_path, settings, tmp_path, longer["num_steps"], [1], longer["processes"])
+    written = read_yaml(tmp_path / "params.yaml")["cluster"]
+    assert (written["num_processes"], written["num_threads"]) == (longer["processes"], 1)
+
+
 def test_a_fine_tuning_run_has_its_rate_and_epochs() -> None:
     settings = settings_of(Encoder("64MB", "electra", 1), Path("glue"), Cell("RTE", 2e-4, 7, 1))
     assert (settings.finetune.rate_of("RTE"), settings.finetune.epochs_of("RTE")) == (2e-4, 7)
@@ -108,9 +120,11 @@ def test_the_profile_and_the_best_method_on_part_a_are_reported_beside_masked_la
 
     recipes = {rate: {task: (rate, most) for task, most in MOST_EPOCHS.items()} for rate in (lowest, highest)}
     of_methods = {"electra": recipes[highest], "mlm_then_rtd": recipes[lowest], "bert": recipes[highest]}
-    assert reported(trials(pieces)) == {"random": recipes[highest], **of_methods}
+    of_longer = {name: of_methods[longer["like"]] for name, longer in plan()["longer"].items()}
+    assert reported(trials(pieces)) == {"random": recipes[highest], **of_methods, **of_longer}
     pieces = [one for one in pieces if one["encoder"]["method"] != "bert"] + tried("bert", 69.0, highest)
-    assert list(reported(trials(pieces))) == ["random", "electra", "mlm_then_rtd", "bert-5e-4"], "at its best rate"
+    methods = ["random", "electra", "mlm_then_rtd", "bert-5e-4", *plan()["longer"]]
+    assert list(reported(trials(pieces))) == methods, "masked language modelling at its best rate"
 
 
 def test_a_method_is_in_the_table_of_choices_when_all_its_recipes_are_finished() -> None:
@@ -200,6 +214,23 @@ def test_differences_to_masked_language_modelling_are_paired_by_seed() -> None:
     assert line == f"| `electra` minus `bert` | 64MB | 3 |{' +2.0 ± 2.5 |' * (len(TASKS) + 1)} 0.074 |"
 
 
+def test_a_longer_run_has_the_recipes_of_its_method_and_is_compared_with_its_shorter_run_only() -> None:
+    name, longer = next(iter(plan()["longer"].items()))
+    pieces = all_tried() + tried("electra", 80.0, after=AFTER)
+    for seed, gain in enumerate((1.0, 2.0), 1):
+        pieces += scored("bert", seed, dict.fromkeys(TASKS, [50.0] * 3))
+        for method, level in ((longer["like"], 60.0), (name, 60.0 + gain)):
+            pieces += scored(method, seed, dict.fromkeys(TASKS, [level] * 3))
+            pieces += scored(method, seed, dict.fromkeys(CONTINUED, [2 * level] * 3), after=AFTER)
+    lines = small_encoders.tables(pieces)["small-encoders-differences"].splitlines()[2:]
+    found = {line.split(" | ")[0].removeprefix("| "): line for line in lines if f"`{name}`" in line.split(" | ")[0]}
+    plain, after = small_encoders.name_of(name), small_encoders.name_of(name, True)
+    others = [small_encoders.name_of(longer["like"], is_after) for is_after in (False, True)]
+    assert list(found) == [f"{plain} minus {others[0]}", f"{after}, minus {others[1]}", f"{after}, minus {plain}"]
+    assert found[f"{plain} minus {others[0]}"].count("+1.5 ± 6.4") == len(TASKS) + 1
+    assert found[f"{after}, minus {others[1]}"].count("+3.0 ± 12.7") == len(CONTINUED)
+
+
 def test_a_method_with_one_seed_is_not_reported() -> None:
     pieces = all_tried() + scored("electra", 1, dict.fromkeys(TASKS, [70.0] * 3))
     assert "small-encoders" not in small_encoders.tables(pieces)
@@ -214,6 +245,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     values["tasks"] = {task: {"choice": 4, "epochs": [1]} for task in ("CoLA", "RTE")}
     values["intermediate"] = {"task": "CoLA", "rate": 1e-3, "epochs": 1, "then": ["RTE"], "methods": ["electra"]}
     values["methods"] = {method: values["methods"][method] for method in FEW_METHODS}
+    values["longer"] = {"electra-longer": {"like": "electra", "num_steps": 6, "batch_size": 8, "processes": 1}}
     profile = yaml.safe_load((ROOT / "params/tiny.yaml").read_text())
     for section in ("tokenizer", "shards", "model", "pretrain"):
         profile[section] |= PROFILE[section]
@@ -274,9 +306,10 @@ def test_the_same_call_goes_on_where_it_stopped_and_writes_what_is_finished(
     prepared = [*(f"data-64MB {stage}" for stage in small_encoders.STAGES), "choice tasks"]
     assert commands[:8] == [*prepared, "dev-after tasks", "choice-after tasks"]
     encoders = ["electra-11", "random-0", "electra-1", "electra-2", "bert-11", "bert-1", "bert-2"]
+    encoders += ["electra-longer-1", "electra-longer-2"]
     assert list(dict.fromkeys(command.partition(" ")[0] for command in commands[8:])) == [
         f"64MB-{name}" for name in encoders
-    ], "the choice and the report of the candidates, then of the baseline"
+    ], "the choice and the report of the candidates, then of the baseline, then longer runs"
     first, then = (f"finetune --task {task} --seed 1" for task in ("CoLA", "RTE"))
     after = [f"{first} --intermediate", f"{then} --start-from CoLA"]
     runs = {
