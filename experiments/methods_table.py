@@ -23,6 +23,7 @@ NOTABLE = 0.05  # comparisons with a larger p are not listed again
 OTHER_COMPARISONS = 1  # that of the record book: less than the FLOPs of its baseline
 TUNED = ("bert", "electra")  # methods whose tuning runs decide which tasks count
 LEVEL = 0.95
+CHANGED_TOKENS = "changed tokens"  # in the names of scores of the tokens in which the two sentences of a pair differ
 SHAPE, TEXT = "2x128", "12MB"  # those of which rows say nothing; further ones have tables of their own
 BEGIN, END = "<!-- written by experiments.methods -->", "<!-- end of what experiments.methods writes -->"
 
@@ -317,8 +318,18 @@ def rates_table(rows: Sequence[Row]) -> str:
 
 
 def pairs_table(rows: Sequence[Row]) -> str:
-    """Return the table of minimal pairs: a line per budget and method, by the way of scoring that is chosen."""
-    return _table_of_pairs([line for line, is_chosen in _lines_of_pairs(rows) if is_chosen])
+    """Return the table of minimal pairs: a line per budget and method, by the way of scoring that is chosen.
+
+    The last columns, where they are not empty, have the difference to the baseline on the half that had no part in the
+    choice, paired by seed, where both are scored on the tokens that differ.
+    """
+    chosen = [line for line, is_chosen in _lines_of_pairs(rows) if is_chosen]
+    baselines = {line[0]: line for line in chosen if line[1] == f"`{BASELINE}`"}
+    differences = [_minus(rows, line, baselines.get(line[0], line)) for line in chosen]
+    if not any(difference for difference, _ in differences):
+        return _table_of_pairs(chosen)
+    lines = [[*line, *cells] for line, cells in zip(chosen, differences, strict=True)]
+    return _table_of_pairs(lines, f"minus `{BASELINE}`", "p")
 
 
 def ways_table(rows: Sequence[Row]) -> str:
@@ -346,8 +357,20 @@ def _lines_of_pairs(rows: Sequence[Row]) -> list[tuple[list[str], bool]]:
     return lines
 
 
-def _table_of_pairs(lines: list[list[str]]) -> str:
-    heading = ["FLOPs of", "method", "seeds", "score", "17 paradigms, on which it is chosen", "the other 17"]
+def _minus(rows: Sequence[Row], line: list[str], baseline: list[str]) -> tuple[str, str]:
+    """Return the difference of two lines of the table of pairs, and its p-value; empty where they do not compare."""
+    if line == baseline:
+        return "", ""
+    halves = []
+    for budget, name, _, way, *_ in (line, baseline):
+        own = [row for row in rows if row["split"] == DEV and of(row) == (budget, name.strip("`")) and "pairs" in row]
+        halves.append({row["run"]["seed"]: row["pairs"][way][1] for row in own if CHANGED_TOKENS in way})
+    found, p = paired(*halves)
+    return (with_interval(found, "+.1f"), f"{p:.2g}") if len(found) > 1 else ("", "")
+
+
+def _table_of_pairs(lines: list[list[str]], *further: str) -> str:
+    heading = ["FLOPs of", "method", "seeds", "score", "17 paradigms, on which it is chosen", "the other 17", *further]
     return measure.table(heading, lines) + "\n"
 
 

@@ -24,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 from benchmarks import measure
 from electra.common.artifacts import read_json, write_json, write_text
 from electra.common.parsing import read_yaml
@@ -43,7 +45,7 @@ from experiments.equal_flops import (
     write_workspace,
 )
 from experiments.methods import STAGES
-from experiments.methods_table import BASELINE, CHOICE, DEV, RANDOM, page_with, paired, with_interval
+from experiments.methods_table import BASELINE, CHOICE, DEV, LEVEL, RANDOM, page_with, paired, with_interval
 from experiments.texts import write_texts
 
 SETTINGS = ROOT / "experiments/small_encoders.yaml"
@@ -309,7 +311,8 @@ def measure_encoders(place: Place, data: Path, text: str, seeds: Sequence[int], 
         encoders = [Encoder(text, RANDOM, 0), *encoders]
         finish_all(place, data, {encoder: cells[encoder.method] for encoder in encoders}, jobs)
     longer = [Encoder(text, method, seed) for seed in seeds for method in plan()["longer"] if method in cells]
-    finish_all(place, data, {encoder: cells[encoder.method] for encoder in longer}, jobs=1)  # each has several processes
+    of_longer = {encoder: cells[encoder.method] for encoder in longer}
+    finish_all(place, data, of_longer, jobs=1)  # each has several processes
 
 
 def cells_to_try_of(method: str) -> list[Cell]:
@@ -457,7 +460,7 @@ def reported_after(pieces: Sequence[Piece]) -> dict[str, Recipes]:
     """Return the recipes after the intermediate task; random weights have those of the first method."""
     tried, first = trials_after(pieces), next(iter(plan()["methods"]))
     recipes = {method: recipes_of(best) for method, best in tried.items()}
-    return {**({RANDOM: recipes[first]} if first in recipes else {}), **recipes, **of_longer(recipes)}
+    return {**({RANDOM: recipes[first]} if first in recipes else {}), **recipes, **recipes_of_longer(recipes)}
 
 
 def mean_of_best(best: Best) -> float:
@@ -477,8 +480,9 @@ def is_baseline(method: str) -> bool:
 def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
     """Return the recipes of what is reported.
 
-    These are random weights, the first method, the best candidate, the best baseline, and longer runs of them. The candidates come first; nothing of a group is reported before all its trials are finished. Random weights have
-    the recipes of the first method, which is the profile as it is.
+    These are random weights, the first method, the best candidate, the best baseline, and longer runs of them. The
+    candidates come first; nothing of a group is reported before all its trials are finished. Random weights have the
+    recipes of the first method, which is the profile as it is.
     """
     complete = itertools.takewhile(lambda methods: all(method in tried for method in methods), groups())
     best = [max(methods, key=lambda method: mean_of_best(tried[method])) for methods in complete]
@@ -486,10 +490,10 @@ def reported(tried: dict[str, Best]) -> dict[str, Recipes]:
         return {}
     first = next(iter(plan()["methods"]))
     recipes = {method: recipes_of(tried[method]) for method in (first, *best)}
-    return {RANDOM: recipes[first], **recipes, **of_longer(recipes)}
+    return {RANDOM: recipes[first], **recipes, **recipes_of_longer(recipes)}
 
 
-def of_longer(recipes: dict[str, Recipes]) -> dict[str, Recipes]:
+def recipes_of_longer(recipes: dict[str, Recipes]) -> dict[str, Recipes]:
     """Return the recipes of the longer runs: those of the method that runs longer."""
     runs = plan()["longer"].items()
     return {name: recipes[longer["like"]] for name, longer in runs if longer["like"] in recipes}
@@ -592,10 +596,11 @@ def scores_table(pieces: Sequence[Piece], found: dict[Row, Scores]) -> str:
 
 
 def differences_of(found: dict[Row, Scores]) -> str:
-    """Return a table of differences, paired by pre-training seed; empty without any of two pairs.
+    """Return a table of differences; empty without any.
 
-    They are those of a method to masked language modelling, of fine-tuning after the intermediate task to fine-tuning
-    without it, and of a longer run to the shorter.
+    Those of a method to masked language modelling, of fine-tuning after the intermediate task to fine-tuning without
+    it, and of a longer run to the shorter are paired by pre-training seed. Those of a text to the first text are not,
+    since the vocabulary is another one too.
     """
     tasks, lines = list(plan()["tasks"]), []
     for row, other in pairs_to_compare(found):
@@ -609,7 +614,26 @@ def differences_of(found: dict[Row, Scores]) -> str:
         name, less = name_of(row.method, row.is_after), name_of(other.method, other.is_after)
         name += f"{',' if row.is_after else ''} minus {less}"
         lines.append([name, row.text, str(len(values)), *cells, f"{p:.2g}"])
+    first = next(iter(plan()["texts"]))
+    for row, scores in found.items():
+        others = found.get(Row(first, row.method, row.is_after), {})
+        if row.text == first or min(len(scores), len(others)) < 2:
+            continue
+        samples = [
+            [list(mean_by_seed(of, names).values()) for of in (scores, others)]
+            for names in (*([task] for task in tasks), tasks)
+        ]
+        cells, p = zip(*(unpaired(*pair) for pair in samples), strict=True)
+        name, texts = name_of(row.method, row.is_after), f"{row.text} minus {first}"
+        lines.append([name, texts, f"{len(scores)}, {len(others)}", *cells, f"{p[-1]:.2g}"])
     return measure.table(["methods", "text", "seeds", *tasks, "mean", "p"], lines) + "\n" if lines else ""
+
+
+def unpaired(ours: list[float], others: list[float]) -> tuple[str, float]:
+    """Return the difference of two means ± half its 95% interval, and the p-value, by Welch's t-test."""
+    test = stats.ttest_ind(ours, others, equal_var=False)
+    low, high = test.confidence_interval(LEVEL)
+    return f"{(low + high) / 2:+.1f} ± {(high - low) / 2:.1f}", float(test.pvalue)
 
 
 def pairs_to_compare(rows: Collection[Row]) -> Iterator[tuple[Row, Row]]:

@@ -512,6 +512,23 @@ def test_the_way_of_scoring_pairs_is_chosen_on_one_half_of_the_paradigms() -> No
     ]
 
 
+@pytest.mark.parametrize("way", ["generator, changed tokens", "generator, masked"])
+def test_minimal_pairs_are_compared_with_the_baseline_by_seed_where_both_score_the_tokens_that_differ(way: str) -> None:
+    scores = {"bert": (way, [50.0, 51.0, 49.0]), "one": ("discriminator, changed tokens", [54.0, 53.0, 52.0])}
+    rows = [
+        row(method, {}, seed=seed) | {"pairs": {name: [50.0, value]}}
+        for method, (name, values) in scores.items()
+        for seed, value in enumerate(values, 1)
+    ]
+    rows.append(row("one", {}, seed=4) | {"pairs": {"discriminator, changed tokens": [50.0, 99.0]}})  # without a pair
+    baseline, other = methods_table.pairs_table(rows).splitlines()[2:]
+    is_compared = "changed" in way
+    assert baseline.endswith(" |  |  |") == is_compared
+    p = stats.ttest_rel(scores["one"][1], scores["bert"][1]).pvalue
+    assert other.endswith(f" | +3.0 ± 2.5 | {p:.2g} |") == is_compared
+    assert is_compared or other.endswith(" | 64.5 ± 36.6 |"), "without empty columns"
+
+
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="no place for the table scores"):
         methods_table.page_with("scores", "table", "a page")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from scipy import stats
 
 from electra.common.parsing import read_yaml
 from experiments import equal_flops, small_encoders
@@ -229,6 +230,21 @@ def test_a_longer_run_has_the_recipes_of_its_method_and_is_compared_with_its_sho
     assert list(found) == [f"{plain} minus {others[0]}", f"{after}, minus {others[1]}", f"{after}, minus {plain}"]
     assert found[f"{plain} minus {others[0]}"].count("+1.5 ± 6.4") == len(TASKS) + 1
     assert found[f"{after}, minus {others[1]}"].count("+3.0 ± 12.7") == len(CONTINUED)
+
+
+def test_a_text_is_compared_with_the_first_one_by_a_test_that_does_not_pair_the_seeds() -> None:
+    scores = {"64MB": [60.0, 62.0, 61.0], "200MB": [65.0, 64.0]}
+    pieces = all_tried()
+    for text, values in scores.items():
+        for seed, value in enumerate(values, 1):
+            for one in scored("electra", seed, dict.fromkeys(TASKS, [value] * 3)):
+                pieces.append(one | {"encoder": vars(Encoder(text, "electra", seed))})
+    (line,) = small_encoders.tables(pieces)["small-encoders-differences"].splitlines()[2:]
+    test = stats.ttest_ind(scores["200MB"], scores["64MB"], equal_var=False)
+    half = test.confidence_interval(0.95).high - 3.5
+    assert half > 0
+    figures = f" +3.5 ± {half:.1f} |" * (len(TASKS) + 1)
+    assert line == f"| `electra` | 200MB minus 64MB | 2, 3 |{figures} {test.pvalue:.2g} |"
 
 
 def test_a_method_with_one_seed_is_not_reported() -> None:
