@@ -8,9 +8,10 @@ Settings and rules: ``experiments/small_encoders.yaml``, on top of ``params/tiny
 ``glue/``. Method and recipes of fine-tuning are chosen first, with a pre-training seed that is not reported, on rows
 that are cut from the training sets; the official development sets are scored once, by the profile as it is and by the
 best method, then by masked language modelling. Some tasks are fine-tuned once more, from the encoder that was
-fine-tuned on another task (``intermediate``). Every finished piece is a file in ``FOLDER/pieces``, so an interrupted
-call goes on. With ``--write`` all finished pieces go to ``experiments/results/small_encoders.json`` and the tables to
-``docs/real-text.md``; a new folder begins with the committed pieces.
+fine-tuned on another task (``intermediate``), and a method is run on several cores for as long as the goal allows
+(``longer``). Every finished piece is a file in ``FOLDER/pieces``, so an interrupted call goes on. With ``--write`` all
+finished pieces go to ``experiments/results/small_encoders.json`` and the tables to ``docs/real-text.md``; a new folder
+begins with the committed pieces.
 """
 
 import argparse
