@@ -8,6 +8,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from scipy import special
@@ -179,7 +180,7 @@ def summary_table(rows: Sequence[Row]) -> str:
     lines = []
     for group in groups:
         own = of_group(rows, group)
-        pairs = {tuple(line[:2]): line[-1] for line, is_chosen in _lines_of_pairs(own) if is_chosen}
+        pairs = {(line.budget, line.method): with_interval(list(line.other.values())) for line in chosen_ways(own)}
         for budget, method in [("", RANDOM), *compared(own)]:
             if method != RANDOM and costs[method] == 1:
                 continue
@@ -188,7 +189,7 @@ def summary_table(rows: Sequence[Row]) -> str:
             found = [list(by_seed(own, budget, method, names).values()) for names in columns]
             seeds = "" if method == RANDOM else str(len(found[-1]))
             lines.append(
-                [title_of(group), budget, name, seeds, *map(with_interval, found), pairs.get((budget, name), "")]
+                [title_of(group), budget, name, seeds, *map(with_interval, found), pairs.get((budget, method), "")]
             )
     return measure.table(heading, lines) + "\n"
 
@@ -317,56 +318,71 @@ def rates_table(rows: Sequence[Row]) -> str:
     return measure.table(["FLOPs of", "method", *(f"{rate:.2g}" for rate in rates)], lines) + "\n"
 
 
+@dataclass(frozen=True)
+class Way:
+    """One way of scoring minimal pairs with the encoders of a method: by pre-training seed, the accuracy in percent."""
+
+    budget: str
+    method: str
+    name: str
+    choice: dict[int, float]  # on the half of the paradigms on which the way is chosen
+    other: dict[int, float]  # on the other half
+
+    def cells(self) -> list[str]:
+        halves = [with_interval(list(half.values())) for half in (self.choice, self.other)]
+        return [self.budget, f"`{self.method}`", str(len(self.choice)), self.name, *halves]
+
+
+def ways_of(rows: Sequence[Row], budget: str, method: str) -> list[Way]:
+    """Return all ways of scoring that a method has; none where no run has minimal pairs."""
+    own = [row for row in rows if row["split"] == DEV and of(row) == (budget, method) and "pairs" in row]
+    halves = [
+        (name, *({row["run"]["seed"]: row["pairs"][name][half] for row in own} for half in (0, 1)))
+        for name in (own[0]["pairs"] if own else ())
+    ]
+    return [Way(budget, method, *values) for values in halves]
+
+
+def best_way(ways: Sequence[Way]) -> Way:
+    """Return the way that is best on one half of the paradigms; the other half has no part in the choice."""
+    return max(ways, key=lambda way: statistics.fmean(way.choice.values()))
+
+
+def chosen_ways(rows: Sequence[Row]) -> list[Way]:
+    """Return the best way of every budget and method that has minimal pairs."""
+    return [best_way(ways) for pair in compared(rows) if (ways := ways_of(rows, *pair))]
+
+
 def pairs_table(rows: Sequence[Row]) -> str:
     """Return the table of minimal pairs: a line per budget and method, by the way of scoring that is chosen.
 
     The last columns, where they are not empty, have the difference to the baseline on the half that had no part in the
     choice, paired by seed, where both are scored on the tokens that differ.
     """
-    chosen = [line for line, is_chosen in _lines_of_pairs(rows) if is_chosen]
-    baselines = {line[0]: line for line in chosen if line[1] == f"`{BASELINE}`"}
-    differences = [_minus(rows, line, baselines.get(line[0], line)) for line in chosen]
-    if not any(difference for difference, _ in differences):
-        return _table_of_pairs(chosen)
-    lines = [[*line, *cells] for line, cells in zip(chosen, differences, strict=True)]
+    chosen = chosen_ways(rows)
+    baselines = {way.budget: way for way in chosen if way.method == BASELINE and CHANGED_TOKENS in way.name}
+    further = []
+    for way in chosen:
+        comparable = way.method != BASELINE and way.budget in baselines and CHANGED_TOKENS in way.name
+        found, p = paired(way.other, baselines[way.budget].other) if comparable else ([], 1.0)
+        further.append([with_interval(found, "+.1f"), f"{p:.2g}"] if len(found) > 1 else ["", ""])
+    lines = [way.cells() for way in chosen]
+    if not any(difference for difference, _ in further):
+        return _table_of_pairs(lines)
+    lines = [line + cells for line, cells in zip(lines, further, strict=True)]
     return _table_of_pairs(lines, f"minus `{BASELINE}`", "p")
 
 
 def ways_table(rows: Sequence[Row]) -> str:
     """Return the same by every way of scoring, the chosen one in bold."""
-    found = _lines_of_pairs(rows)
-    return _table_of_pairs(
-        [[*line[:3], *(f"**{cell}**" for cell in line[3:])] if is_chosen else line for line, is_chosen in found]
-    )
-
-
-def _lines_of_pairs(rows: Sequence[Row]) -> list[tuple[list[str], bool]]:
-    """Return the cells of every budget, method and way of scoring, and whether the way is the chosen one.
-
-    That is the best on one half of the paradigms; the other half has no part in the choice. Runs without minimal pairs
-    are left out.
-    """
     lines = []
-    for budget, method in compared(rows):
-        own = [row["pairs"] for row in rows if row["split"] == DEV and of(row) == (budget, method) and "pairs" in row]
-        found = {way: list(zip(*(pairs[way] for pairs in own), strict=True)) for way in (own[0] if own else ())}
-        best = max(found, key=lambda way: statistics.fmean(found[way][0]), default=None)
-        for way, (choice, other) in found.items():
-            cells = [budget, f"`{method}`", str(len(own)), way, with_interval(choice), with_interval(other)]
-            lines.append((cells, way == best))
-    return lines
-
-
-def _minus(rows: Sequence[Row], line: list[str], baseline: list[str]) -> tuple[str, str]:
-    """Return the difference of two lines of the table of pairs, and its p-value; empty where they do not compare."""
-    if line == baseline:
-        return "", ""
-    halves = []
-    for budget, name, _, way, *_ in (line, baseline):
-        own = [row for row in rows if row["split"] == DEV and of(row) == (budget, name.strip("`")) and "pairs" in row]
-        halves.append({row["run"]["seed"]: row["pairs"][way][1] for row in own if CHANGED_TOKENS in way})
-    found, p = paired(*halves)
-    return (with_interval(found, "+.1f"), f"{p:.2g}") if len(found) > 1 else ("", "")
+    for pair in compared(rows):
+        ways = ways_of(rows, *pair)
+        for way in ways:
+            cells = way.cells()
+            is_chosen = way is best_way(ways)
+            lines.append([*cells[:3], *(f"**{cell}**" for cell in cells[3:])] if is_chosen else cells)
+    return _table_of_pairs(lines)
 
 
 def _table_of_pairs(lines: list[list[str]], *further: str) -> str:

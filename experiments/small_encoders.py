@@ -377,10 +377,12 @@ def link_data(place: Place, encoder: Encoder, workspace: Path, after: str = "") 
 
 def pretrained(workspace: Path, encoder: Encoder, settings: Settings) -> Piece:
     """Pre-train with the FLOPs of the first method, or in a longer run; return the cost and the held-out figures."""
-    longer, reference = plan()["longer"].get(encoder.method), settings
-    if not longer:
+    reference, processes = settings, 1
+    if longer := plan()["longer"].get(encoder.method):
+        processes = longer["processes"]
+    else:
         reference = settings.model_copy(update={"pretrain": settings.pretrain.model_copy(update=first_method())})
-    flops, processes = training_flops(reference, vocab_size_of(Paths(workspace))), longer["processes"] if longer else 1
+    flops = training_flops(reference, vocab_size_of(Paths(workspace)))
     return {"encoder": vars(encoder), **pretrained_at_cost(workspace, settings, workspace / "data", flops, processes)}
 
 
@@ -604,12 +606,13 @@ def differences_of(found: dict[Row, Scores]) -> str:
     since the vocabulary is another one too.
     """
     tasks, lines = list(plan()["tasks"]), []
+    columns = [*([task] for task in tasks), tasks]
     for row, other in pairs_to_compare(found):
         scores, others = found[row], found.get(other, {})
         if len(scores.keys() & others) < 2:
             continue
         cells = []
-        for names in (*([task] for task in tasks), tasks):
+        for names in columns:
             values, p = paired(mean_by_seed(scores, names), mean_by_seed(others, names))
             cells.append(with_interval(values, "+.1f") if any(values) else "")
         name, less = name_of(row.method, row.is_after), name_of(other.method, other.is_after)
@@ -620,10 +623,7 @@ def differences_of(found: dict[Row, Scores]) -> str:
         others = found.get(Row(first, row.method, row.is_after), {})
         if row.text == first or min(len(scores), len(others)) < 2:
             continue
-        samples = [
-            [list(mean_by_seed(of, names).values()) for of in (scores, others)]
-            for names in (*([task] for task in tasks), tasks)
-        ]
+        samples = [[list(mean_by_seed(of, names).values()) for of in (scores, others)] for names in columns]
         cells, p = zip(*(unpaired(*pair) for pair in samples), strict=True)
         name, texts = name_of(row.method, row.is_after), f"{row.text} minus {first}"
         lines.append([name, texts, f"{len(scores)}, {len(others)}", *cells, f"{p[-1]:.2g}"])
