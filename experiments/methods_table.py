@@ -378,10 +378,10 @@ def ways_table(rows: Sequence[Row]) -> str:
     lines = []
     for pair in compared(rows):
         ways = ways_of(rows, *pair)
+        best = best_way(ways) if ways else None
         for way in ways:
             cells = way.cells()
-            is_chosen = way is best_way(ways)
-            lines.append([*cells[:3], *(f"**{cell}**" for cell in cells[3:])] if is_chosen else cells)
+            lines.append([*cells[:3], *(f"**{cell}**" for cell in cells[3:])] if way is best else cells)
     return _table_of_pairs(lines)
 
 
