@@ -65,6 +65,7 @@ class Rows:
     """Iterate over rows with ``id`` and the task's texts; ``id`` is the input's or the row's number from 1.
 
     Several texts may be given as one list: a column ``choices.0`` may also be the first item of a list ``choices``.
+    Blank lines at the end, and anywhere in JSONL and CSV, are no rows, as in the tables of tasks.
 
     Args:
         lines: the input, as bytes with their line ends.
@@ -128,12 +129,26 @@ class Rows:
             self.line += 1
             yield decoded(line, self.where, self.line)
 
-    def _plain(self) -> Iterator[Row]:
+    def _until_blank_end(self) -> Iterator[str]:
+        """Yield lines without their ends, up to the last one that is not blank; a blank line before it is an error."""
+        num_blank = 0
         for line in self._decoded():
-            yield {self.columns[0]: line.rstrip("\r\n")}
+            text = line.rstrip("\r\n")
+            if text and num_blank:
+                self.line -= num_blank
+                raise self._malformed("the line is empty", "remove the line, or write its text")
+            num_blank += not text
+            if text:
+                yield text
+
+    def _plain(self) -> Iterator[Row]:
+        for line in self._until_blank_end():
+            yield {self.columns[0]: line}
 
     def _objects(self) -> Iterator[Row]:
         for line in self._decoded():
+            if not line.strip():
+                continue
             record = parse_json(line, where=f"{self.where}:{self.line}", next_step="repair the line")
             if not isinstance(record, dict):
                 raise self._malformed("not a JSON object")
@@ -161,7 +176,7 @@ class Rows:
 
     def _cells(self) -> Iterator[list[str]]:
         if self.format == "tsv":
-            yield from (line.rstrip("\r\n").split("\t") for line in self._decoded())
+            yield from (line.split("\t") for line in self._until_blank_end())
             return
         yield from (cells for _, cells in csv_records(enumerate(self._decoded(), start=1), self.where))
 

@@ -51,6 +51,20 @@ def test_all_formats_of_input_say_the_same(paths, kept, tmp_path):
     assert predict(paths, cell, write(tmp_path / "x.dat", jsonl), input_format="jsonl") == found
 
 
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
+        ("jsonl", '\n{"t": "a"}\n \n\n{"t": "b"}\r\n\n'),
+        ("csv", "\nt\n\na\n\nb\n\n\n"),
+        ("tsv", "t\na\r\nb\r\n\r\n\n"),
+        ("lines", "a\nb\n\n\n"),
+    ],
+)
+def test_blank_lines_are_no_rows(format, content):
+    rows = Rows(io.BytesIO(content.encode()), format, ("t",), ("t",), "here")
+    assert list(rows) == [{"id": 1, "t": "a"}, {"id": 2, "t": "b"}]
+
+
 @pytest.mark.parametrize("text", ["a\rb", "a\r\nb", "a\nb", 'a"b', "a,b"])
 def test_a_text_in_csv_output_is_read_back_as_it_was(text, tmp_path):
     records = [{"id": 0, "choice": "plain"}, {"id": 1, "choice": text}, {"id": 2, "choice": None}]
@@ -88,6 +102,8 @@ MALFORMED = {
     "missing.jsonl": (b'{"text_a": "a"}\n{"text": "b"}\n', 2, "'text_a' is missing"),
     "number.jsonl": (b'{"text_a": 5}\n', 1, "'text_a' holds no text"),
     "empty.txt": (b"a\n\nb\n", 2, "is empty"),
+    "gap.txt": (b"a\n\n\nb\n", 2, "is empty"),
+    "gap.tsv": (b"text_a\tlabel\na\t1\n\nb\t1\n", 3, "is empty"),
     "latin.txt": (b"a\nb\n\xe9t\xe9\n", 3, "not UTF-8"),
     "long.csv": (b"text_a,label\na,1\nb,1,2\n", 3, "3 cells, the header has 2"),
     "quote.csv": (b'text_a\na\n"b\n', 3, "not valid CSV"),
