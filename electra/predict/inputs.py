@@ -147,7 +147,7 @@ class Rows:
 
     def _objects(self) -> Iterator[Row]:
         for line in self._decoded():
-            if not line.strip():
+            if line.isspace():
                 continue
             record = parse_json(line, where=f"{self.where}:{self.line}", next_step="repair the line")
             if not isinstance(record, dict):
