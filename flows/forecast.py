@@ -60,6 +60,8 @@ def forecast(root: Path, plan: Sequence[PlannedStage]) -> list[Forecast]:
         state = "blocked" if stage.name in blocked else "to run" if stage.out_of_date else "cached"
         if state == "blocked":
             why = [blocked[stage.name]]
+        elif state == "to run" and stage.name not in stages:  # DVC names its inputs, which nothing is compared with
+            why = ["has not run yet"]
         elif state == "to run":
             why = [*parameters.get(stage.name, []), *_without_parameters(stage.why, files)]
         same = [value for name, value in seconds.items() if kind_of(name) == kind_of(stage.name)]

@@ -50,6 +50,7 @@ def test_a_plan_tells_why_with_old_and_new_values_and_groups_cells_in_one_line_p
             "outs": [{"path": "models/pretrained", "size": 2_000_000_000}],
         },
         "report": {"params": {"params.yaml": {"cells.seeds": [1]}}},
+        **{name: {} for name in ("tune@a-1", "tune@b-1", "evaluate")},
     }
     (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": lock}))
     assert changed_parameters(tmp_path, lock) == {
@@ -76,6 +77,21 @@ def test_a_plan_tells_why_with_old_and_new_values_and_groups_cells_in_one_line_p
         "to run   evaluate                 -  reads what may change: tune",
         "cached   corpus",
     ]
+
+
+def test_a_stage_that_has_not_run_has_no_changed_inputs_among_its_reasons(tmp_path):
+    """DVC calls all inputs of such a stage modified: there is no earlier run to compare them with."""
+    reasons = {
+        "corpus": "data/code/text is modified; corpus in params/x.yaml is modified",
+        "tune@b-1": "data/code/finetune is modified",
+        "tune@a-1": "data/code/finetune is modified",
+    }
+    plan = order(NAMES, EDGES, reasons)
+    assert {stage.stage: stage.why for stage in forecast(tmp_path, plan)} == dict.fromkeys(NAMES, ["has not run yet"])
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": {"corpus": {}, "tune@a-1": {}}}))
+    shown = " ".join(render_plan(forecast(tmp_path, plan), 10**9, 0).split())
+    assert "to run corpus - changed: data/code/text" in shown, "it has run"
+    assert "to run tune x2 - has not run yet (1 of 2); changed: data/code/finetune (1 of 2)" in shown
 
 
 def test_no_line_of_a_plan_is_longer_than_100_columns_whatever_the_reasons():
