@@ -116,8 +116,13 @@ def experiment(run: Run, name: str, key: str, value: object, day: int) -> str:
 
 
 def test_a_folder_without_history_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no git history here"):
-        find_runs(tmp_path)
+    for look in (find_runs, lambda folder: open_side("HEAD", folder)):
+        with pytest.raises(ConfigError, match="no git history here"):
+            look(tmp_path)
+    git(tmp_path, "init", "-q")
+    for look in (find_runs, lambda folder: open_side("HEAD", folder)):
+        with pytest.raises(ConfigError, match="nothing is committed here yet"):
+            look(tmp_path)
 
 
 def test_curves_are_in_a_folder_named_for_profile_method_and_what_differs_from_the_last_commit(

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from electra.common.errors import ConfigError, DataError
+from electra.common.errors import DataError
 from electra.results.report.tables import Section, as_text
 from electra.results.review.compare import means_by_seed
-from electra.results.review.sides import GitFiles, Side, experiments, git
+from electra.results.review.sides import GitFiles, Side, experiments, git, without_history
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def find_runs(root: Path = Path("."), most: int = 30) -> list[Run]:
     """Return runs, newest first.
 
     Raises:
-        ConfigError: the folder is not in a git repository.
+        ConfigError: the folder is not in a git repository, or the repository has no commit.
     """
     found = [*_experiments(root), *_commits(root, most + 1)]
     newest = sorted(found, key=lambda one: one.seconds, reverse=True)[:most]
@@ -67,9 +67,7 @@ def _commits(root: Path, most: int) -> list[_Commit]:
     form = "--format=%H%x09%ct%x09%cs%x09%s"
     log = git(root, "log", f"-{most}", form, "--", "results/metrics", "results/pretrain.json", "results/scores.json")
     if log.returncode:
-        raise ConfigError(
-            "no git history here", next_step="run it in the project's folder: electra runs lists its commits"
-        )
+        raise without_history(root)
     lines = [line.split("\t", 3) for line in log.stdout.decode("utf-8", "replace").splitlines() if line]
     before = [*(line[0] for line in lines[1:]), ""]
     return [

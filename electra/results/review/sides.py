@@ -158,12 +158,23 @@ def open_side(name: str | None, root: Path = Path(".")) -> Side:
     if (Path(name) / "results").is_dir():
         return _with_results(Side(name, Path(name)))
     revision = _resolve(root, name)
+    if revision is None and name == "HEAD":
+        raise without_history(root)
     if revision is None:
         raise ConfigError(
             f"{name} is neither a revision, an experiment nor a folder with results/",
             next_step="name a commit, branch or tag (git log --oneline), an experiment (dvc exp list), or a folder",
         )
     return _with_results(Side(name, root, revision))
+
+
+def without_history(root: Path) -> ConfigError:
+    """Return the error of a folder that has no commit, in a new repository or outside of any."""
+    if git(root, "rev-parse", "--git-dir").returncode == 0:
+        return ConfigError(
+            "nothing is committed here yet", next_step="after a run: git add . && git commit -m 'First run'"
+        )
+    return ConfigError("no git history here", next_step="run it in the project's folder, which is a git repository")
 
 
 def _with_results(side: Side) -> Side:
