@@ -6,6 +6,7 @@ All inputs are checked before anything is written, and no file is overwritten.
 import codecs
 import fnmatch
 import glob
+import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from electra.init.texts import Texts, find_texts, relative_to
 from electra.init.yaml_text import with_profile, yaml_text
 
 LEAST_BYTES = 100_000  # of text about which something is expected: less is far below the measured runs
+
+FEW_DEV = 50  # fewer development rows are warned of
 
 
 @dataclass(frozen=True)
@@ -185,8 +188,16 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         lines.append(("load", f"other processes use {used_by_others:.1f} cores now: a run alone is faster"))
     if texts.num_bytes < 1e6:
         lines.append(("warning", "less than 1 MB of text: enough to try the pipeline, too little for a useful encoder"))
+    if table and table.rows["dev"] < FEW_DEV:
+        lines.append(("warning", few_to_score(table.rows["dev"])))
     lines += [("next", "make run" if Path("Makefile").is_file() else "dvc repro"), ("", "less results/report.md")]
     return "".join(f"{head:<9}{text}\n" for head, text in lines)
+
+
+def few_to_score(rows: int) -> str:
+    """Return a warning with the standard error of the accuracy of so few rows, at its largest (half of them right)."""
+    points = 50 / math.sqrt(rows)
+    return f"{rows} development rows: by chance alone a score is off by about {points:.0f} points; label more rows"
 
 
 def _are_utf8(paths: list[Path]) -> bool:

@@ -64,11 +64,12 @@ def read_labelled(
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
     check_name(name, "--table")
     if not text_columns or label is None or len(text_columns) > 2:
+        there = listed(_columns(root / table, encoding))
         raise ConfigError(
             "which columns hold the text and the label?",
             where=str(table),
-            next_step=f"name them: --text COLUMN --label COLUMN (--text twice for pairs); the columns are "
-            f"{listed(_columns(root / table, encoding))}",
+            next_step=_other_separator(table, there)
+            or f"name them: --text COLUMN --label COLUMN (--text twice for pairs); the columns are {there}",
         )
     if braced := [column for column in text_columns if "{" in column or "}" in column]:
         raise ConfigError(
@@ -124,11 +125,17 @@ def _labelled(path: Path, columns: list[str], layout: Layout) -> list[Any]:
     """Return the rows of a table, whose last column is the label.
 
     Raises:
-        DataError: a text is empty, or a label is missing.
+        DataError: a text is empty, or a label is missing or is a list.
     """
     rows, first_without = [], ""
     for where, record in _read_table(path, columns, layout):
         rows.append(record)
+        if isinstance(record[columns[-1]], list | dict):
+            raise DataError(
+                f"column {columns[-1]!r} holds a {type(record[columns[-1]]).__name__}, and a row has one label",
+                where=where,
+                next_step="choose the column with --label, or write a table for each label: `yes` or `no` in every row",
+            )
         for column in columns[:-1]:
             if not column_text(record, column, where).strip():
                 raise DataError(f"column {column!r} is empty", where=where, next_step="fill it in, or remove the row")
@@ -155,7 +162,18 @@ def _read_table(path: Path, columns: list[str], layout: Layout) -> Iterator[Reco
         yield from read_table(path, columns, layout)
     except DataError as error:
         step = next((step for word, step in NEXT_STEPS.items() if word in (error.next_step or "")), error.next_step)
+        step = _other_separator(path, error.what.partition("the columns are ")[2]) or step
         raise DataError(error.what, where=error.where, next_step=step) from None
+
+
+def _other_separator(path: Path, columns: str) -> str:
+    """Return advice for a CSV file whose only column's name shows that another character separates its columns."""
+    if path.suffix.lower() != ".csv" or ", " in columns:
+        return ""
+    for separator, name, advice in ((";", "semicolons", "commas"), ("\t", "tabs", "commas, or name the file .tsv")):
+        if separator in columns:
+            return f"{name} separate the columns of this file: write it with {advice}"
+    return ""
 
 
 # names of tables and folders that do not describe the task
@@ -203,8 +221,9 @@ def _split(rows: list[Any], text_columns: list[str], label: str) -> dict[str, li
         groups["" if numeric else value].append(key)
     held = {key for keys in groups.values() for key in sorted(keys)[: round(DEV_SHARE * len(keys))]}
     if not held:
+        few = "fewer than three different texts" if numeric else "no label that has three different texts"
         raise DataError(
-            f"{len(texts)} rows are too few to hold some out for development",
+            f"{len(rows):,} rows with {few}: none can be held out for development",
             next_step="give more rows, or a table of their own: --dev dev.csv",
         )
     parts: dict[str, list[Any]] = {"train": [], "dev": []}

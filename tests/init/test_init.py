@@ -626,6 +626,54 @@ def test_a_table_that_cannot_be_read_is_told_with_the_commands_options(
     assert step in (caught.value.next_step or "") and "YAML" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolons"), ("\t", "tabs")])
+def test_a_csv_file_with_another_separator_is_told_so(project: Path, separator: str, name: str) -> None:
+    """Spreadsheets write semicolons in many countries."""
+    Path("own.csv").write_text(Path("verdicts.csv").read_text().replace(",", separator))
+    columns = {"text_columns": ["review"], "label": "verdict"}
+    for given in (columns, {}):
+        with pytest.raises((DataError, ConfigError)) as caught:
+            plan_project(["letters/"], table=Path("own.csv"), **given)
+        assert f"{name} separate the columns" in (caught.value.next_step or "")
+    with pytest.raises(DataError) as caught:
+        plan_project(["letters/"], table=Path("verdicts.csv"), text_columns=["review"], label=f"verdict{separator}")
+    assert caught.value.next_step == "correct --text or --label", "this file has commas"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("same", "a"), ("same", "b")] * 20, "40 rows with no label that has three different texts"),
+        ([(f"text {number}", str(number // 2)) for number in range(80)], "80 rows with no label that has three"),
+        ([("one", "0.5"), ("two", "1.5")], "2 rows with fewer than three different texts"),
+    ],
+)
+def test_a_table_without_rows_to_hold_out_is_told_why(project: Path, rows: list[tuple[str, str]], said: str) -> None:
+    Path("own.csv").write_text("t,y\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    with pytest.raises(DataError, match=f"{said}.*: none can be held out"):
+        plan_project(["letters/"], table=Path("own.csv"), text_columns=["t"], label="y")
+
+
+def test_a_list_is_no_label(project: Path) -> None:
+    lines = [json.dumps({"t": f"text {number}", "y": ["a", "b"] if number == 7 else "a"}) for number in range(30)]
+    Path("own.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"column 'y' holds a list[\s\S]*own.jsonl:8"):
+        plan_project(["letters/"], table=Path("own.jsonl"), text_columns=["t"], label="y")
+
+
+@pytest.mark.parametrize(("rows", "points"), [(25, 10), (49, 7), (50, None)])
+def test_a_development_set_that_is_too_small_to_score_by_is_warned_of(
+    project: Path, rows: int, points: int | None
+) -> None:
+    Path("held.csv").write_text(
+        "review,verdict\n" + "".join(f"t {n},{['praise', 'blame'][n % 2]}\n" for n in range(rows))
+    )
+    plan = plan_project(["letters/"], table=Path("verdicts.csv"), dev=Path("held.csv"), text_columns=["review"],
+                        label="verdict")  # fmt: skip
+    warned = f"warning  {rows} development rows: by chance alone a score is off by about {points} points"
+    assert (warned in describe_project(plan, None)) == bool(points)
+
+
 def test_nan_is_a_label_among_others_and_makes_no_scores(project: Path) -> None:
     rows = "".join(f"text {number},{['1', '2', 'nan'][number % 3]}\n" for number in range(30))
     Path("own.csv").write_text(f"t,y\n{rows}")
