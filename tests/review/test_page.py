@@ -54,6 +54,15 @@ def test_held_out_curves_of_both_are_in_the_comparison(sides: tuple[Side, Side])
     assert "| 1,300 | 0.8 | 0.9 | 0.2 | 0.19 |" in page
 
 
+def test_the_held_out_curves_have_no_column_of_what_neither_method_has(sides: tuple[Side, Side]) -> None:
+    """`bert` has a loss of its own, but no discriminator, whose columns of the file are empty."""
+    for side in sides:
+        rows = "step\tmlm_loss\tdisc_loss\tdisc_auc\n650\t5.25\t\t\n1300\t4.75\t\t\n"
+        (side.folder / "results/pretrain.tsv").write_text(rows)
+    page = render_markdown(compare(*(open_side(str(side.folder)) for side in sides)))
+    assert "| step | MLM loss, before | after |" in page and "| 650 | 5.25 | 5.25 |" in page
+
+
 def test_the_cost_of_both_is_told_and_what_is_not_known(sides: tuple[Side, Side]) -> None:
     found = compare(*sides)
     assert (found.cost[1].minutes, found.cost[1].tokens, found.cost[1].flops) == (4.5, 2_662_400, 7.76e12)

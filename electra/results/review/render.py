@@ -18,7 +18,7 @@ _NOISE = {
     "bootstrap": "paired bootstrap over development examples; training noise unknown",
     "none": "unknown",
 }
-_PRETRAIN = {"disc_auc": "AUC", "disc_loss": "discriminator loss", "mlm_loss": "generator loss"}
+_PRETRAIN = {"disc_auc": "AUC", "disc_loss": "discriminator loss", "mlm_loss": "MLM loss"}
 
 
 def render_text(found: Comparison) -> str:
@@ -84,7 +84,10 @@ def _flips(flips: Flips) -> Section:
 
 def _curves(found: Comparison) -> Section:
     """Return held-out figures of both runs at up to eight steps."""
-    names = [name for name in _PRETRAIN if any(name in curves for curves in found.curves)]
+    measured = {
+        name for curves in found.curves for name, values in curves.items() if any(v is not None for v in values)
+    }
+    names = [name for name in _PRETRAIN if name in measured]  # the method decides which figures a run has
     sides = []
     for curves in found.curves:
         values = [curves.get(name, [None] * len(curves.get("step", []))) for name in names]
