@@ -167,13 +167,13 @@ def scores_table(rows: Sequence[Row]) -> str:
 
 
 def summary_table(rows: Sequence[Row]) -> str:
-    """Return the scores of random weights and of each method that was run at several costs, by shape and text.
+    """Return the scores of random weights and of each method that was run with several shapes or texts.
 
     Only the tasks that count in all of them are shown, and of minimal pairs the half that had no part in the choice of
     the score.
     """
     groups = [group for group in groups_of(rows) if compared(of_group(rows, group))]
-    costs = Counter(method for group in groups for _, method in compared(of_group(rows, group)))
+    methods = in_several_groups(rows)
     counted = [counted_tasks(of_group(rows, group)) for group in groups]
     tasks = [task for task in counted[0] if all(task in others for others in counted)]
     heading = ["encoder", "FLOPs of", "method", "seeds", *tasks, f"mean of {len(tasks)}", "minimal pairs"]
@@ -182,7 +182,7 @@ def summary_table(rows: Sequence[Row]) -> str:
         own = of_group(rows, group)
         pairs = {(line.budget, line.method): with_interval(list(line.other.values())) for line in chosen_ways(own)}
         for budget, method in [("", RANDOM), *compared(own)]:
-            if method != RANDOM and costs[method] == 1:
+            if method != RANDOM and method not in methods:
                 continue
             name = "random weights" if method == RANDOM else f"`{method}`"
             columns = [*([task] for task in tasks), tasks]
@@ -197,13 +197,12 @@ def summary_table(rows: Sequence[Row]) -> str:
 def answer_table(rows: Sequence[Row]) -> str:
     """Return the mean of the counted tasks minus the baseline's, paired by seed: a line per shape, text and budget.
 
-    The columns are the methods that were run at several costs, the best of the first line first.
+    The columns are the methods that were run with several shapes or texts, the best of the first line first.
     """
     lines: dict[str, dict[str, tuple[list[float], float]]] = {}
     for title, method, differences, p in comparisons(rows):
         lines.setdefault(title, {})[method] = (differences, p)
-    costs = Counter(method for found in lines.values() for method in found)
-    columns = [method for method in costs if costs[method] > 1]
+    columns = [method for method in in_several_groups(rows) if method != BASELINE]
 
     def means(method: str) -> list[float]:
         return [statistics.fmean(found[method][0]) if method in found else -math.inf for found in lines.values()]
@@ -214,6 +213,13 @@ def answer_table(rows: Sequence[Row]) -> str:
     columns.sort(key=means, reverse=True)
     cells = [[title, *(cell(*found.get(method, ([], 1.0))) for method in columns)] for title, found in lines.items()]
     return measure.table(["encoder and FLOPs", *(f"`{method}`" for method in columns)], cells) + "\n"
+
+
+def in_several_groups(rows: Sequence[Row]) -> list[str]:
+    """Return the methods that were run with several shapes or texts."""
+    groups = [{method for _, method in compared(of_group(rows, group))} for group in groups_of(rows)]
+    number = Counter(method for methods in groups for method in methods)
+    return sorted(method for method in number if number[method] > 1)
 
 
 def comparisons(rows: Sequence[Row]) -> list[tuple[str, str, list[float], float]]:
