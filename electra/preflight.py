@@ -63,9 +63,10 @@ def check_run(root: Path = Path(".")) -> str:
     paths = Paths(root)
     for folder in paths.stage_folders:
         refuse_strange(folder)
+    tasks = len(settings.cells.tasks)
     return (
         f"profile {settings.profile}, objective {settings.pretrain.objective}, "
-        f"{len(names)} fine-tuning cells of {len(settings.cells.tasks)} tasks"
+        f"{len(names)} fine-tuning cells of {tasks} {'task' if tasks == 1 else 'tasks'}"
     )
 
 

@@ -197,7 +197,8 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
 def few_to_score(rows: int) -> str:
     """Return a warning with the standard error of the accuracy of so few rows, at its largest (half of them right)."""
     points = 50 / math.sqrt(rows)
-    return f"{rows} development rows: by chance alone a score is off by about {points:.0f} points; label more rows"
+    counted = "1 development row" if rows == 1 else f"{rows} development rows"
+    return f"{counted}: by chance alone a score is off by about {points:.0f} points; label more rows"
 
 
 def _are_utf8(paths: list[Path]) -> bool:
