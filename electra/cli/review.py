@@ -98,7 +98,7 @@ def runs(
     most: Annotated[int, typer.Option("-n", "--most", min=1, help="number of runs, the newest first")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, with all changed parameters")] = False,
 ) -> None:
-    """List the runs in git and DVC's experiments: changed settings, mean score, AUC, minutes.
+    """List the work tree's run, those in git and DVC's experiments: changed settings, mean score, AUC, minutes.
 
     Example: electra runs -n 5
     """

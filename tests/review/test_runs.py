@@ -65,6 +65,24 @@ def test_a_line_for_every_run_with_what_was_changed(tmp_path: Path) -> None:
     assert len(find_runs(run.folder, most=1)) == 1
 
 
+def test_a_run_that_is_not_committed_is_the_first_line(tmp_path: Path) -> None:
+    run = Run(tmp_path / "clone", seeds=3, random=1)
+    commit(run, "First figures")
+    (run.folder / "README.md").write_text("no run")
+    assert [one.commit for one in find_runs(run.folder)] == [git(run.folder, "rev-parse", "HEAD")[:7]]
+    settings, scores = run.folder / "params/smoke.yaml", run.folder / "results/scores.json"
+    changed = yaml.safe_load(settings.read_text())
+    changed["pretrain"]["learning_rate"] = 5e-3
+    settings.write_text(yaml.safe_dump(changed))
+    scores.write_text(json.dumps({**json.loads(scores.read_text()), "mean": {"pretrained": 51.25}}))
+    now, first = found = find_runs(run.folder)
+    assert (now.commit, now.mean, now.changed) == ("work tree", 51.25, ["learning_rate 0.005"])
+    assert first.subject == "First figures" and first.mean != 51.25
+    assert "work tree" in render_runs(found).splitlines()[1]
+    scores.unlink()
+    assert find_runs(run.folder) == [first], "a run that has just begun has no scores"
+
+
 def test_old_experiments_do_not_hide_new_commits(tmp_path: Path) -> None:
     run = Run(tmp_path / "clone")
     start = commit(run, "Start", day=1)

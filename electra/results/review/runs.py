@@ -1,7 +1,8 @@
-"""Runs of a repository: commits that changed the scores, and DVC's experiments, for `electra runs`."""
+"""Runs of a repository: the work tree, commits that changed the scores, DVC's experiments; for `electra runs`."""
 
 import json
 import statistics
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 from electra.common.errors import DataError
 from electra.results.report.tables import Section, as_text
 from electra.results.review.compare import means_by_seed
-from electra.results.review.sides import GitFiles, Side, experiments, git, without_history
+from electra.results.review.sides import WORK_TREE, GitFiles, Side, experiments, git, without_history
+
+SCORES = ("results/metrics", "results/pretrain.json", "results/scores.json")
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,7 @@ class Run:
 
     Attributes:
         name: profile and method, or the experiment's name.
+        commit: its first seven digits; :data:`WORK_TREE` for results that are not committed.
         changed: parameters that differ from the previous commit with a run, of an experiment from its baseline, as
             ``key value``.
         spread: standard deviation of the mean over fine-tuning seeds; None for one seed.
@@ -48,24 +52,38 @@ class _Commit:
 
 
 def find_runs(root: Path = Path("."), most: int = 30) -> list[Run]:
-    """Return runs, newest first.
+    """Return runs, newest first; the first is the work tree, if its scores are not those of HEAD.
 
     Raises:
         ConfigError: the folder is not in a git repository, or the repository has no commit.
     """
-    found = [*_experiments(root), *_commits(root, most + 1)]
-    newest = sorted(found, key=lambda one: one.seconds, reverse=True)[:most]
+    commits = _commits(root, most + 1)
+    committed = sorted([*_experiments(root), *commits], key=lambda one: one.seconds, reverse=True)
+    newest = [*_work_tree(root, before=commits[:1]), *committed][:most]
     with GitFiles(root) as files:
         sides = {
-            commit: Side(commit, root, commit, files) for one in newest for commit in (one.commit, one.before) if commit
+            commit: Side(commit, root, None if commit == WORK_TREE else commit, files)
+            for one in newest
+            for commit in (one.commit, one.before)
+            if commit
         }
         return [_run(one, sides[one.commit], sides.get(one.before)) for one in newest]
+
+
+def _work_tree(root: Path, before: list[_Commit]) -> list[_Commit]:
+    """Return the work tree if it has scores that HEAD has not, as one after the commit ``before``."""
+    file = root / "results/scores.json"
+    if not file.exists() or not git(root, "status", "--porcelain", "--", *SCORES).stdout:
+        return []
+    seconds = int(file.stat().st_mtime)
+    date = time.strftime("%Y-%m-%d", time.localtime(seconds))
+    return [_Commit(WORK_TREE, before[0].commit if before else "", seconds, date, "not committed")]
 
 
 def _commits(root: Path, most: int) -> list[_Commit]:
     """Return commits that changed the scores, newest first, each after the commit before it."""
     form = "--format=%H%x09%ct%x09%cs%x09%s"
-    log = git(root, "log", f"-{most}", form, "--", "results/metrics", "results/pretrain.json", "results/scores.json")
+    log = git(root, "log", f"-{most}", form, "--", *SCORES)
     if log.returncode:
         raise without_history(root)
     lines = [line.split("\t", 3) for line in log.stdout.decode("utf-8", "replace").splitlines() if line]
@@ -94,7 +112,7 @@ def _run(one: _Commit, side: Side, before: Side | None) -> Run:
     ]
     return Run(
         one.experiment or f"{settings.get('profile', '')}-{settings.get('pretrain.objective', '')}",
-        one.commit[:7],
+        one.commit if one.commit == WORK_TREE else one.commit[:7],
         one.date,
         changed,
         side.json("results/scores.json").get("mean", {}).get("pretrained"),
