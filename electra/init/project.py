@@ -166,6 +166,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
     steps = settings.pretrain.num_steps
     tokens = steps * settings.pretrain.batch_size * settings.shards.max_length
     passes = tokens * BYTES_PER_TOKEN / texts.num_bytes
+    times = f"{passes:,.0f}" if passes >= 10 else f"{passes:.1g}"
     lines = [("found", f"{texts.size}{'' if minutes is None else f', about {_duration(minutes)} on this machine'}")]
     lines += [("", texts.left_out)] if texts.left_out else []
     lines += [("", text) for text in plan.reasons]
@@ -178,7 +179,7 @@ def describe_project(plan: Plan, minutes: float | None, used_by_others: float = 
         *([("kept", f"{', '.join(map(str, plan.kept))}: as they are")] if plan.kept else []),
         ("run", f"about {steps:,} steps: {settings.pretrain.epochs:g} epochs of pre-training")
         if settings.pretrain.epochs
-        else ("run", f"{steps:,} steps of pre-training, about {passes:,.0f} passes over the text"),
+        else ("run", f"{steps:,} steps of pre-training, which read the text about {times} times"),
     ]
     expected = expect(settings, texts.num_bytes / BYTES_PER_TOKEN) if texts.num_bytes >= LEAST_BYTES else None
     if expected:

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -280,6 +281,12 @@ def test_a_single_document_of_any_format_is_refused(project: Path, suffix: str, 
     if ".txt" not in suffix:
         write(["\n".join(["A paragraph of some words. " * 20] * 30)])  # the last paragraphs can be held out
         plan_project([path.name])
+
+
+@pytest.mark.parametrize(("steps", "times"), [(2, r"0\.2"), (25, "2"), (4000, r"3\d\d")])
+def test_it_is_said_how_often_the_text_is_read(project: Path, steps: int, times: str) -> None:
+    said = describe_project(plan_project(["letters/"], steps=steps), None)
+    assert re.search(rf"run +{steps:,} steps of pre-training, which read the text about {times} times\n", said)
 
 
 def test_nothing_is_expected_of_a_text_far_below_the_measured_ones(project: Path) -> None:
