@@ -12,7 +12,7 @@ from electra.results.report.tables import Section, as_text
 from electra.results.review.compare import means_by_seed
 from electra.results.review.sides import WORK_TREE, GitFiles, Side, experiments, git, without_history
 
-SCORES = ("results/metrics", "results/pretrain.json", "results/scores.json")
+SCORES = ("results/metrics", "results/pretrain.json", "results/scores.json")  # a commit that changes one is a run
 
 
 @dataclass(frozen=True)
